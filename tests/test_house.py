@@ -237,21 +237,21 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5000,
-    "checkpoint": 5564,
+    "checkpoint": 5665,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
     "encoder": 1497,
     "live": 12190,
     "heads": 3716,
-    "runs": 2381,
+    "runs": 2470,
     "explain": 3678,
     "verify": 3600,
     "atlas": 9995,
     "screens": 4730,
     "page": 2430,
-    "cli": 2338,
-    "": 1452,
+    "cli": 2350,
+    "": 1462,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 345

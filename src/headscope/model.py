@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
+from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.errors import InputError
 from headscope.late import late
 
@@ -42,6 +43,7 @@ def open_model(
     *,
     revision: str | None = None,
     tokenizer: str | os.PathLike[str] | Any = None,
+    segments: str = "own",
 ) -> Model:
     """Open a checkpoint: read its header and config, but no weights.
 
@@ -52,6 +54,8 @@ def open_model(
         revision: a branch, tag or commit; for hub ids only.
         tokenizer: a folder with a tokenizer's files, or another checkpoint's name, for weights without a tokenizer; for
             a model of transformers in memory also its tokenizer.
+        segments: of a pair: `own`, as the tokenizer has them in the version that saved it; `one` for both texts, or
+            `two`.
 
     Raises:
         NotFoundError: there is no such checkpoint.
@@ -61,7 +65,7 @@ def open_model(
     """
     if isinstance(name, (str, os.PathLike)):
         checkpoint = open_checkpoint(name, revision=revision)
-        return Model(checkpoint, read_anatomy(checkpoint), tokenizer=tokenizer)
+        return Model(checkpoint, read_anatomy(checkpoint), tokenizer=tokenizer, segments=segments)
     if isinstance(name, Model):
         return name
     from headscope.checkpoint.memory import save_held
@@ -71,7 +75,7 @@ def open_model(
         checkpoint = open_checkpoint(folder)
         checkpoint.name = shown
         elsewhere = tokenizer if isinstance(tokenizer, (str, os.PathLike)) else None
-        model = Model(checkpoint, read_anatomy(checkpoint), tokenizer=elsewhere)
+        model = Model(checkpoint, read_anatomy(checkpoint), tokenizer=elsewhere, segments=segments)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -88,8 +92,18 @@ class Model:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, anatomy: Anatomy, *, tokenizer: str | os.PathLike[str] | None = None
+        self,
+        checkpoint: Checkpoint,
+        anatomy: Anatomy,
+        *,
+        tokenizer: str | os.PathLike[str] | None = None,
+        segments: str = "own",
     ) -> None:
+        if segments not in SEGMENTS:
+            raise InputError(
+                f"unknown segments {segments!r:.40}", where="segments", advice=f"use one of {', '.join(SEGMENTS)}"
+            )
+        self._segments = segments
         self.checkpoint = checkpoint
         self.anatomy = anatomy
         self._tokenizer_from = tokenizer
@@ -170,8 +184,8 @@ class Model:
         from headscope.checkpoint.tokenizer import borrowed_tokenizer, load_tokenizer
 
         if self._tokenizer_from is None:
-            return load_tokenizer(self.checkpoint)
-        return borrowed_tokenizer(self._tokenizer_from, self.checkpoint, self.anatomy.known().vocab)
+            return load_tokenizer(self.checkpoint, self._segments)
+        return borrowed_tokenizer(self._tokenizer_from, self.checkpoint, self.anatomy.known().vocab, self._segments)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -219,7 +233,7 @@ class Model:
         from headscope.encoder.pooling import sentence_embedding
         from headscope.results.arrays import Named
 
-        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling))
+        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling, 0))
 
     @overload
     def trace(

@@ -15,6 +15,7 @@ def open_any(
     revision: str | None = None,
     model: Model | None = None,
     tokenizer: str | os.PathLike[str] | Any = None,
+    segments: str | None = None,
 ) -> Model | Any:
     """Open a checkpoint, a saved trace, or the folder of a finished survey.
 
@@ -28,6 +29,8 @@ def open_any(
         model: for traces only: the model that the trace came from, as in `hs.load`.
         tokenizer: for checkpoints without one: a folder with a tokenizer's files, or another checkpoint's name; for a
             model of transformers in memory also its tokenizer.
+        segments: for checkpoints: those of a pair, `one` for both texts or `two`; by default as the tokenizer has them
+            in the version of transformers that saved it.
 
     Returns:
         A Model, a Trace or a Survey. Type checkers take it for a Model; `hs.load` and `hs.Survey` have their own types.
@@ -42,7 +45,9 @@ def open_any(
         from headscope.atlas import is_survey
 
         kind = "survey" if is_survey(name) else "trace" if _is_trace(name) else ""
-        given = {"revision": revision, "tokenizer": tokenizer} | ({"model": model} if kind == "survey" else {})
+        given = {"revision": revision, "tokenizer": tokenizer, "segments": segments} | (
+            {"model": model} if kind == "survey" else {}
+        )
         if kind and any(value is not None for value in given.values()):
             option = next(option for option, value in given.items() if value is not None)
             raise InputError(f"a {kind} has no {option}", where=str(name), advice=f"leave {option} out")
@@ -56,7 +61,7 @@ def open_any(
             return Survey(name)
     if model is not None:
         raise InputError("only a saved trace takes a model", where=str(name), advice="leave model out")
-    return open_model(name, revision=revision, tokenizer=tokenizer)
+    return open_model(name, revision=revision, tokenizer=tokenizer, segments=segments or "own")
 
 
 def _is_trace(path: str | os.PathLike[str]) -> bool:

@@ -373,7 +373,7 @@ def test_the_default_pooling_is_said(tmp_path: Path) -> None:
     assert not match.scoring.stated
     model = hs.open(tmp_path)
     vectors = [
-        pooled(model.trace(text).outputs["last_hidden_state"].array, model.pooling) for text in (QUERY, DOCUMENTS[0])
+        pooled(model.trace(text).outputs["last_hidden_state"].array, model.pooling, 0) for text in (QUERY, DOCUMENTS[0])
     ]
     cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
     assert match.score == pytest.approx(cosine, abs=1e-6)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shown
-from headscope.checkpoint.sentence import json_list, json_object, module_of, read_pooling
+from headscope.checkpoint.sentence import json_list, json_object, length_of, module_of, read_pooling, text_rule
 from headscope.errors import UnsupportedError
 from headscope.results.matching import SIDES, Scoring
 
@@ -106,18 +106,11 @@ def unapplied_prompts(checkpoint: Checkpoint, scoring: Scoring) -> list[str]:
 
 
 def _transformer(checkpoint: Checkpoint) -> tuple[tuple[int | None, int | None], bool]:
-    """The lengths to which texts are cut, and whether they are lower-cased."""
+    """The lengths to which queries and documents are cut, and whether they are lower-cased."""
     settings = json_object(checkpoint, "sentence_bert_config.json") or {}
-    tokenizer = json_object(checkpoint, "tokenizer_config.json") or {}
-    limits = [_length(settings.get("max_seq_length")), _length(tokenizer.get("model_max_length"))]
-    whole = next((limit for limit in limits if limit is not None), None)
-    lengths = [_length(settings.get(f"{side}_length")) or whole for side in ("query", "document")]
-    return (lengths[0], lengths[1]), settings.get("do_lower_case") is True
-
-
-def _length(value: object) -> int | None:
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
-    return value if usable else None  # type: ignore[return-value]
+    whole, lowercase = text_rule(checkpoint)
+    lengths = [length_of(settings.get(f"{side}_length")) or whole for side in ("query", "document")]
+    return (lengths[0], lengths[1]), lowercase
 
 
 def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str]]) -> Scoring:
@@ -167,7 +160,7 @@ def _expansion(checkpoint: Checkpoint) -> int | None:
     if not expansion:
         return None
     given = expansion if isinstance(expansion, dict) else {}
-    length = _length(given.get("length"))
+    length = length_of(given.get("length"))
     if given.get("strategy") != "fixed" or not given.get("attend") or given.get("token") or length is None:
         raise _unsupported(
             checkpoint, f"query_expansion is {brief(expansion)}", "a fixed length of mask tokens that attention sees"

@@ -33,8 +33,9 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
         UnsupportedError: a mode other than mean or cls, several modes at once, or a module after the pooling.
     """
     modules = json_list(checkpoint, "modules.json")
+    limit, lowercase = text_rule(checkpoint)
     if modules is None:
-        return Pooling()
+        return Pooling(max_length=limit, lowercase=lowercase)
     kinds = [module_of(module, checkpoint) for module in modules]
     names = [name for name, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
@@ -44,16 +45,34 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
             where=checkpoint.where,
             advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
         )
-    settings = json_object(checkpoint, "sentence_bert_config.json") or {}
-    length = settings.get("max_seq_length")
     return Pooling(
         mode=_mode(checkpoint, f"{kinds[1][1]}/config.json"),
         normalized=len(names) == 3,
         stated=True,
-        max_length=length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None,
-        lowercase=settings.get("do_lower_case") is True,
+        max_length=limit,
+        lowercase=lowercase,
         prompt=_prompt(json_object(checkpoint, "config_sentence_transformers.json") or {}),
+        include_prompt=(json_object(checkpoint, f"{kinds[1][1]}/config.json") or {}).get("include_prompt") is not False,
     )
+
+
+def text_rule(checkpoint: Checkpoint) -> tuple[int | None, bool]:
+    """The number of tokens to which texts are cut, and whether they are lower-cased.
+
+    The limit is max_seq_length; sentence-transformers 6 writes none, and then it is the tokenizer's model_max_length.
+    None where neither file has one: the positions are the limit.
+    """
+    settings = json_object(checkpoint, "sentence_bert_config.json") or {}
+    tokenizer = json_object(checkpoint, "tokenizer_config.json") or {}
+    limits = (settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len"))
+    limit = next((one for one in map(length_of, limits) if one is not None), None)
+    return limit, settings.get("do_lower_case") is True
+
+
+def length_of(value: object) -> int | None:
+    """A number of tokens; None for anything else, and for the huge number that means no limit."""
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
+    return value if usable else None  # type: ignore[return-value]
 
 
 def stated_otherwise(checkpoint: Checkpoint, pooling: Pooling, width: int, longest: int) -> list[str]:
@@ -75,7 +94,7 @@ def stated_otherwise(checkpoint: Checkpoint, pooling: Pooling, width: int, longe
     ]
     length = pooling.max_length
     if length is not None and length > longest:
-        wrong.append(f"sentence_bert_config.json says max_seq_length {length:,}, the model takes {longest:,}")
+        wrong.append(f"the files say that texts have up to {length:,} tokens, the model takes {longest:,}")
     settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     if default is not None and not (isinstance(prompts, dict) and default in prompts):

@@ -151,7 +151,7 @@ def effects(
 
     check_top(top)
     text = request.given_text()
-    model = opened(request.model, request.tokenizer)
+    model = request.opened()
     with layer_progress(sys.stderr) as progress:
         result = model.effects(
             text,
@@ -198,7 +198,7 @@ def attribute(
 
     check_top(top)
     text = request.given_text()
-    model = opened(request.model, request.tokenizer)
+    model = request.opened()
     target = goal.wanted(model)
     result = model.attribute(
         text, target, method=method, pair=request.second, max_length=request.max_length, check=settings.check
@@ -228,7 +228,7 @@ def why(
     layer, number = chosen[0]
     if len(chosen) != 1 or number is None:
         raise InputError(f"{head!r:.40} is not one head", where="HEAD", advice="write layer.head, such as 3.1")
-    text, model = request.given_text(), opened(request.model)
+    text, model = request.given_text(), request.opened()
     trace = model.trace(text, request.second, max_length=request.max_length)
     names = labels(trace.queries, trace.text, trace.pair)
     places = (find_token(as_typed(name), trace.tokens, names) for name in (query, key))

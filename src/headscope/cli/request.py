@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.cli.app import DOUBTFUL, layer_progress, opened, tell
 from headscope.cli.options import MaxLength, ModelName
 from headscope.errors import InputError
@@ -37,6 +38,9 @@ class TextRequest:
         str | None, typer.Option("--pair", metavar="TEXT", help="A second text, for models that read pairs.")
     ] = None
     max_length: MaxLength = None
+    segments: Annotated[
+        str | None, Setting("Segments of a pair: those of its own tokenizer, one, or two.", "KIND", choices=SEGMENTS)
+    ] = None
     tokenizer: Annotated[
         str | None,
         typer.Option("--tokenizer", metavar="NAME", help="Folder or model to take the tokenizer from."),
@@ -46,6 +50,13 @@ class TextRequest:
     def second(self) -> str | None:
         """The second text, as typed."""
         return None if self.pair is None else as_typed(self.pair)
+
+    def opened(self) -> Model:
+        """Open the model, and say on stderr what its tokenizer's files leave in doubt."""
+        model = opened(self.model, self.tokenizer, self.segments or "own")
+        for doubt in model.tokenizer.doubts(pair=self.pair is not None):
+            tell(f"! {doubt}")
+        return model
 
     def given_text(self) -> str:
         """TEXT, or standard input for `-`.
@@ -119,7 +130,7 @@ class Request(TextRequest):
         if (self.words or self.ids) and self.pair is not None:
             raise InputError("--pair can't be combined with words or ids", where="--pair", advice="omit one of them")
         typed = self.given_text()
-        model = opened(self.model, self.tokenizer)
+        model = self.opened()
         check(model)
         silenced = [
             (layer, number)
@@ -151,7 +162,7 @@ class Request(TextRequest):
             raise InputError(
                 "options of the forward pass can't change a saved trace",
                 where=self.model,
-                advice="omit --pair, --ablate, and the settings max_length, words and ids",
+                advice="omit --pair, --ablate, and the settings max_length, segments, words and ids",
             )
         return None, load(self.model)
 

@@ -12,18 +12,27 @@ if TYPE_CHECKING:
     from headscope.results.explained import Pooling
 
 
-def pooled(hidden: Float[np.ndarray, "*runs tokens d_model"], pooling: Pooling) -> Float[np.ndarray, "*runs d_model"]:
+def pooled(
+    hidden: Float[np.ndarray, "*runs tokens d_model"], pooling: Pooling, prompt: int
+) -> Float[np.ndarray, "*runs d_model"]:
     """Vectors pooled in fp64, not normalised: the mean over the tokens, or the first token's.
 
     sentence-transformers' mean covers every token that attention sees, [CLS] and [SEP] among them.
+
+    Args:
+        hidden: the last hidden state.
+        pooling: as the checkpoint says.
+        prompt: number of tokens at the beginning that are left out: `Encoded.prompt`.
     """
-    wide = hidden.astype(np.float64)
+    wide = hidden[..., prompt:, :].astype(np.float64)
     return wide.mean(axis=-2) if pooling.mode == "mean" else wide[..., 0, :]
 
 
-def sentence_embedding(hidden: Float[np.ndarray, "tokens d_model"], pooling: Pooling) -> Float[np.ndarray, " d_model"]:
+def sentence_embedding(
+    hidden: Float[np.ndarray, "tokens d_model"], pooling: Pooling, prompt: int
+) -> Float[np.ndarray, " d_model"]:
     """The text's vector as sentence-transformers returns it: pooled, and of length 1 where the model normalises."""
-    vector = pooled(hidden, pooling)
+    vector = pooled(hidden, pooling, prompt)
     if pooling.normalized:
         vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
     return vector.astype(np.float32)

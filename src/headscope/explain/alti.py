@@ -38,13 +38,14 @@ BLOCK = 1 << 21
 """Numbers of a block of transformed vectors: 8 MiB in fp32."""
 
 
-def alti(encoder: Encoder, held: Held, row: int | None) -> Float[np.ndarray, " tokens"]:
+def alti(encoder: Encoder, held: Held, row: int | None, prompt: int = 0) -> Float[np.ndarray, " tokens"]:
     """The scores (tokens,) of what a token, or the mean of all tokens, is made up of.
 
     Args:
         encoder: the encoder.
         held: the forward pass.
         row: the token; None for the mean over all.
+        prompt: number of tokens at the beginning that the mean leaves out.
 
     Raises:
         UnsupportedError: a convolution mixes tokens beside attention.
@@ -56,7 +57,7 @@ def alti(encoder: Encoder, held: Held, row: int | None) -> Float[np.ndarray, " t
             advice="use method='decompx', which has a rule for it",
         )
     tokens = len(held.last)
-    mix = np.full(tokens, 1 / tokens) if row is None else np.zeros(tokens)
+    mix = np.where(np.arange(tokens) < prompt, 0, 1 / (tokens - prompt)) if row is None else np.zeros(tokens)
     if row is not None:
         mix[row] = 1
     for layer in reversed(range(len(held.layers))):

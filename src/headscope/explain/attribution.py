@@ -14,10 +14,11 @@ from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.results.effects import Target, Wanted
 from headscope.results.explained import Attribution
+from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking
 from headscope.runs.outcomes import predicted
 from headscope.runs.targets import check_slope, choose, read
-from headscope.runs.texts import as_input, axis_of, encoded_text, last_states
+from headscope.runs.texts import as_input, axis_of, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -61,9 +62,6 @@ def attribute(
     | alti | headscope.explain.propagation | a forward pass, and tokens^2 heads d_model for each layer |
     | integrated_gradients | headscope.runs.gradients | `steps` forward and backward passes in torch |
 
-    The baseline of integrated gradients has the padding token's word embedding in place of each token of the text.
-    Special tokens, and the mask that a word stands for, keep theirs, and so have score 0.
-
     Args:
         model: the model.
         text: the text.
@@ -80,8 +78,11 @@ def attribute(
         UnsupportedError: the model lacks the output, or has parts without a rule.
         MissingExtraError: a method with gradients, without torch and transformers.
     """
-    encoded = encoded_text(model, text, pair, max_length=max_length)
-    return attribution_of(model, encoded, target, text=text, pair=pair, method=method, steps=steps, check=check)
+    found = prepared_for(model, text, target, pair, max_length=max_length)
+    result = attribution_of(
+        model, found.encoded, target, text=found.text, pair=found.pair, method=method, steps=steps, check=check
+    )
+    return replace(result, notes=found.notes)
 
 
 def attribution_of(
@@ -111,7 +112,7 @@ def attribution_of(
         last, goal = held.last, check_slope(choose(model, encoded, held.last, target))
         total = _number(model, goal, last)
         if method == "alti":
-            scores, rest = alti(model.encoder, held, goal.row), None
+            scores, rest = alti(model.encoder, held, goal.row, goal.prompt), None
         else:
             g, on_top = top_gradient(model, goal, last)
             scores, below = held.parts(g)
@@ -145,7 +146,11 @@ def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_mode
 def _integrated(
     model: Model, encoded: Encoded, goal: Target, steps: int
 ) -> tuple[Float[np.ndarray, " tokens"], float, float]:
-    """The scores, the number, and the number for the baseline."""
+    """The scores, the number, and the number for the baseline.
+
+    The baseline has the padding token's word embedding in place of each token of the text. Special tokens, and the mask
+    that a word stands for, keep theirs, and so have score 0.
+    """
     from headscope.runs.gradients import integrated_gradients
     from headscope.runs.modules import inputs_of, module_for, score_of
 

@@ -19,13 +19,14 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.results.effects import Target
+from headscope.results.explained import Pooling
 from headscope.results.matching import SIDES, HeadBetween, Link, Match, MatchedText, Scoring
 from headscope.results.parts import Part
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.masking import masked_changes
 from headscope.runs.targets import choose, class_count, read
-from headscope.runs.texts import as_input, axis_of
+from headscope.runs.texts import as_input, axis_of, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -63,14 +64,16 @@ class CrossPairs:
 
     def match(self, at: int) -> Match:
         """The score of a document, taken apart."""
-        lower = self.scoring.lowercase
-        query, document = (text.lower() if lower else text for text in (self.query, self.documents[at]))
-        query = self.scoring.prompts[0] + query
-        limit = min(self.model.anatomy.longest_text, self.scoring.lengths[0] or self.model.anatomy.longest_text)
-        whole = self.model.tokenizer.encode(query, document)
-        encoded = whole if len(whole) <= limit else self.model.tokenizer.encode(query, document, max_length=limit)
-        notes = [f"query and document {at} were cut from {len(whole)} to {len(encoded)} tokens"]
-        notes = notes if len(encoded) < len(whole) else []
+        scoring = self.scoring
+        found = prepared(
+            self.model,
+            self.query,
+            self.documents[at],
+            rule=Pooling(prompt=scoring.prompts[0], lowercase=scoring.lowercase, max_length=scoring.lengths[0]),
+            name=f"the query with document {at}",
+        )
+        query, document, encoded, notes = found.text, found.pair, found.encoded, found.notes
+        assert document is not None
         held = hold(self.model.encoder, as_input(encoded))
         target = choose(self.model, encoded, held.last, ("class", 0))
         g, on_top = top_gradient(self.model, target, held.last)

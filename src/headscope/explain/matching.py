@@ -26,11 +26,12 @@ from headscope.explain.propagation import Held, hold
 from headscope.explain.scorers import Features, Scorer
 from headscope.explain.steps import Chain, back_together
 from headscope.model import Model, open_model
+from headscope.results.explained import Pooling
 from headscope.results.matching import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.parts import CHECKED, Part, strongest
 from headscope.results.ranking import Matches
 from headscope.runs.masking import maskable, masked_states, with_masking
-from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, last_states
+from headscope.runs.texts import BATCH_TOKENS, Prepared, as_input, axis_of, last_states, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -156,25 +157,22 @@ class Side:
         return self.held.last, self.encoded
 
 
-def _prepared(model: Model, scoring: Scoring, text: str, at: int, name: str) -> tuple[str, int, Encoded, list[str]]:
-    """A text with its prompt and its tokens, cut as sentence-transformers cuts it; and notes."""
-    prompt, limit = scoring.prompts[at], scoring.lengths[at]
-    longest = min(model.anatomy.longest_text, limit or model.anatomy.longest_text)
-    notes = [f"the model's prompt {prompt!r} was put before {name}"] if prompt else []
-    if scoring.lowercase and text != text.lower():
-        notes.append(f"{name} was lower-cased, as the model's files say")
-        text = text.lower()
-    text = prompt + text
+def _read(model: Model, scoring: Scoring, text: str, at: int, name: str) -> Prepared:
+    """A query (0) or a document (1) as sentence-transformers reads it."""
     expansion = scoring.expansion if at == 0 else None
-    longest = min(longest, expansion) if expansion else longest
-    whole = model.tokenizer.encode(text)
-    encoded = whole if len(whole) <= longest else model.tokenizer.encode(text, max_length=longest)
-    if len(encoded) < len(whole):
-        notes.append(f"{name} was cut from {len(whole)} to {len(encoded)} tokens")
-    if expansion and len(encoded) < expansion:
-        notes.append(f"the query was filled up with {expansion - len(encoded)} mask tokens")
-        encoded = _expanded(model, encoded, expansion)
-    return text, len(prompt), encoded, notes
+    limits = [one for one in (scoring.lengths[at], expansion) if one is not None]
+    rule = Pooling(
+        prompt=scoring.prompts[at],
+        lowercase=scoring.lowercase,
+        max_length=min(limits, default=None),
+        include_prompt=scoring.pooling is None or scoring.pooling.include_prompt,
+    )
+    found = prepared(model, text, rule=rule, name=name)
+    more = (expansion or 0) - len(found.encoded)
+    if expansion is None or more <= 0:
+        return found
+    note = f"the query was filled up with {more} mask tokens"
+    return replace(found, encoded=_expanded(model, found.encoded, expansion), notes=(*found.notes, note))
 
 
 def _expanded(model: Model, encoded: Encoded, length: int) -> Encoded:
@@ -206,11 +204,11 @@ class Pairs:
         self._kept: dict[int, Side] = {}
 
     def _side(self, text: str, at: int, name: str) -> Side:
-        text, prompt, encoded, notes = _prepared(self.model, self.scoring, text, at, name)
-        held = hold(self.model.encoder, as_input(encoded), slopes=SLOPES)
+        found = _read(self.model, self.scoring, text, at, name)
+        held = hold(self.model.encoder, as_input(found.encoded), slopes=SLOPES)
         if self.level == "output":
             held = Held((), None, held.last, held.last)
-        return Side(text, prompt, encoded, held, tuple(notes))
+        return Side(found.text, found.prompt, found.encoded, held, found.notes)
 
     def side(self, document: int) -> Side:
         """A document; the last one is kept."""

@@ -40,7 +40,7 @@ def top_gradient(model: Model, target: Target, last: Tokens, *, slopes: str = SL
     if target.direction is not None:
         along = (target.direction / target.length).astype(np.float32)
         if target.row is None:
-            g[:] = along / len(last)
+            g[target.prompt :] = along / (len(last) - target.prompt)
         else:
             g[target.row] = along
         return g, 0.0

@@ -96,16 +96,19 @@ class Scorer:
             )
         return given
 
-    def _bi(self, query: Tokens, document: Tokens, _: tuple[Encoded, Encoded]) -> Features:
+    def _bi(self, query: Tokens, document: Tokens, texts: tuple[Encoded, Encoded]) -> Features:
         pooling = self.scoring.pooling
         assert pooling is not None
         by_length = self.scoring.measure == "cosine" or pooling.normalized
         steps, vectors = [], []
-        for last in (query, document):
-            vector = pooled(last, pooling)
+        for last, text in zip((query, document), texts, strict=True):
+            first, count = text.prompt, len(last) - text.prompt
+            vector = pooled(last, pooling, first)
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = np.float64(1) / (np.linalg.norm(vector) if by_length else 1)
-            row = np.full(len(last), 1 / len(last)) if pooling.mode == "mean" else np.eye(1, len(last))[0]
+            row = np.eye(1, len(last), first)[0]
+            if pooling.mode == "mean":
+                row = np.where(np.arange(len(last)) < first, 0, 1 / count)
             steps.append(Pooled((row * factor)[None].astype(np.float32)))
             with np.errstate(invalid="ignore"):
                 vectors.append(vector * factor)

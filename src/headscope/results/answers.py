@@ -238,6 +238,7 @@ class EffectsAnswer:
         target: the output.
         method: how heads are changed.
         base: the output's number as it is.
+        notes: what was added to the text, lower-cased or cut.
         heads: one for each head.
         probability: of the word or class as it is.
         cosine: of the vector as it is.
@@ -252,6 +253,7 @@ class EffectsAnswer:
     target: TargetRow
     method: str
     base: float
+    notes: list[str]
     heads: list[EffectRow]
     probability: float | None = None
     cosine: float | None = None
@@ -308,10 +310,12 @@ class AttributeAnswer:
         method: how parts are found.
         total: the output's number.
         rest: the part of no token; null where parts don't add up.
+        notes: what was added to the text, lower-cased or cut.
         gap: what is missing from the sum.
         tokens: one for each token.
         predictions: the model's choice where the target is read, and the runner-up.
         kappa: the sizes of the parts over that of the number; null where parts don't add up.
+        notes: what was added to the text, lower-cased or cut.
         parts: the tokens' scores by words, sentences or tokens.
         checks: the strongest of them, each masked for real.
     """
@@ -327,6 +331,7 @@ class AttributeAnswer:
     tokens: list[TokenScore]
     predictions: list[LabelShare]
     kappa: float | None
+    notes: list[str]
     parts: list[PartRow]
     checks: list[PartRow]
 

@@ -43,6 +43,7 @@ class Target:
         label: the word, the class, the label; for similarity the second text.
         index: which logit; None for the kinds without.
         row: the token whose last hidden state is read; None where several are.
+        prompt: number of tokens at the beginning that the mean leaves out: `Encoded.prompt`.
         direction: (d_model,) of length 1, the direction that vectors are measured along.
         length: of the text's vector before anything is changed; 1 for the kinds without.
         chosen: True where nobody named it and it is the default.
@@ -68,6 +69,7 @@ class Target:
     chosen: bool = False
     masked: tuple[tuple[int, int], ...] = ()
     against: Target | None = None
+    prompt: int = 0
 
     @property
     def alone(self) -> Target:
@@ -136,6 +138,7 @@ class Effects(HeadValues):
         pair: the second text.
         patch_from: the text that the contexts come from.
         edge: (query, key), the positions of the edge that is cut.
+        notes: what was added to the text, lower-cased or cut.
     """
 
     target: Target
@@ -148,6 +151,7 @@ class Effects(HeadValues):
     pair: str | None = None
     patch_from: str | None = None
     edge: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def change(self) -> Heads:

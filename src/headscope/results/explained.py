@@ -48,6 +48,7 @@ class Attribution(Rows, ArrayLike):
         prediction: what the model predicts there: the likeliest choice and the runner-up; empty for vectors.
         checks: the strongest words, the strongest first, each masked for real; empty where nothing was masked.
         unchecked: why nothing was masked; empty if something was, or nobody asked.
+        notes: what was added to the text, lower-cased or cut.
     """
 
     target: Target
@@ -61,6 +62,7 @@ class Attribution(Rows, ArrayLike):
     prediction: tuple[LabelShare, ...] = ()
     checks: tuple[Part, ...] = ()
     unchecked: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -137,6 +139,7 @@ class Pooling:
         max_length: number of tokens to which sentence-transformers cuts a text; None without a limit.
         lowercase: True if sentence-transformers lower-cases a text before tokenizing it.
         prompt: the text that sentence-transformers puts before every text by default; may be empty.
+        include_prompt: False if the prompt's tokens, and the special ones before them, are left out of the pooling.
     """
 
     mode: str = "mean"
@@ -145,6 +148,7 @@ class Pooling:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
+    include_prompt: bool = True
 
     def __str__(self) -> str:
         ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -31,8 +31,8 @@ from headscope.heads.intervals import mean_interval
 from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
-from headscope.runs.targets import Readings, check_slope, choose, read
-from headscope.runs.texts import as_input, axis_of, batches, encoded_text, last_states
+from headscope.runs.targets import Readings, check_slope, choose, is_pair, read
+from headscope.runs.texts import Prepared, as_input, as_sentence, axis_of, batches, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -49,6 +49,45 @@ METHODS = {
     "gradient": "no head is silenced: the first-order estimate of what zero would do",
 }
 """A change of a head, and its meaning."""
+
+
+def of_vector(model: Model, wanted: Wanted, text: str) -> bool:
+    """Return True if a target is read from the text's vector, so that the text is prepared as for its vector."""
+    if isinstance(wanted, Target):
+        return wanted.direction is not None
+    if isinstance(wanted, tuple) and wanted:
+        if is_pair(wanted):
+            return all(of_vector(model, one, text) for one in wanted)
+        return wanted[0] in ("embedding", "embedding_distance", "similarity")
+    if wanted is not None or "sequence" in model.anatomy.tasks:
+        return False
+    mask = model.tokenizer.mask_token
+    return "masked_lm" not in model.anatomy.tasks or mask is None or mask not in text
+
+
+def prepared_for(
+    model: Model, text: str, wanted: Wanted, pair: str | None = None, *, max_length: int | None, name: str = "the text"
+) -> Prepared:
+    """A text as the model reads it for a target: prepared as for its vector, where the target is read from that.
+
+    Raises:
+        InputError: an empty text.
+        UnsupportedError: the model is one that headscope doesn't run.
+    """
+    model.anatomy.computable()
+    if not of_vector(model, wanted, text if isinstance(text, str) else ""):
+        return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
+    found = as_sentence(model, text, pair, max_length=max_length, name=name)
+    others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
+    notes = [
+        note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes
+    ]
+    return replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
+
+
+def _names_text(wanted: object) -> TypeGuard[tuple[str, str]]:
+    """Return True for the name of a cosine with a text."""
+    return isinstance(wanted, tuple) and len(wanted) == 2 and wanted[0] == "similarity" and isinstance(wanted[1], str)
 
 
 def effects(
@@ -83,13 +122,14 @@ def effects(
         UnsupportedError: the model lacks the output, or is one that headscope doesn't run.
         MissingExtraError: `gradient` without torch and transformers.
     """
-    encoded = encoded_text(model, text, pair, max_length=max_length)
+    found = prepared_for(model, text, target, pair, max_length=max_length)
     return effects_of(
         model,
-        encoded,
+        found.encoded,
         target,
-        text=text,
-        pair=pair,
+        text=found.text,
+        pair=found.pair,
+        notes=found.notes,
         method=method,
         patch_from=patch_from,
         edge=edge,
@@ -111,13 +151,14 @@ def effects_of(
     max_length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     layer_read: LayerRead | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Effects:
     """The effects on a text that is already tokenized; arguments and errors as for `effects`.
 
     `layer_read` is called with a layer's number and the changes of its heads, as soon as they are there; never for
     gradients.
     """
-    given = Given(encoded, text, pair, patch_from)
+    given = Given(encoded, text, pair, patch_from, notes)
     _check_way(method, given, edge)
     if method == "gradient":
         return _by_gradient(model, given, target)
@@ -132,6 +173,12 @@ class Given(NamedTuple):
     text: str
     pair: str | None
     patch_from: str | None
+    notes: tuple[str, ...] = ()
+
+
+def _given(found: Prepared, source: str | None) -> Given:
+    """A prepared text, and the text to patch from."""
+    return Given(found.encoded, found.text, found.pair, source, found.notes)
 
 
 def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
@@ -170,7 +217,7 @@ def _exact(
     `layer_read` gets the changes in the first text.
     """
     runner, sizes = NumpyRunner(model), model.anatomy.computable()
-    source = _source(runner, given, max_length)
+    source = _source(runner, given, wanted, max_length)
     base = runner.base([as_input(one.encoded) for one in given])
     targets = [choose(model, one.encoded, base.last[rows], wanted) for one, rows in zip(given, base.rows, strict=True)]
     before = base_readings(model, base, targets)
@@ -221,10 +268,11 @@ def _record(
         pair=one.pair,
         patch_from=one.patch_from,
         edge=edge,
+        notes=one.notes,
     )
 
 
-def _source(runner: NumpyRunner, given: Sequence[Given], max_length: int | None) -> Base | None:
+def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_length: int | None) -> Base | None:
     """The pass over the texts to patch from; None if there are none.
 
     Raises:
@@ -234,7 +282,7 @@ def _source(runner: NumpyRunner, given: Sequence[Given], max_length: int | None)
     for one in given:
         if one.patch_from is None:
             return None
-        other = encoded_text(runner.model, one.patch_from, max_length=max_length)
+        other = prepared_for(runner.model, one.patch_from, wanted, max_length=max_length).encoded
         if len(other) != len(one.encoded):
             raise InputError(
                 f"the text has {len(one.encoded)} tokens and the one to patch from {len(other)}",
@@ -268,6 +316,7 @@ def _by_gradient(model: Model, given: Given, target: Wanted) -> Effects:
         axis=axis_of(given.encoded),
         text=given.text,
         pair=given.pair,
+        notes=given.notes,
     )
 
 
@@ -304,7 +353,7 @@ def effects_over_texts(
             raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
         seconds[name] = [None] * len(texts) if several is None else several
     given = [
-        Given(encoded_text(model, text, second, max_length=max_length), text, second, source)
+        _given(prepared_for(model, text, target, second, max_length=max_length), source)
         for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True)
     ]
     for one in given:

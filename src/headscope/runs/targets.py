@@ -32,7 +32,7 @@ from headscope.encoder.pooling import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.results.effects import UNITS, Target, Wanted
 from headscope.results.tokens import SPACES, bare
-from headscope.runs.texts import encoded_text, last_states
+from headscope.runs.texts import as_sentence, last_states
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -75,7 +75,7 @@ def read(model: Model, target: Target, hidden: Float[np.ndarray, "runs rows d_mo
         return Readings(np.array([_loss(model.tops.masked_lm(rows), tokens) for rows in hidden]), None)
     if target.direction is not None:
         vectors = hidden.astype(np.float64)
-        vectors = vectors[:, 0] if target.row is not None else vectors.mean(axis=1)
+        vectors = vectors[:, 0] if target.row is not None else vectors[:, target.prompt :].mean(axis=1)
         cosines = cosines_with(target.direction, vectors)
         if target.kind == "embedding":
             return Readings(vectors @ target.direction / target.length, cosines)
@@ -97,7 +97,7 @@ def logits_of(
     return np.stack([model.tops.sequence(rows) for rows in hidden])
 
 
-def _is_pair(wanted: tuple[object, ...]) -> bool:
+def is_pair(wanted: tuple[object, ...]) -> bool:
     """Return True for a target and its alternative."""
     kinds = [type(name) for name in wanted]
     full = tuple in kinds or Target in kinds
@@ -142,11 +142,15 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
     if wanted is None:
         if masks and "masked_lm" in tasks:
             return _best_word(model, last, masks[0])
-        return _predicted(model, last) if "sequence" in tasks else vector_target(model, last, "embedding", chosen=True)
+        return (
+            _predicted(model, last)
+            if "sequence" in tasks
+            else vector_target(model, last, "embedding", encoded.prompt, chosen=True)
+        )
     if isinstance(wanted, (str, int)) and not isinstance(wanted, bool):
         fills = masks and "masked_lm" in tasks
         return _class(model, (wanted,)) if "sequence" in tasks and not fills else _word(model, masks, (wanted,))
-    if isinstance(wanted, tuple) and _is_pair(wanted):
+    if isinstance(wanted, tuple) and is_pair(wanted):
         return _against(*(choose(model, encoded, last, name) for name in wanted))
     if isinstance(wanted, tuple) and wanted:
         kind, *rest = wanted
@@ -157,9 +161,9 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
         if kind == "token" and len(rest) == 2:
             return _token_label(model, encoded, rest)
         if kind in ("embedding", "embedding_distance") and not rest:
-            return vector_target(model, last, kind)
+            return vector_target(model, last, kind, encoded.prompt)
         if kind == "similarity" and len(rest) == 1 and isinstance(rest[0], str):
-            return _similar(model, last, rest[0])
+            return _similar(model, last, rest[0], encoded.prompt)
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
 
 
@@ -353,26 +357,30 @@ def label_number(model: Model, label: str | int, noun: str) -> int:
 
 
 def vector_target(
-    model: Model, last: Float[np.ndarray, "tokens d_model"], kind: str, *, chosen: bool = False
+    model: Model, last: Float[np.ndarray, "tokens d_model"], kind: str, prompt: int = 0, *, chosen: bool = False
 ) -> Target:
-    """`embedding` or `embedding_distance` of a text with this last hidden state."""
-    vector, length = _pooled(model, last)
-    label = "the text's vector"
-    return Target(kind, label, None, _row(model), direction=vector / length, length=length, chosen=chosen)
+    """`embedding` or `embedding_distance` of a text with this last hidden state; `prompt` is that of its `Encoded`."""
+    vector, length = _pooled(model, last, prompt)
+    label, row = "the text's vector", _row(model, prompt)
+    return Target(kind, label, None, row, direction=vector / length, length=length, chosen=chosen, prompt=prompt)
 
 
-def _similar(model: Model, last: Float[np.ndarray, "tokens d_model"], text: str) -> Target:
-    other, size = _pooled(model, last_states(model, [encoded_text(model, text, max_length=None)])[0])
-    _, length = _pooled(model, last)
-    return Target("similarity", text, None, _row(model), direction=other / size, length=length)
+def _similar(model: Model, last: Float[np.ndarray, "tokens d_model"], text: str, prompt: int) -> Target:
+    encoded = as_sentence(model, text).encoded
+    other, size = _pooled(model, last_states(model, [encoded])[0], encoded.prompt)
+    _, length = _pooled(model, last, prompt)
+    row = _row(model, prompt)
+    return Target("similarity", text, None, row, direction=other / size, length=length, prompt=prompt)
 
 
-def _row(model: Model) -> int | None:
-    return 0 if model.pooling.mode == "cls" else None
+def _row(model: Model, prompt: int) -> int | None:
+    return prompt if model.pooling.mode == "cls" else None
 
 
-def _pooled(model: Model, last: Float[np.ndarray, "tokens d_model"]) -> tuple[Float[np.ndarray, " d_model"], float]:
-    vector = pooled(last, model.pooling)
+def _pooled(
+    model: Model, last: Float[np.ndarray, "tokens d_model"], prompt: int
+) -> tuple[Float[np.ndarray, " d_model"], float]:
+    vector = pooled(last, model.pooling, prompt)
     length = float(np.linalg.norm(vector))
     if length == 0 or not np.isfinite(length):
         raise CheckpointError(

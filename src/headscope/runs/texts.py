@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
+    from headscope.results.explained import Pooling
     from headscope.traces import Trace
 
 BATCH_TOKENS = 4096
@@ -25,6 +28,88 @@ T = TypeVar("T")
 
 Ids = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids and segments of one text."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A text as a model reads it.
+
+    Attributes:
+        text: with the prompt, lower-cased where the model's files say so.
+        encoded: its tokens, cut; spans are places in `text`.
+        prompt: characters of the prompt.
+        notes: what was added, lower-cased or cut, in sentences.
+        pair: the second text.
+        whole: number of tokens before it was cut.
+    """
+
+    text: str
+    encoded: Encoded
+    prompt: int = 0
+    notes: tuple[str, ...] = ()
+    pair: str | None = None
+    whole: int = 0
+
+
+def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling, name: str = "the text") -> Prepared:
+    """Prepare a text for a model, as sentence-transformers does: the prompt, lower case, the limit.
+
+    Every text whose vector or score is read passes through here. Special tokens in the text keep their case.
+
+    Args:
+        model: the model.
+        text: the text.
+        pair: a second text for the same input.
+        rule: the prompt, the case and the limit; the model's positions limit a text too.
+        name: of the text, for notes.
+
+    Raises:
+        InputError: an empty text.
+        UnsupportedError: the model is one that headscope doesn't run.
+    """
+    model.anatomy.computable()
+    tokenizer, prompt = model.tokenizer, rule.prompt
+    notes = [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
+    if rule.lowercase:
+        lower = _lowered(model, text)
+        notes += [f"{name} was lower-cased, as the model's files say"] if lower != text else []
+        text, prompt = lower, _lowered(model, prompt)
+        pair = None if pair is None else _lowered(model, pair)
+    if text:  # an empty one is refused by the tokenizer, even with a prompt
+        text = prompt + text
+    longest = min(model.anatomy.longest_text, rule.max_length or model.anatomy.longest_text)
+    whole = tokenizer.encode(text, pair)
+    encoded = whole if len(whole) <= longest else tokenizer.encode(text, pair, max_length=longest)
+    if len(encoded) < len(whole):
+        notes.append(f"{name} was cut from {len(whole)} to {len(encoded)} tokens")
+    if prompt and not rule.include_prompt:
+        alone = tokenizer.encode(prompt, max_length=longest)
+        encoded = replace(encoded, prompt=len(alone) - alone.special[-1])
+        notes.append("the prompt's tokens are left out of the text's vector, as the model's files say")
+    return Prepared(text, encoded, len(prompt), tuple(notes), pair, len(whole))
+
+
+def as_sentence(
+    model: Model, text: str, pair: str | None = None, *, max_length: int | None = None, name: str = "the text"
+) -> Prepared:
+    """Prepare a text whose vector is read, by the model's own prompt, case and limit; errors as of `prepared`.
+
+    Args:
+        model: the model.
+        text: the text.
+        pair: a second text for the same input.
+        max_length: a limit beside the model's own.
+        name: of the text, for notes.
+    """
+    limits = [one for one in (model.pooling.max_length, max_length) if one is not None]
+    return prepared(model, text, pair, rule=replace(model.pooling, max_length=min(limits, default=None)), name=name)
+
+
+def _lowered(model: Model, text: str) -> str:
+    """The text in lower case, but for special tokens, which a tokenizer finds before it changes the case."""
+    special = "|".join(map(re.escape, sorted(model.tokenizer.special_tokens, key=len, reverse=True)))
+    parts = re.split(f"({special})", text) if special else [text]
+    return "".join(part if at % 2 else part.lower() for at, part in enumerate(parts))
 
 
 def encoded_text(model: Model, text: str, pair: str | None = None, *, max_length: int | None) -> Encoded:

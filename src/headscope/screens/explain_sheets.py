@@ -95,6 +95,7 @@ def effects_sheet(model: str, result: Effects, top: int | None = None, predictio
             "base": result.base,
             **({result.target.aside: result.base_aside} if result.target.aside else {}),
             **({"predictions": prediction.rows()} if prediction is not None else {}),
+            "notes": list(result.notes),
             "heads": heads(None).records(),
         },
         table=lambda: heads(top),
@@ -106,7 +107,7 @@ def effects_sheet(model: str, result: Effects, top: int | None = None, predictio
             heat_map(result.change, result.target.unit),
             blank,
             table(heads(top or TOP)),
-            notes([f"change: with the head changed, minus unchanged; {way}"]),
+            notes([*result.notes, f"change: with the head changed, minus unchanged; {way}"]),
         ),
     )
 
@@ -138,7 +139,7 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
             inked_text(words, result.scores),
             blank,
             part_bars(parts, top or TOP, noun=by, unit=unit, ranks=_cancels(result.kappa)),
-            notes(_sums(result, parts)),
+            notes([*result.notes, *_sums(result, parts)]),
         ),
     )
 
@@ -155,6 +156,7 @@ def _attribution_record(model: str, result: Attribution, parts: Sequence[Part]) 
         "rest": result.rest,
         "gap": result.gap,
         "kappa": result.kappa,
+        "notes": list(result.notes),
         "tokens": _token_table(result, None).records(),
         "parts": [part_record(part) for part in parts],
         "checks": [part_record(part) for part in result.checks],

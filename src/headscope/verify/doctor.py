@@ -22,9 +22,9 @@ from headscope.errors import CheckpointError, HeadscopeError, InputError
 from headscope.heads.distances import relative
 from headscope.model import Model, open_model
 from headscope.results.report import Check, Report
+from headscope.runs.texts import Prepared, as_sentence
 from headscope.verify.health import MOST_NAMES, UNIFORM, entropy_shares
 from headscope.verify.parity import check_texts
-from headscope.verify.sides import encoded_as_sentence
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -113,11 +113,17 @@ def _checks(model: Model, texts: list[str], skipped: dict[str, str]) -> Iterator
     yield from files
     if any(not check.agrees for check in files if check.name != "fresh norms"):
         return
-    encoded = [encoded_as_sentence(model, text, None) for text in texts]
-    yield from _tokens(model, texts, encoded)
+    read = [as_sentence(model, text) for text in texts]
+    encoded = [one.encoded for one in read]
+    yield from _tokens(model, read)
     yield from _lengths(model, max(encoded, key=len))
     traces = [model.trace(ids=text.ids, segments=text.segments) for text in encoded]
-    vectors = np.stack([pooled(trace.outputs["last_hidden_state"].array, model.pooling) for trace in traces])
+    vectors = np.stack(
+        [
+            pooled(trace.outputs["last_hidden_state"].array, model.pooling, text.prompt)
+            for trace, text in zip(traces, encoded, strict=True)
+        ]
+    )
     if not np.isfinite(vectors).all():
         return
     yield _random_pairs(vectors)
@@ -129,7 +135,9 @@ def _checks(model: Model, texts: list[str], skipped: dict[str, str]) -> Iterator
         from headscope.runs.modules import base_module
         from headscope.verify.live_doctor import padding_checks
 
-        yield from padding_checks(base_module(model), [encoded_as_sentence(model, text, 64) for text in texts[:8]])
+        yield from padding_checks(
+            base_module(model), [as_sentence(model, text, max_length=64).encoded for text in texts[:8]]
+        )
     except HeadscopeError as error:
         skipped["padding"] = error.found
 
@@ -193,24 +201,19 @@ def _beside(model: Model, text: str) -> Iterator[Check]:
     yield count("pooling", what, len(wrong), "0", "correct these files, or save the model again")
 
 
-def _tokens(model: Model, texts: list[str], encoded: list[Encoded]) -> Iterator[Check]:
+def _tokens(model: Model, texts: list[Prepared]) -> Iterator[Check]:
     """The tokenizer's reading of the texts."""
     unknown = model.tokenizer.id("[UNK]")
     unknown = model.tokenizer.id("<unk>") if unknown is None else unknown
-    own = [np.array(text.ids)[~np.array(text.special)] for text in encoded]
+    own = [np.array(one.encoded.ids)[~np.array(one.encoded.special)] for one in texts]
     total = max(1, sum(map(len, own)))
     share = 0.0 if unknown is None else sum(int((ids == unknown).sum()) for ids in own) / total
     advice = "these texts have words that the vocabulary lacks: another language, script or case"
     yield Check("unknown", "share of tokens that are [UNK]", share, NO_LIMIT, "0 to .01", advice=advice)
-    limit = model.pooling.max_length or model.anatomy.longest_text
-    cut = sum(len(encoded_whole(model, text)) > limit for text in texts) / len(texts)
+    limit = min(model.pooling.max_length or model.anatomy.longest_text, model.anatomy.longest_text)
+    cut = sum(one.whole > limit for one in texts) / len(texts)
     advice = "cut the texts into parts, or take a model with a longer window"
     yield Check("cut", f"share of texts with more than {limit:,} tokens", cut, NO_LIMIT, "0", advice=advice)
-
-
-def encoded_whole(model: Model, text: str) -> Encoded:
-    """A text's tokens without a limit."""
-    return model.tokenizer.encode(model.pooling.prompt + text)
 
 
 def _lengths(model: Model, text: Encoded) -> Iterator[Check]:
@@ -309,7 +312,13 @@ def _precisions(model: Model, encoded: list[Encoded], vectors: Float[np.ndarray,
         weights = {stored: rounded(model.encoder.read(row)) for stored, row in names.items() if row.rows is None}
         encoder = model.encoder.changed(weights=weights)
         passes = encoder.forward([as_input(text) for text in encoded])
-        again = np.stack([pooled(one.last, model.pooling) for one in passes if one.last is not None])
+        again = np.stack(
+            [
+                pooled(one.last, model.pooling, text.prompt)
+                for one, text in zip(passes, encoded, strict=True)
+                if one.last is not None
+            ]
+        )
         apart = np.nan_to_num(relative(vectors, again), nan=np.inf)
         what = f"largest relative difference of a text's vector with the weights in {name}"
         yield Check(

@@ -10,8 +10,7 @@ import numpy as np
 
 from headscope.encoder import Encoder, Input, rows_of
 from headscope.errors import InputError
-from headscope.runs.texts import batches
-from headscope.verify.sides import encoded_as_sentence
+from headscope.runs.texts import batches, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -193,13 +192,16 @@ class Replay:
         states = list(_run(encoder, inputs, variant.without, real))
         if variant.padding == "seen":
             states = [last[: len(text)] for last, text in zip(states, encoded, strict=True)]
-        return states
+        skipped = [text.prompt if variant.specials else text.special[: text.prompt].count(False) for text in encoded]
+        return [last[prompt:] for last, prompt in zip(states, skipped, strict=True)]
 
     def _encoded(self, text: str, variant: Variant) -> Encoded:
         """A text's tokens. The variant's prompt and case come instead of the checkpoint's own."""
-        text = variant.prompt + text
-        cut = min((one for one in (variant.cut, self._max_length) if one is not None), default=None)
-        return encoded_as_sentence(self.model, text.lower() if variant.lowercase else text, cut, plain=True)
+        pooling = self.model.pooling
+        limits = [one for one in (pooling.max_length, variant.cut, self._max_length) if one is not None]
+        cut = min(limits, default=None)
+        rule = replace(pooling, prompt=variant.prompt, lowercase=variant.lowercase, max_length=cut)
+        return prepared(self.model, text, rule=rule).encoded
 
     def _padding(self) -> int:
         """The id of padding; 0 in models that name none."""

@@ -42,10 +42,12 @@ class OnnxRun:
         self._where, self._declared = str(path), declared
         self._session = session_of(model, path)
 
-    def vector(self, outputs: Mapping[str, np.ndarray], pooling: Pooling) -> Float[np.ndarray, " d"]:
+    def vector(self, outputs: Mapping[str, np.ndarray], pooling: Pooling, prompt: int) -> Float[np.ndarray, " d"]:
         """A text's vector: the file's own output, or its tokens' vectors, pooled."""
         vector = outputs.get(SENTENCE)
-        return sentence_embedding(self.last(outputs), pooling) if vector is None else vector[0].astype(np.float32)
+        return (
+            sentence_embedding(self.last(outputs), pooling, prompt) if vector is None else vector[0].astype(np.float32)
+        )
 
     def outputs(self, ids: np.ndarray, segments: np.ndarray) -> dict[str, np.ndarray]:
         """Every output for one text, each with an axis of texts.

@@ -71,7 +71,7 @@ class OnnxSide:
         return Reading(
             base,
             weights,
-            self._file.vector(outputs, pooling),
+            self._file.vector(outputs, pooling, text.prompt),
             np.zeros(0, int) if logits is None else predictions(logits[0]),
         )
 

@@ -22,11 +22,11 @@ from headscope.checkpoint import called
 from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError, first_line
 from headscope.model import Model, open_model
 from headscope.results.quantising import MatrixLoss, QuantisePlan, Recipe
+from headscope.runs.texts import as_sentence
 from headscope.settings import COSINE
 from headscope.verify.cost import cost_of
 from headscope.verify.onnx_run import OnnxRun, all_tensors, read_model
 from headscope.verify.parity import check_texts
-from headscope.verify.sides import encoded_as_sentence
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -93,7 +93,7 @@ def quantise_plan(
             where=str(path),
             advice="name the export in fp32, as it was before it was quantised or converted",
         )
-    encoded = [encoded_as_sentence(opened, text, max_length) for text in checked]
+    encoded = [as_sentence(opened, text, max_length=max_length).encoded for text in checked]
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(path, graph, encoded, opened.pooling, Path(folder))
         return _planned(trial, nodes, cosine, per_channel, progress or (lambda done, least: None))
@@ -212,7 +212,9 @@ class Trial:
         """Every text's vector."""
         run = OnnxRun(graph, path, [value.name for value in graph.graph.output])
         outputs = (run.outputs(np.array(text.ids), np.array(text.segments)) for text in self.texts)
-        return np.stack([run.vector(one, self._pooling) for one in outputs])
+        return np.stack(
+            [run.vector(one, self._pooling, text.prompt) for one, text in zip(outputs, self.texts, strict=True)]
+        )
 
 
 def matrices(graph: Any) -> Iterator[MatrixLoss]:

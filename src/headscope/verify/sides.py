@@ -20,7 +20,7 @@ from headscope.explain.residual import weights_of
 from headscope.model import Model, open_model
 from headscope.results.explained import Pooling
 from headscope.runs.engine import NumpyRunner
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, as_sentence
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -100,7 +100,7 @@ class CheckpointSide:
 
     def encode(self, text: str, max_length: int | None) -> Encoded | None:
         """The text's tokens, cut as sentence-transformers cuts them, or to the position table."""
-        return encoded_as_sentence(self.model, text, max_length)
+        return as_sentence(self.model, text, max_length=max_length).encoded
 
     def read(self, text: Encoded, pooling: Pooling) -> Reading:
         """Run the text."""
@@ -113,30 +113,14 @@ class CheckpointSide:
             return weights_of(record, np.arange(len(text)))
 
         predicted = [predictions(self._logits(base, name)) for name in self.model.tops.outputs if "logits" in name]
-        return Reading(base, weights, sentence_embedding(base.last, pooling), np.concatenate([[], *predicted]))
+        return Reading(
+            base, weights, sentence_embedding(base.last, pooling, text.prompt), np.concatenate([[], *predicted])
+        )
 
     def _logits(self, base: Base, name: str) -> np.ndarray:
         output = self.model.tops.compute(name, base.last)
         assert output is not None
         return output.array
-
-
-def encoded_as_sentence(model: Model, text: str, max_length: int | None, *, plain: bool = False) -> Encoded:
-    """A text's tokens as sentence-transformers reads it: with its prompt, lower-cased where it says so, and cut.
-
-    Args:
-        model: the checkpoint.
-        text: the text.
-        max_length: a limit beside the checkpoint's own.
-        plain: True if the text has its prompt and its case already.
-    """
-    pooling = model.pooling
-    limits = [pooling.max_length, max_length, model.anatomy.longest_text]
-    if not plain:
-        text = pooling.prompt + text
-        text = text.lower() if pooling.lowercase else text
-    cut = min((limit for limit in limits if limit is not None), default=None)
-    return model.tokenizer.encode(text, max_length=cut)
 
 
 def encoded_by(tokenizer: Any, text: str, max_length: int | None, pooling: Pooling | None = None) -> Encoded:
@@ -154,7 +138,7 @@ def encoded_by(tokenizer: Any, text: str, max_length: int | None, pooling: Pooli
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = open_model(tokenizer)
     if isinstance(tokenizer, Model):
-        return encoded_as_sentence(tokenizer, text, max_length)
+        return as_sentence(tokenizer, text, max_length=max_length).encoded
     if not callable(tokenizer):
         raise InputError(
             f"expected a tokenizer, got {type(tokenizer).__name__}",
@@ -174,7 +158,11 @@ def encoded_by(tokenizer: Any, text: str, max_length: int | None, pooling: Pooli
     segments, special = encoded.get("token_type_ids", (0,) * len(ids)), encoded["special_tokens_mask"]
     nothing = (None,) * len(ids)
     tokens = tuple(tokenizer.convert_ids_to_tokens(list(ids)))
-    return Encoded(ids, tokens, tuple(segments), tuple(map(bool, special)), nothing, nothing)
+    prompt = 0
+    if pooling.prompt and not pooling.include_prompt:
+        alone = tokenizer(pooling.prompt, return_special_tokens_mask=True)["special_tokens_mask"]
+        prompt = len(alone) - bool(alone[-1])
+    return Encoded(ids, tokens, tuple(segments), tuple(map(bool, special)), nothing, nothing, prompt)
 
 
 def predictions(logits: np.ndarray) -> np.ndarray:

@@ -81,7 +81,7 @@ class TorchSide:
             return weights_of(trace.layers[layer], np.arange(len(text)))
 
         predicted = np.zeros(0, int) if logits is None else predictions(logits)
-        return Reading(base, weights, sentence_embedding(states[-1], pooling), predicted)
+        return Reading(base, weights, sentence_embedding(states[-1], pooling, text.prompt), predicted)
 
     def _run(self, text: Encoded) -> tuple[Trace, States | list[None], np.ndarray | None]:
         """The trace with its hidden states, what attention writes in each layer, and the logits."""
@@ -139,7 +139,8 @@ def _inside(model: nn.Module) -> tuple[nn.Module, Pooling | None, Any]:
             where="parity",
             advice="save its vectors with numpy.save and pass that file",
         )
-    modes = str(list(model.children())[1].get_config_dict().get("pooling_mode", ""))  # type: ignore[operator]
+    settings = list(model.children())[1].get_config_dict()  # type: ignore[operator]
+    modes = str(settings.get("pooling_mode", ""))
     names = {"mean": "mean", "cls": "cls"}
     if modes not in names:
         raise UnsupportedError(
@@ -152,6 +153,7 @@ def _inside(model: nn.Module) -> tuple[nn.Module, Pooling | None, Any]:
         max_length=getattr(first, "max_seq_length", None),
         lowercase=bool(getattr(first, "do_lower_case", False)),
         prompt=str((getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None), "")),
+        include_prompt=settings.get("include_prompt") is not False,
     )
     return first.auto_model, pooling, model.tokenizer  # type: ignore[return-value]
 

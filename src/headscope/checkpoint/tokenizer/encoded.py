@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headscope.errors import InputError
 
@@ -12,7 +12,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Encoded:
-    """One tokenized input; all fields have one entry per position.
+    """One tokenized input; all fields but `prompt` have one entry per position.
 
     Attributes:
         ids: the token ids, rows of the embedding table.
@@ -24,6 +24,7 @@ class Encoded:
             text's. None for special tokens, and if the input was ids.
         spans: (start, stop) of each token in the text, or in the pair for its tokens, in characters (Python string
             indices); None for special tokens, and if the input was not a text.
+        prompt: number of tokens at the beginning that are left out of the text's vector.
     """
 
     ids: tuple[int, ...]
@@ -32,6 +33,7 @@ class Encoded:
     special: tuple[bool, ...]
     words: tuple[int | None, ...]
     spans: tuple[Span | None, ...]
+    prompt: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -39,7 +41,9 @@ class Encoded:
     def without(self, gone: Collection[int]) -> Encoded:
         """The input without the tokens at these positions; later ones move up."""
         kept = [at for at in range(len(self)) if at not in gone]
-        return Encoded(*(tuple(values[at] for at in kept) for values in vars(self).values()))
+        columns = (self.ids, self.tokens, self.segments, self.special, self.words, self.spans)
+        result = Encoded(*(tuple(values[at] for at in kept) for values in columns))  # type: ignore[arg-type]
+        return replace(result, prompt=sum(at < self.prompt for at in kept))
 
 
 @dataclass(frozen=True)

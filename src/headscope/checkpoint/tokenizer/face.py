@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from headscope.checkpoint.tokenizer.encoded import Encoded, Layout, Pieces, Special, assemble
+from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
 from headscope.checkpoint.tokenizer.settings import Settings
 from headscope.errors import InputError
 
@@ -46,14 +47,22 @@ class Tokenizer:
     """
 
     def __init__(
-        self, engine: Engine, settings: Settings, *, kind: str | None, source: str | None, segments: bool
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        kind: str | None,
+        source: str | None,
+        segments: bool,
+        differs: str = "",
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._segments = segments
         self.kind = kind
         self.source = source
-        self.notes: tuple[str, ...] = tuple(engine.notes)
+        self.notes: tuple[str, ...] = (*engine.notes, *([differs] if differs else []))
+        self._differs = differs
         vocab_size = settings.model.get("vocab_size")
         embedded = vocab_size if isinstance(vocab_size, int) and vocab_size > 0 else None
         self._limit = embedded or engine.size or None
@@ -94,6 +103,21 @@ class Tokenizer:
             return self._engine.id(token)
         index = self._settings.model.get("pad_token_id")
         return index if isinstance(index, int) and not isinstance(index, bool) else None
+
+    def doubts(self, *, pair: bool) -> list[str]:
+        """The notes that put a number in doubt: a foreign vocabulary, and for a pair, segments that depend on versions.
+
+        Args:
+            pair: True if a pair is read.
+        """
+        return [note for note in self.notes if (note == self._differs and pair) or note.startswith(FOREIGN_VOCABULARY)]
+
+    @property
+    def special_tokens(self) -> frozenset[str]:
+        """The special tokens, as the vocabulary spells them."""
+        named = {one.content for one in self._settings.named.values()}
+        named |= set() if self.mask_token is None else {self.mask_token}
+        return frozenset(named | {self._spelling(index) for index in self._separators()})
 
     def layout(self, texts: int) -> Layout:
         """Return the special tokens around one text or two, with segments as the model takes them."""

@@ -5,6 +5,7 @@ The tables say which classes a checkpoint's files describe completely, and which
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces
 from headscope.checkpoint.tokenizer.settings import AddedPiece, Settings
-from headscope.errors import HeadscopeError, UnsupportedError
+from headscope.errors import HeadscopeError, InputError, UnsupportedError
 
 WORDPIECE = frozenset(
     {
@@ -80,6 +81,22 @@ WITHOUT_SEGMENTS = frozenset(
 )
 """Tokenizers that compute the segments of a pair without passing them to the model."""
 
+BY_VERSION = frozenset(
+    {
+        "AlbertTokenizer",
+        "BertJapaneseTokenizer",
+        "PreTrainedTokenizer",
+        "PreTrainedTokenizerFast",
+        "RemBertTokenizer",
+        "RoFormerTokenizer",
+        "TokenizersBackend",
+    }
+)
+"""Tokenizers that pass segments to the model under transformers 4 and don't under transformers 5."""
+
+SEGMENTS = ("own", "one", "two")
+"""The choices for segments of a pair: those that the tokenizer has, one for both texts, or two."""
+
 NEEDS = {
     "BarthezTokenizer": "a sentencepiece model",
     "BertweetTokenizer": "a tweet normalizer and its own BPE",
@@ -130,20 +147,71 @@ def effective_class(settings: Settings) -> tuple[str | None, str]:
     return None, f"no file names it, and model_type is {brief(model_type)}"
 
 
-def reads_segments(settings: Settings, class_name: str | None) -> bool:
-    """Return True if the model uses the segments of its tokenizer; otherwise all segments are 0.
+def reads_segments(settings: Settings, class_name: str | None, wanted: str = "own") -> tuple[bool, str]:
+    """Return True if the model uses the segments of its tokenizer, otherwise all are 0; and where versions differ, how.
 
-    transformers passes token_type_ids to the model if the tokenizer's model_input_names contains them.
+    transformers passes token_type_ids to the model if the tokenizer's model_input_names contains them. Where no file
+    has these, the class has, and for some classes version 4 gave two segments and version 5 gives one. Then the version
+    that saved the files decides.
+
+    Args:
+        settings: of the tokenizer.
+        class_name: the tokenizer's class.
+        wanted: one of SEGMENTS.
+
+    Raises:
+        InputError: two segments for a model that has one.
     """
-    if settings.model.get("type_vocab_size") == 1:
-        return False
-    if settings.model.get("type_vocab_size") is None:
-        return True
+    types = settings.model.get("type_vocab_size")
+    if wanted == "two" and types == 1:
+        raise InputError(
+            "the model has one segment (type_vocab_size 1)", where="segments", advice="leave segments out, or use own"
+        )
+    if wanted != "own":
+        return wanted == "two", ""
+    if types in (1, None):
+        return types is None, ""
     names = settings.options.get("model_input_names")
     if isinstance(names, list):
-        return "token_type_ids" in names
-    return class_name not in WITHOUT_SEGMENTS
+        return "token_type_ids" in names, ""
+    if class_name not in BY_VERSION:
+        return class_name not in WITHOUT_SEGMENTS, ""
+    saved = settings.model.get("transformers_version")
+    stated = re.match(r"[0-9]+", saved) if isinstance(saved, str) else None
+    newer = class_name == "TokenizersBackend" or "backend" in settings.options or int(stated[0] if stated else 4) > 4
+    which = "transformers 5 saved it" if newer else "transformers 4 saved it" if stated else "no file says who saved it"
+    other = "version 4 gives two" if newer else "version 5 gives one"
+    return not newer, (
+        f"the texts of a pair have {'one segment' if newer else 'two segments'}: {which}, and tokenizer_config.json "
+        f"has no model_input_names; {other} (choose with segments='one' or 'two')"
+    )
 
+
+FOREIGN_VOCABULARY = "this vocabulary can't belong to a WordPiece tokenizer"
+"""The beginning of the note on one."""
+
+BRACKETS = (("[", "]"), ("<", ">"))
+"""Brackets around special tokens."""
+
+MARKS = "▁Ġ"
+"""Marks of SentencePiece and byte-level BPE before a piece that begins a word."""
+
+
+def misfit(vocabulary: Iterable[str]) -> str:
+    """A note on a vocabulary that can't belong to WordPiece, whose continuations begin with ##; empty if it can."""
+    pieces = [one for one in vocabulary if any(map(str.isalpha, one)) and (one[0], one[-1]) not in BRACKETS]
+    marked = sorted(piece for piece in pieces if piece[0] in MARKS)
+    if any(piece.startswith("##") for piece in pieces) or len(marked) < FOREIGN * max(1, len(pieces)):
+        return ""
+    return (
+        f"{FOREIGN_VOCABULARY}: {len(marked)} of its {len(pieces)} tokens with letters "
+        f"begin with {marked[0][0]} ({_some(marked)}) and none with ##, so that most words are the unknown token; use "
+        "the tokenizer that the model was trained with (tokenizer=)"
+    )
+
+
+FOREIGN = 0.1
+"""From this share of pieces with another tokenizer's mark, the vocabulary is that tokenizer's."""
 
 ENOUGH = 0.01
 """From this share of upper-case (or accented) tokens, the model was trained with them. Fewer prove nothing."""
@@ -174,6 +242,8 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
     ideographs = settings.flag("tokenize_chinese_chars", None)
     words = [piece for piece in vocabulary if not (piece.startswith("[") and piece.endswith("]"))]
     lettered = [piece for piece in words if any(map(str.isalpha, piece))]
+    if foreign := misfit(vocabulary):
+        return Casing(lower is not False, accents, ideographs is not False, [foreign])
     if lower is None:
         upper = [piece for piece in lettered if piece.lower() != piece]
         lower = not upper

@@ -38,19 +38,25 @@ FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 """Files that a tokenizer may be read from."""
 
 
-def load_tokenizer(checkpoint: TokenizerSource) -> Tokenizer:
+def load_tokenizer(checkpoint: TokenizerSource, segments: str = "own") -> Tokenizer:
     """Return a checkpoint's tokenizer, from tokenizer.json, else vocab.txt, vocab.json and merges.txt, or spm.model.
 
     headscope never guesses a tokenizer that needs more than these files: the result then accepts ids, but text and
     words raise an error that names the tokenizer. The same holds if the checkpoint has no tokenizer at all.
 
+    Args:
+        checkpoint: of the tokenizer.
+        segments: of a pair: `own`, as the tokenizer has them; `one` for both texts, or `two`.
+
     Raises:
         CheckpointError: a tokenizer file can't be read.
+        InputError: two segments for a model that has one.
     """
     settings = read_settings(checkpoint)
     class_name, known_by = effective_class(settings)
     engine, source = _open(checkpoint, settings, class_name, known_by)
-    return Tokenizer(engine, settings, kind=class_name, source=source, segments=reads_segments(settings, class_name))
+    two, differs = reads_segments(settings, class_name, segments)
+    return Tokenizer(engine, settings, kind=class_name, source=source, segments=two, differs=differs)
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,16 @@ class _Borrowed:
     file: Callable[[str], Path | None]
 
 
-def borrowed_tokenizer(name: str | os.PathLike[str], checkpoint: Checkpoint, embeddings: int) -> Tokenizer:
+def borrowed_tokenizer(
+    name: str | os.PathLike[str], checkpoint: Checkpoint, embeddings: int, segments: str = "own"
+) -> Tokenizer:
     """Return the tokenizer of another folder or checkpoint, for a model whose own checkpoint has none.
 
     Args:
         name: a folder with tokenizer files, or the name of another checkpoint.
         checkpoint: of the model.
         embeddings: number of tokens that the model knows.
+        segments: as for `load_tokenizer`.
 
     Raises:
         NotFoundError: there is no such folder or checkpoint.
@@ -89,7 +98,7 @@ def borrowed_tokenizer(name: str | os.PathLike[str], checkpoint: Checkpoint, emb
         raise CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
         )
-    tokenizer = load_tokenizer(_Borrowed(str(name), str(name), checkpoint.config, files))
+    tokenizer = load_tokenizer(_Borrowed(str(name), str(name), checkpoint.config, files), segments)
     if tokenizer.size > embeddings:
         raise InputError(
             f"the tokenizer has {tokenizer.size:,} tokens, and the model embeddings for {embeddings:,}",

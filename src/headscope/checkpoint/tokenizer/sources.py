@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
-from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
+from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, misfit, usual_specials
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -55,6 +55,8 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
         notes = _apply_settings(rust, settings, class_name)
         _mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
+    if type(rust.model).__name__ == "WordPiece" and (foreign := misfit(rust.get_vocab(with_added_tokens=False))):
+        notes.append(foreign)
     backend.notes += notes
     return backend
 
