@@ -237,7 +237,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5000,
-    "checkpoint": 5665,
+    "checkpoint": 5695,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
@@ -246,12 +246,12 @@ LINES = {
     "heads": 3716,
     "runs": 2470,
     "explain": 3678,
-    "verify": 3600,
+    "verify": 3605,
     "atlas": 9995,
     "screens": 4730,
     "page": 2430,
     "cli": 2350,
-    "": 1462,
+    "": 1465,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 345

@@ -12,44 +12,6 @@ from headscope.results.explained import LabelShare
 
 
 @dataclass(frozen=True)
-class ParameterRow:
-    """A tensor of a checkpoint.
-
-    Attributes:
-        name: its name in the file.
-        shape: its shape.
-        dtype: its type in the file.
-        count: number of parameters.
-        component: the part of the model that it belongs to.
-    """
-
-    name: str
-    shape: list[int]
-    dtype: str
-    count: int
-    component: str
-
-
-@dataclass(frozen=True)
-class ShapesAnswer:
-    """Every tensor of a checkpoint.
-
-    Attributes:
-        model: the model's name.
-        total: parameters of the base model.
-        parameters: tensors of the base model.
-        extra: tensors on top of it.
-        total_with_extra: parameters of all of them.
-    """
-
-    model: str
-    total: int
-    parameters: list[ParameterRow]
-    extra: list[ParameterRow]
-    total_with_extra: int
-
-
-@dataclass(frozen=True)
 class Slice:
     """The part of a tensor that belongs to one head.
 
@@ -310,7 +272,6 @@ class AttributeAnswer:
         method: how parts are found.
         total: the output's number.
         rest: the part of no token; null where parts don't add up.
-        notes: what was added to the text, lower-cased or cut.
         gap: what is missing from the sum.
         tokens: one for each token.
         predictions: the model's choice where the target is read, and the runner-up.

@@ -16,7 +16,7 @@ VERSION = 1
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PLAIN: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 ANSWERS: dict[str, type] = {
-    "shapes": answers.ShapesAnswer,
+    "shapes": readings.ShapesAnswer,
     "summary": readings.SummaryAnswer,
     "config": readings.ConfigAnswer,
     "tree": readings.TreeAnswer,

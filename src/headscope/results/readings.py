@@ -10,6 +10,44 @@ from headscope.results.report import Check
 
 
 @dataclass(frozen=True)
+class ParameterRow:
+    """A tensor of a checkpoint.
+
+    Attributes:
+        name: its name in the file.
+        shape: its shape.
+        dtype: its type in the file.
+        count: number of parameters.
+        component: the part of the model that it belongs to.
+    """
+
+    name: str
+    shape: list[int]
+    dtype: str
+    count: int
+    component: str
+
+
+@dataclass(frozen=True)
+class ShapesAnswer:
+    """Every tensor of a checkpoint.
+
+    Attributes:
+        model: the model's name.
+        total: parameters of the base model.
+        parameters: tensors of the base model.
+        extra: tensors on top of it.
+        total_with_extra: parameters of all of them.
+    """
+
+    model: str
+    total: int
+    parameters: list[ParameterRow]
+    extra: list[ParameterRow]
+    total_with_extra: int
+
+
+@dataclass(frozen=True)
 class Dimensions:
     """The sizes of a model.
 
