@@ -347,7 +347,8 @@ def test_refusals(tmp_path: Path) -> None:
     model = hs.open(tmp_path)
     with pytest.raises(InputError, match="no method 'guess'"):
         model.attribute(TEXT, method="guess")
-    with pytest.raises(InputError, match="72 tokens"):
-        model.attribute("cat " * 70)
+    with pytest.raises(InputError, match="73 tokens"):
+        model.attribute("[MASK] " + "cat " * 70)
+    assert "from 72 to 64 tokens" in " ".join(model.attribute("cat " * 70).notes)  # the text's vector, as elsewhere
     with pytest.raises(InputError, match=r"no \[MASK\]"):
         model.attribute("the cat", "mat")

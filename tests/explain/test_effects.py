@@ -233,7 +233,7 @@ def test_intervals_are_students() -> None:
         ({"target": 2.5}, InputError, "names no target"),
         ({"text": "the cat"}, None, ""),
         ({"text": "the cat", "target": "mat"}, InputError, r"the text has no \[MASK\]"),
-        ({"text": "cat " * 70}, InputError, "72 tokens, the model takes 64"),
+        ({"text": "[MASK] " + "cat " * 70}, InputError, "73 tokens, the model takes 64"),
         ({"text": ""}, InputError, "empty"),
     ],
 )
