@@ -123,7 +123,7 @@ def test_tables_of_the_top_few(small: str, args: list[str], size: Callable[[dict
         (["effects", "{small}", MASKED, "--method", "x"], "can't be changed by 'x'"),
         (["effects", "{small}", MASKED, "--set", "patch_from=the cat"], "one to patch from 4"),
         (["attribute", "{small}", MASKED, "--method", "x"], "no method 'x'"),
-        (["attribute", "{small}", "cat " * 40], "42 tokens, the model takes 24"),
+        (["attribute", "{small}", "[MASK] " + "cat " * 40], "43 tokens, the model takes 24"),
     ],
 )
 def test_refusals(small: str, args: list[str], message: str) -> None:

@@ -12,7 +12,7 @@ from typing import overload
 
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPE_BITS
-from headscope.checkpoint.memory import unwrapped
+from headscope.checkpoint.memory import WRAPPED
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""
@@ -165,7 +165,7 @@ class Placement:
 
 def class_name_of(stored: str) -> str:
     """Return the class's name for a stored name: without wrappers' parts, and in its present spelling."""
-    return modern_name(unwrapped(stored))
+    return modern_name(WRAPPED.sub("", stored))
 
 
 def modern_name(stored: str) -> str:

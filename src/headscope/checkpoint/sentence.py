@@ -94,7 +94,7 @@ def stated_otherwise(checkpoint: Checkpoint, pooling: Pooling, width: int, longe
     ]
     length = pooling.max_length
     if length is not None and length > longest:
-        wrong.append(f"the files say that texts have up to {length:,} tokens, the model takes {longest:,}")
+        wrong.append(f"the files cut texts at {length:,}, the model takes {longest:,}")
     settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     if default is not None and not (isinstance(prompts, dict) and default in prompts):
