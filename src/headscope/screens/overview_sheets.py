@@ -47,6 +47,7 @@ PATTERN_COLUMNS = (
     *(Column(name, align="right", form=".2f") for name in MEASURES),
 )
 CELL = 5
+HEADS = ("layer", "head")
 
 
 def overview_sheet(trace: Trace) -> Sheet:
@@ -195,6 +196,48 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
             notes([f"means over the queries that have one; {statistic.unit.name}"]),
         ),
         look_at=highest,
+    )
+
+
+def groups_sheet(trace: Trace, file: str) -> Sheet:
+    """Weights between a person's own groups of tokens: the mean over heads, and the head with the greatest.
+
+    Raises:
+        InputError: the file can't be read, or a group doesn't fit the trace.
+        UnsupportedError: queries and keys are different sequences.
+    """
+    weights = trace.group_weights(file)
+    rows = Table(
+        (
+            *(Column(name, align="right") for name in HEADS),
+            *(Column(name, align="right", form=".3f") for name in weights),
+        ),
+        tuple(tuple(row.values()) for row in weights.rows()),
+    )
+    lines = []
+    for name, values in weights.items():
+        row, column = values.strongest(1)[0] if np.isfinite(values.array).any() else (0, 0)
+        most = f"{weights.layers[row]}.{weights.across[column]}"
+        lines.append((name, float(np.nanmean(values.array)), most, float(values[row, column])))
+    shown = Table(
+        (
+            Column("from → to"),
+            Column("mean", align="right", form=".3f"),
+            Column("most in"),
+            Column("weight", align="right", form=".3f"),
+        ),
+        tuple(lines),
+    )
+    return Sheet(
+        record=lambda: {**trace_record(trace), "heads": rows.records()},
+        table=lambda: rows,
+        drawings=(
+            title("weights between groups of tokens", trace_aside(trace)),
+            tokens_line(trace),
+            blank,
+            table(shown),
+            notes(["the weight that a token of a group puts on all tokens of another, on average"]),
+        ),
     )
 
 
