@@ -31,7 +31,7 @@ class Projection:
     def W_O(self, layer: int, head: int) -> np.ndarray:
         return np.asarray(np.random.default_rng(layer * HEADS + head).normal(size=(WIDTH, 16)).astype(np.float32))
 
-    def late_output(self, name: str, last_hidden_state: np.ndarray) -> None:
+    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
         return None
 
     def late_outputs(self) -> tuple[str, ...]:

@@ -22,14 +22,14 @@ from headscope.errors import CheckpointError, HeadscopeError, InputError
 from headscope.heads.distances import relative
 from headscope.model import Model, open_model
 from headscope.results.report import Check, Report
-from headscope.runs.texts import Prepared, as_sentence
+from headscope.runs.texts import as_sentence
 from headscope.verify.health import MOST_NAMES, UNIFORM, entropy_shares
 from headscope.verify.parity import check_texts
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
+    from headscope.checkpoint.tokenizer import Encoded, Prepared
     from headscope.traces import Trace
 
 NO_LIMIT = math.inf
