@@ -270,7 +270,7 @@ def _heads(model: Model, traces: list[Trace]) -> Iterator[Check]:
     )
     twins = [_twins(model, layer) for layer in traces[0].numbers]
     layer = int(np.argmax(twins))
-    advice = "one of each pair can be removed; two heads are never trained to the same numbers"
+    advice = "training makes no two heads alike; to remove one, add its rows of W_O to the other's first"
     yield count(
         "twin heads",
         "heads whose W_Q, W_K and W_V are those of another head of the layer",
