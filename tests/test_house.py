@@ -236,22 +236,22 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 5000,
-    "checkpoint": 5695,
+    "results": 5008,
+    "checkpoint": 5733,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
     "encoder": 1497,
     "live": 12190,
     "heads": 3716,
-    "runs": 2470,
+    "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 9995,
+    "atlas": 10008,
     "screens": 4730,
     "page": 2430,
-    "cli": 2350,
-    "": 1465,
+    "cli": 2352,
+    "": 1493,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 345

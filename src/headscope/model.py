@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headscope.anatomy.heads import CheckedSequence
     from headscope.anatomy.record import Memory
     from headscope.anatomy.tree import Node
-    from headscope.checkpoint.tokenizer import Encoded, Tokenizer
+    from headscope.checkpoint.tokenizer import Encoded, Prepared, Tokenizer
     from headscope.encoder import Encoder
     from headscope.encoder.tops import Tops
     from headscope.results.arrays import Named
@@ -216,6 +216,18 @@ class Model:
 
         return read_pooling(self.checkpoint)
 
+    @cached_property
+    def text_rule(self) -> Pooling:
+        """The prompt, the case and the limit of a text, as sentence-transformers' files say, for any pooling."""
+        from headscope.checkpoint.sentence import read_rule
+
+        return read_rule(self.checkpoint)
+
+    @late("headscope.runs.texts:as_read")
+    def _as_read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
+        """Prepare a text as sentence-transformers does. See headscope.runs.texts."""
+        raise NotImplementedError
+
     def late_outputs(self) -> tuple[str, ...]:
         """Names of the outputs that are computed from the last hidden state.
 
@@ -224,8 +236,10 @@ class Model:
         sentence = ("sentence_embedding",) if self.checkpoint.file("modules.json") is not None else ()
         return (*self.tops.outputs, *sentence)
 
-    def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
-        """Compute one output from the last hidden state; None if the model has no output of that name."""
+    def late_output(
+        self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"], prompt: int = 0
+    ) -> Named | None:
+        """Compute an output from the last hidden state, less a prompt's tokens; None if there is no such output."""
         if name != "sentence_embedding":
             return self.tops.compute(name, last_hidden_state)
         if not self.pooling.stated:
@@ -233,7 +247,7 @@ class Model:
         from headscope.encoder.pooling import sentence_embedding
         from headscope.results.arrays import Named
 
-        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling, 0))
+        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling, prompt))
 
     @overload
     def trace(
@@ -275,14 +289,17 @@ class Model:
     ) -> Trace | list[Trace]:
         """Run one forward pass and return its trace.
 
+        A text of a sentence-transformers checkpoint gets its prompt, its lower case and its limit; the trace's `notes`
+        say what was done. Words and ids are used as they are.
+
         Args:
             text: a text, or a list of texts for a list of traces.
             pair: a second text for the same input; for a list of texts, a list with one for each.
             words: a list of words instead of a text; each word is tokenized separately.
             ids: token ids instead of a text, used unchanged: no special tokens are added.
             segments: 0 or 1 for each of `ids`; all 0 by default.
-            max_length: cut longer texts to this many tokens. Without it, a text that exceeds the position table is an
-                error.
+            max_length: cut longer texts to this many tokens, instead of at the limit of a sentence-transformers
+                checkpoint. Otherwise, a text that exceeds the position table is an error.
             ablate: heads to silence, (layer, head): their context is 0.
             hidden_states: True to add the outputs of the embeddings and of every layer, (S, d_model) each, to the
                 trace's outputs.
@@ -302,11 +319,11 @@ class Model:
                     advice="pass only the list of texts",
                 )
             pairs = self._pairs(text, pair)
-            encoded = [
-                self._encoded(at, first, second, max_length)
+            several = [
+                self._read_at(at, first, second, max_length)
                 for at, (first, second) in enumerate(zip(text, pairs, strict=True))
             ]
-            return self._run(encoded, list(zip(text, pairs, strict=True)), silenced, hidden_states, progress)
+            return self._run(several, silenced, hidden_states, progress)
         if isinstance(pair, list):
             raise InputError(
                 f"`pair` is a list of {len(pair)} texts, but `text` is a single text",
@@ -321,12 +338,12 @@ class Model:
                 advice='pass a text: model.trace("The cat sat on the mat.")',
             )
         if text is not None:
-            single = self.tokenizer.encode(text, pair, max_length=max_length)
+            single: Prepared | Encoded = self._read(text, pair, max_length)
         elif words is not None:
             single = self.tokenizer.encode_words(words, max_length=max_length)
         else:
             single = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-        return self._run([single], [(text, pair)], silenced, hidden_states, progress)[0]
+        return self._run([single], silenced, hidden_states, progress)[0]
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
         """Compute one forward pass in several independent ways and compare them. See headscope.verify.
@@ -443,14 +460,22 @@ class Model:
             for layer, head in pairs
         )
 
-    def _encoded(self, at: int, text: str, pair: str | None, max_length: int | None) -> Encoded:
-        """Encode one text of a list.
+    def _read(self, text: str, pair: str | None, max_length: int | None) -> Prepared:
+        """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs."""
+        if self.checkpoint.file("modules.json") is not None:
+            return self._as_read(text, pair, max_length=max_length)
+        from headscope.checkpoint.tokenizer import Prepared
+
+        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
+
+    def _read_at(self, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
+        """Prepare one text of a list.
 
         Raises:
             InputError: the tokenizer's error, with the index of the text.
         """
         try:
-            return self.tokenizer.encode(text, pair, max_length=max_length)
+            return self._read(text, pair, max_length)
         except InputError as error:
             where = f"{error.where}[{at}]"
             raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error
@@ -469,8 +494,7 @@ class Model:
 
     def _run(
         self,
-        encoded: Sequence[Encoded],
-        texts: Sequence[tuple[str | None, str | None]],
+        texts: Sequence[Prepared | Encoded],
         silenced: frozenset[tuple[int, int]],
         hidden_states: bool,
         progress: Callable[[int, int], None] | None,
@@ -478,21 +502,23 @@ class Model:
         """Run the encoder over all inputs, in batches, and return their traces."""
         import numpy as np
 
+        from headscope.checkpoint.tokenizer import Encoded
         from headscope.encoder import Input
         from headscope.encoder.products import FEW_TEXTS
         from headscope.results.arrays import Named, TokenAxis
         from headscope.traces import Outputs, Trace
 
-        encoder = self.encoder if len(encoded) <= FEW_TEXTS else self.encoder.for_many_texts
+        encoder = self.encoder if len(texts) <= FEW_TEXTS else self.encoder.for_many_texts
+        encoded = [text if isinstance(text, Encoded) else text.encoded for text in texts]
         traces: list[Trace] = []
-        for batch in _batches([len(tokens.ids) for tokens in encoded]):
+        for batch in _batches([len(tokens) for tokens in encoded]):
             inputs = [
                 Input(np.array(tokens.ids, dtype=np.int64), np.array(tokens.segments, dtype=np.int64))
                 for tokens in encoded[batch]
             ]
             layer_progress = None if progress is None else partial(_layers_done, progress, self.anatomy.known().layers)
             passes = encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layer_progress)
-            for tokens, (text, pair), result in zip(encoded[batch], texts[batch], passes, strict=True):
+            for tokens, text, result in zip(encoded[batch], texts[batch], passes, strict=True):
                 assert result.last is not None
                 outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), result.last)}
                 for index, state in enumerate(result.hidden):
@@ -507,10 +533,12 @@ class Model:
                         ),
                         layers=result.layers,
                         outputs=Outputs(outputs),
-                        text=text,
-                        pair=pair,
+                        text=getattr(text, "text", None),
+                        pair=getattr(text, "pair", None),
                         ablated=silenced,
                         source=self,
+                        prompt=tokens.prompt,
+                        notes=getattr(text, "notes", ()),
                     )
                 )
         return traces

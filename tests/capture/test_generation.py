@@ -82,10 +82,12 @@ def prompts(rows: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
-def generated(model: Any, rows: int = 1, seed: int = 1, **options: Any) -> tuple[Any, torch.Tensor, torch.Tensor]:
+def generated(
+    model: Any, rows: int = 1, seed: int = 1, padding: str = "drop", **options: Any
+) -> tuple[Any, torch.Tensor, torch.Tensor]:
     """A capture of generate(), the final sequences, and their mask."""
     ids, mask = prompts(rows, seed)
-    with hs.capture(model) as captured:
+    with hs.capture(model, padding=padding) as captured:
         final = model.generate(
             ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW, **options
         )
@@ -149,6 +151,26 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
     with pytest.raises(InputError) as error:
         captured.trace
     assert "captured.generation, the prompt and all steps" in str(error.value.advice)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_is_kept_in_every_pass_of_a_generation(name: str, way: str) -> None:
+    """In each pass and in the whole map: rows of real tokens as transformers computes them, none left out."""
+    model = model_of(name)
+    captured, final, mask = generated(model, 3, padding="keep", **WAYS[way])
+    attentions = eager(model, final[:, :-1], mask[:, :-1])
+    for row, trace in enumerate(captured.generations):
+        assert (trace.left_out, trace.ids) == ((), tuple(final[row, :-1].tolist()))
+        real = mask[row, :-1].bool().numpy()
+        for layer, theirs in enumerate(attentions):
+            found = np.asarray(trace[layer].weights)[:, real]
+            np.testing.assert_allclose(found, theirs[row].numpy()[:, real], atol=2e-5)
+        assert trace.verify().agrees, trace.verify()
+    for traces in captured.forwards:
+        for trace in traces:
+            assert trace.left_out == ()
+            assert len(trace.keys) == trace.cut.sizes[1]
 
 
 def test_windows_are_windows_in_the_whole_map() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertModel,
@@ -24,8 +27,10 @@ from transformers import (
 )
 
 import headscope as hs
+from explain.tops import TEXT, readable
 from headscope.anatomy.refusals import NOT_LOADED, SAVE_PLAIN
 from headscope.checkpoint.pickle_header import RESAVE
+from headscope.errors import HeadscopeError
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 WIDTHS = {**SIZES, "hidden_size": 32, "intermediate_size": 64}
@@ -94,6 +99,24 @@ def test_wrapped_parts_are_read_as_what_they_wrap(name: str, part: str, wrap: st
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     same_as_transformers(hs.open(tmp_path), expected)
     same_as_transformers(hs.open(model), expected)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_masks_are_filled_by_a_compiled_model(part: str, tmp_path: Path) -> None:
+    """The best words and their probabilities are those of the plain model in transformers."""
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model, tokenizer = BertForMaskedLM.from_pretrained(tmp_path).eval(), AutoTokenizer.from_pretrained(tmp_path)
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    place = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+    with torch.no_grad():
+        best = model(**inputs).logits[0, place].softmax(-1).topk(5)
+    PARTS[part](model, WRAPS["compiled"])
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    for opened in (hs.open(tmp_path), hs.open(model, tokenizer=tokenizer)):
+        (filled,) = opened.fill(TEXT)
+        assert (filled.position, list(filled.ids)) == (place, best.indices.tolist())
+        np.testing.assert_allclose(filled.probabilities, best.values.numpy(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("wrap", ["compiled", "DataParallel"])
@@ -172,6 +195,148 @@ def test_a_pickle_saved_as_safetensors_keeps_its_weights(tmp_path: Path) -> None
     torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     save_file(torch.load(tmp_path / "pytorch_model.bin"), tmp_path / "model.safetensors")
     assert holds(tmp_path, own)
+
+
+def as_pickle(folder: Path, name: str = "pytorch_model.bin", *, whole: bool = False) -> None:
+    model = BertModel(BertConfig(**WIDTHS))
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    (folder / "model.safetensors").unlink()
+    torch.save(model if whole else model.state_dict(), folder / name)
+
+
+def compressed(folder: Path) -> None:
+    """The archive that torch.save writes, with its entries compressed."""
+    as_pickle(folder)
+    with ZipFile(folder / "pytorch_model.bin") as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with ZipFile(folder / "pytorch_model.bin", "w", ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+def zipped(folder: Path) -> None:
+    with ZipFile(folder / "model.zip", "w") as archive:
+        archive.write(folder / "model.safetensors", "model.safetensors")
+    (folder / "model.safetensors").unlink()
+
+
+def unzipped(folder: Path) -> None:
+    with ZipFile(folder / "model.zip") as archive:
+        archive.extractall(folder)
+
+
+def gzipped(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(gzip.compress(file.read_bytes()))
+
+
+def gunzipped(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(gzip.decompress(file.read_bytes()))
+
+
+def as_program(folder: Path) -> None:
+    model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    model.config.return_dict = False
+    torch.jit.trace(model, torch.tensor([IDS]), check_trace=False).save(str(folder / "pytorch_model.bin"))
+    (folder / "model.safetensors").unlink()
+
+
+def from_program(folder: Path) -> None:
+    state = torch.jit.load(folder / "pytorch_model.bin").state_dict()
+    save_file({name: tensor.clone() for name, tensor in state.items()}, folder / "model.safetensors")
+
+
+def resaved(folder: Path) -> None:
+    torch.save(torch.load(folder / "pytorch_model.bin"), folder / "pytorch_model.bin")
+
+
+def renamed(before: str, after: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / before).rename(folder / after)
+
+
+ADVICE: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], object]]] = {
+    "compressed": (compressed, "load it with torch and save it again", resaved),
+    "zip": (zipped, "unpack model.zip and pass the unpacked folder", unzipped),
+    "gzip": (gzipped, "unpack it", gunzipped),
+    "a pickle's content": (
+        lambda folder: as_pickle(folder, "model.safetensors"),
+        "rename it to pytorch_model.bin",
+        renamed("model.safetensors", "pytorch_model.bin"),
+    ),
+    "a safetensors file's content": (
+        renamed("model.safetensors", "pytorch_model.bin"),
+        "rename it to model.safetensors",
+        renamed("pytorch_model.bin", "model.safetensors"),
+    ),
+    "program": (as_program, "load it with torch.jit.load and save its state_dict() as model.safetensors", from_program),
+    "whole model": (
+        lambda folder: as_pickle(folder, whole=True),
+        "If it is your own, save model.state_dict() instead of the model",
+        lambda folder: torch.save(
+            torch.load(folder / "pytorch_model.bin", weights_only=False).state_dict(), folder / "pytorch_model.bin"
+        ),
+    ),
+}
+"""A file that can't be read, the advice, and what it says, done."""
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:DeprecationWarning",
+    "ignore:`is_gradient_check:FutureWarning",
+    "ignore::torch.jit.TracerWarning",  # what is traced depends on which mask functions ran before
+)
+@pytest.mark.parametrize("kind", ADVICE)
+def test_advice_about_files_keeps_the_weights(tmp_path: Path, kind: str) -> None:
+    own = bert(tmp_path)
+    spoil, advice, follow = ADVICE[kind]
+    spoil(tmp_path)
+    with pytest.raises(HeadscopeError) as error:
+        hs.open(tmp_path)
+    assert advice in error.value.advice
+    follow(tmp_path)
+    assert holds(tmp_path, own)
+
+
+def test_an_adapter_is_merged_and_not_loaded_by_name(tmp_path: Path) -> None:
+    """peft's names; its merge is W + (alpha / r) B A. from_pretrained starts the wrapped weights at random."""
+    query = "encoder.layer.1.attention.self.query"
+    a, b = torch.randn(4, 32), torch.randn(32, 4)
+    adapter = {f"{query}.lora_A.default.weight": a, f"{query}.lora_B.default.weight": b}
+    own = bert(tmp_path, lambda name: name.replace(f"{query}.", f"{query}.base_layer."), **adapter)
+    opened = hs.open(tmp_path)
+    with pytest.raises(HeadscopeError, match="merge it with peft") as error:
+        opened.trace(ids=IDS)
+    assert "from_pretrained would start these weights at random" in str(error.value.advice)
+    loaded = BertModel.from_pretrained(tmp_path)
+    assert not torch.equal(loaded.state_dict()[f"{query}.weight"], own[f"{query}.weight"])
+    own[f"{query}.weight"] = own[f"{query}.weight"] + 8 / 4 * b @ a
+    loaded.load_state_dict(own)
+    loaded.save_pretrained(tmp_path / "merged")
+    assert holds(tmp_path / "merged", own)
+    assert hs.open(tmp_path / "merged").trace(ids=IDS).verify().agrees
+
+
+def test_a_twin_head_is_removed_without_a_loss(tmp_path: Path) -> None:
+    """doctor's advice: its rows of W_O go to the other head; without that, removing it changes the model."""
+    torch.manual_seed(0)
+    readable(tmp_path, "Bert", "Model")
+    model = BertModel.from_pretrained(tmp_path).eval()
+    layer, width = model.encoder.layer[0].attention, 8
+    with torch.no_grad():
+        for part in (layer.self.query, layer.self.key, layer.self.value):
+            part.weight[width : 2 * width], part.bias[width : 2 * width] = part.weight[:width], part.bias[:width]
+        model.save_pretrained(tmp_path)
+        (twins,) = (check for check in hs.doctor(tmp_path, [TEXT]).checks if check.name == "twin heads")
+        assert "add its rows of W_O to the other's first" in twins.advice
+        rows = layer.output.dense.weight  # (out, in): a head's rows of W_O are columns here
+        before, taken = model(torch.tensor([IDS]))[0], rows[:, width : 2 * width].clone()
+        rows[:, width : 2 * width] = 0
+        removed = model(torch.tensor([IDS]))[0]
+        rows[:, :width] += taken
+        after = model(torch.tensor([IDS]))[0]
+    torch.testing.assert_close(after, before, atol=1e-5, rtol=1e-5)
+    assert (removed - before).abs().max() > 1e-3
 
 
 TRIED = {

@@ -230,7 +230,7 @@ class Writes:
     def W_O(self, layer: int, head: int) -> np.ndarray:
         return np.eye(4, dtype=np.float32) * (0.001 if head == 2 else 1)
 
-    def late_output(self, name: str, last_hidden_state: np.ndarray) -> None:
+    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
         return None
 
     def late_outputs(self) -> tuple[str, ...]:

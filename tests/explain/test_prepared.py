@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import headscope as hs
 from explain.minilm import minilm_folder
+from explain.tops import readable
 
 A = "The cat sat on the mat and looked at the dog. " * 30
 B = "Where is the old ship of the line? It left the harbour at dawn. " * 24
@@ -90,6 +92,103 @@ def test_long_texts_are_cut_as_the_library_cuts_them(folders: dict[str, Path], n
     assert len(found.axis) == library.max_seq_length
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trace_has_the_library_s_tokens_and_vector(folders: dict[str, Path], name: str, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    library: Any = SentenceTransformer(str(folders[name]), device="cpu")
+    model = hs.open(folders[name])
+    before = library.prompts.get(library.default_prompt_name, "")
+    for text, trace in zip([SHORT, A], model.trace([SHORT, A]), strict=True):
+        expected = library.encode(text)
+        np.testing.assert_allclose(trace.outputs["sentence_embedding"].array, expected, atol=1e-6)
+        assert list(trace.ids) == library.tokenize([before + text])["input_ids"][0].tolist()
+        kept = hs.load(trace.save(tmp_path / "trace.safetensors"), model=model)
+        np.testing.assert_allclose(kept.outputs["sentence_embedding"].array, expected, atol=1e-6)
+        assert kept.notes == trace.notes
+        again = model.trace(trace.text)  # the page's box of text shows this
+        assert again.ids == trace.ids
+        words = {trace.text[slice(*span)] for span in trace.queries.spans if span is not None}  # type: ignore[index]
+        assert "hat" in {word.lower() for word in words} if text == SHORT else "cat" in words
+        assert not {word.lower() for word in words} & {"find", "best"}
+
+
+def test_a_person_s_limit_replaces_the_model_s(folders: dict[str, Path]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    library: Any = SentenceTransformer(str(folders["cut"]), device="cpu")
+    library.max_seq_length = 512
+    model = hs.open(folders["cut"])
+    trace = model.trace(A, max_length=512)
+    assert (len(trace), trace.notes) == (362, ())
+    np.testing.assert_allclose(trace.outputs["sentence_embedding"].array, library.encode(A), atol=1e-6)
+    assert model.effects(A, ("embedding",), method="gradient", max_length=512).axis.ids == trace.ids
+    assert model.trace(A + B, max_length=9999).notes == ("the text was cut from 746 to 512 tokens",)
+    ids = list(trace.ids)
+    assert (model.trace(ids=ids).ids, model.trace(ids=ids).notes) == (trace.ids, ())  # ids are used as they are
+
+
+def test_the_page_reads_the_target_from_the_same_tokens(folders: dict[str, Path]) -> None:
+    from headscope.page.questions import Question
+    from headscope.page.runs import compared, rerun
+
+    model = hs.open(folders["without prompt"])
+    trace = model.trace(SHORT)
+    question = Question("change", wanted=("embedding",), mask=(len(trace) - 3,))
+    after = rerun(model, trace, question)
+    vector = trace.outputs["sentence_embedding"].array.astype(np.float64)
+    cosine = float(after.outputs["sentence_embedding"].array @ vector)
+    record = compared(model, "t1", trace, after, question)
+    length = np.linalg.norm(after.outputs["last_hidden_state"].array[trace.prompt :].mean(0))
+    unit = np.linalg.norm(trace.outputs["last_hidden_state"].array[trace.prompt :].mean(0))
+    assert trace.prompt == 5  # [CLS] find the best :
+    assert record["result"]["after"] == pytest.approx(cosine * length / unit, abs=1e-5)
+    assert after.notes == trace.notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("CrossEncoder", "ForSequenceClassification"), ("SparseEncoder", "ForMaskedLM")]
+)
+def test_models_without_a_text_s_vector_cut_as_the_library_does(tmp_path: Path, kind: str, suffix: str) -> None:
+    import sentence_transformers
+
+    readable(tmp_path / "plain", "Bert", suffix, num_labels=1)
+    library: Any = getattr(sentence_transformers, kind)(str(tmp_path / "plain"), device="cpu")
+    library.max_seq_length = 12
+    library.prompts, library.default_prompt_name = {"find": "her hat : "}, "find"
+    library.save_pretrained(str(tmp_path / "saved"))
+    model = hs.open(tmp_path / "saved")
+    first, second = "the cat sat on the mat", "the dog took her hat and sat down . " * 3
+    if kind == "CrossEncoder":
+        expected = library.predict([(first, second)], activation_fn=torch.nn.Identity()).tolist()
+        assert model.predict(first, second).logits.tolist() == pytest.approx(expected, abs=1e-5)
+        assert model.predict(first, second).notes == model.trace(first, second).notes != ()
+        found = model.attribute(first, pair=second, check=False)
+        assert found.total == pytest.approx(expected[0], abs=1e-5)
+        return
+    tokens = library.tokenize(["her hat : [MASK] " + second])["input_ids"][0].tolist()
+    trace = model.trace("[MASK] " + second)
+    assert list(trace.ids) == tokens == list(model.attribute("[MASK] " + second, check=False).axis.ids)
+    assert [mask.position for mask in model.fill("[MASK] " + second)] == [tokens.index(model.tokenizer.mask_id)]
+
+
+def test_comparisons_and_surveys_read_the_model_s_texts(folders: dict[str, Path]) -> None:
+    from headscope.atlas.loading import ModelSource
+    from headscope.atlas.replica import Replica
+    from headscope.atlas.settings import Settings
+
+    cut, lower = hs.open(folders["cut"]), hs.open(folders["lower"])
+    compared = hs.compare(cut, lower, [A, SHORT])
+    assert "documents are cut at 128 tokens: 1 of 2 reach that length" in compared.notes
+    assert f"{lower.name}: the text was lower-cased, as the model's files say" in compared.notes
+    assert not any("tokenizers differ" in note for note in compared.notes)
+    source = ModelSource(str(folders["lower"]))
+    windows = Replica(source, Settings()).cutter.cut([A, SHORT])
+    tokens = [list(lower.trace(text).ids) for text in (A, SHORT)]
+    assert [list(windows[0].ids), list(windows[-1].ids)] == tokens
+    assert max(map(len, windows)) == 256
+
+
 def test_notes_say_what_was_done(folders: dict[str, Path]) -> None:
     cut = hs.open(folders["cut"])
     assert cut.pooling.max_length == 128
@@ -125,3 +224,23 @@ def test_the_screen_says_what_was_cut(folders: dict[str, Path], capsys: pytest.C
     assert "the text was cut from 362 to 128 tokens" in " ".join(shown.split())
     record = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert record["notes"] == ["the text was cut from 362 to 128 tokens"]
+
+
+@pytest.mark.parametrize("command", ["attend", "fill", "verify", "why"])
+def test_commands_say_what_was_done_to_a_text(tmp_path: Path, command: str) -> None:
+    import sentence_transformers
+    from typer.testing import CliRunner
+
+    from headscope.cli import app
+
+    readable(tmp_path / "plain", "Bert", "ForMaskedLM")
+    library: Any = sentence_transformers.SparseEncoder(str(tmp_path / "plain"), device="cpu")
+    library.max_seq_length = 12
+    library.save_pretrained(str(tmp_path / "saved"))
+    more = {"why": ["0.0", "1", "2"]}.get(command, [])
+    result = CliRunner().invoke(
+        app, [command, str(tmp_path / "saved"), "[MASK] sat " + "the cat " * 12, *more, "--json"]
+    )
+    note = "the text was cut from 28 to 12 tokens"
+    assert note in result.stderr
+    assert command in ("verify", "why") or json.loads(result.stdout)["notes"] == [note]

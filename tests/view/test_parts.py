@@ -39,7 +39,7 @@ class Projection:
     def W_O(self, layer: int, head: int) -> np.ndarray:
         return np.asarray(np.random.default_rng(head).normal(size=(WIDTH, 11)).astype(np.float32))
 
-    def late_output(self, name: str, last_hidden_state: np.ndarray) -> None:
+    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
         return None
 
     def late_outputs(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import overload
 
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPE_BITS
-from headscope.checkpoint.memory import WRAPPED
+from headscope.checkpoint.memory import all_unwrapped, unwrapped
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""
@@ -165,7 +165,7 @@ class Placement:
 
 def class_name_of(stored: str) -> str:
     """Return the class's name for a stored name: without wrappers' parts, and in its present spelling."""
-    return modern_name(WRAPPED.sub("", stored))
+    return modern_name(unwrapped(stored))
 
 
 def modern_name(stored: str) -> str:
@@ -179,8 +179,8 @@ def modern_name(stored: str) -> str:
 def spellings(stored: Iterable[str]) -> dict[str, str]:
     """Class's name -> stored name; if the file has both spellings, the class's spelling wins."""
     names: dict[str, str] = {}
-    for name in stored:
-        modern = class_name_of(name)
+    for name, plain in all_unwrapped(stored).items():
+        modern = modern_name(plain)
         if modern == name or modern not in names:
             names[modern] = name
     return names

@@ -195,7 +195,8 @@ ADDITIONS = (
     Addition(
         ("lora_", "base_layer.", "ia3_"),
         "an adapter (LoRA or similar) is stored beside the weights",
-        "merge it with peft (model.merge_and_unload()) and save the result",
+        "merge it with peft (model.merge_and_unload()) and save the result; where only this file is left, make the "
+        "peft model anew and load it by load_state_dict first: from_pretrained would start these weights at random",
         heads=True,
     ),
     Addition(("crossattention.",), "the layers also attend to another model's output (cross-attention)"),

@@ -154,8 +154,10 @@ def _over_texts(
     """
     a.anatomy.computable()
     b.anatomy.computable()
-    most = min(a.anatomy.longest_text, b.anatomy.longest_text)
+    limits = [model.text_rule.max_length for model in (a, b) if model.text_rule.stated]
+    most = min(a.anatomy.longest_text, b.anatomy.longest_text, *(limit for limit in limits if limit is not None))
     length = min(LENGTH, most) if max_length is None else max_length
+    done: dict[str, None] = {}
     tables: tuple[list[HeadTable], list[HeadTable]] = ([], [])
     cut = differing = 0
     waiting = iter(texts)
@@ -165,8 +167,10 @@ def _over_texts(
             cut += len(first) == length
             differing += first.tokens != other.tokens
             for trace, table in zip((first, other), tables, strict=True):
+                done |= dict.fromkeys(f"{trace.model}: {note}" for note in trace.notes if " was cut " not in note)
                 table.append(trace.statistics(names))
-    notes = [f"documents are cut at {length} tokens: {cut} of {len(texts)} reach that length"] if cut else []
+    notes = list(done)
+    notes += [f"documents are cut at {length} tokens: {cut} of {len(texts)} reach that length"] if cut else []
     if differing:
         notes.append(f"the tokenizers differ on {differing} of {len(texts)} documents: means are over different tokens")
     if len(texts) < 2:

@@ -89,7 +89,10 @@ class Replica:
         self.settings = settings
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         tokenizer = self.loaded.tokenizer
-        self.cutter = Cutter(tokenizer, window_length(self.loaded.model, tokenizer, settings.length))
+        length = window_length(self.loaded.model, tokenizer, settings.length)
+        rule = self.loaded.opened.text_rule if self.loaded.opened is not None and settings.length is None else None
+        limit = rule.max_length if rule is not None and rule.stated else None
+        self.cutter = Cutter(tokenizer, length if limit is None else min(limit, length))
         self._grams: dict[int, torch.Tensor] = {}
         self._segments_wanted = takes_segments(self.loaded.model, tokenizer)
         # Taken before the model runs for the first time: some models keep state from a run.

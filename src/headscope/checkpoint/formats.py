@@ -62,6 +62,11 @@ def foreign_kind(name: str) -> str | None:
     return next((kind for suffix, kind in FOREIGN_SUFFIXES.items() if name.endswith(suffix)), None)
 
 
+def of_safetensors(head: bytes) -> bool:
+    """Return True if these first 9 bytes are a safetensors file's; those of some lengths are a pickle's, too."""
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= LONGEST_HEADER
+
+
 def check_first_bytes(source: Source, expected: str) -> None:
     """Check that the first bytes of a file don't belong to a format other than the expected one.
 
@@ -80,7 +85,7 @@ def check_first_bytes(source: Source, expected: str) -> None:
             advice="run `git lfs pull` in that folder",
         )
     kind, advice = next(((kind, advice) for start, kind, advice in FIRST_BYTES if head.startswith(start)), (None, ""))
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= LONGEST_HEADER:
+    if of_safetensors(head):
         kind, advice = "a safetensors file", RENAME.format(name="model.safetensors")
     if kind is not None and kind != expected:
         raise CheckpointError(f"this is {kind}, not {expected}", where=source.where, advice=advice)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
 def unwrapped(name: str) -> str:
     """Return a name without the parts that wrappers add, wherever they stand."""
     return WRAPPED.sub("", name)
+
+
+def all_unwrapped(names: Iterable[str]) -> dict[str, str]:
+    """Return each name with the one that `unwrapped` returns for it, in one pass over a header."""
+    return {name: WRAPPED.sub("", name) for name in names}
 
 
 def within(held: Any, most: int = 8) -> Any:

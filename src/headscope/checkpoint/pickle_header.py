@@ -11,7 +11,7 @@ from zlib import crc32
 
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
 from headscope.checkpoint.files import Source
-from headscope.checkpoint.formats import check_first_bytes
+from headscope.checkpoint.formats import check_first_bytes, of_safetensors
 from headscope.checkpoint.json_text import brief, shown
 from headscope.checkpoint.pickle_machine import TruncatedPickleError, read_pickle
 from headscope.checkpoint.pickle_torch import PickledTensor, Storage
@@ -36,10 +36,10 @@ def read_pickle_header(source: Source) -> dict[str, TensorEntry]:
         CheckpointError: the file is damaged or contradicts itself.
         UnsupportedError: it is not a state dict, or it is big-endian.
     """
-    start = source.read(0, min(source.size, 8))
+    start = source.read(0, min(source.size, 9))
     if start.startswith(b"PK\3\4"):
         return _read_zip(source)
-    if start.startswith(PICKLE_START):
+    if start.startswith(PICKLE_START) and not of_safetensors(start):
         return _read_legacy(source)
     check_first_bytes(source, "what torch.save writes")
     raise CheckpointError(
@@ -59,7 +59,9 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
     root = pickles[0].removesuffix("data.pkl")
     if f"{root}constants.pkl" in entries:
         raise UnsupportedError(
-            "this is a TorchScript program, not a state dict", where=source.where, advice=f"{RESAVE}: its state_dict()"
+            "this is a TorchScript program, not a state dict",
+            where=source.where,
+            advice="load it with torch.jit.load and save its state_dict() as model.safetensors",
         )
 
     def content(name: str, limit: int) -> bytes:

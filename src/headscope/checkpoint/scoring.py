@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shown
-from headscope.checkpoint.sentence import json_list, json_object, length_of, module_of, read_pooling, text_rule
+from headscope.checkpoint.sentence import json_list, json_object, length_of, module_of, read_pooling, read_rule
 from headscope.errors import UnsupportedError
 from headscope.results.matching import SIDES, Scoring
 
@@ -108,9 +108,9 @@ def unapplied_prompts(checkpoint: Checkpoint, scoring: Scoring) -> list[str]:
 def _transformer(checkpoint: Checkpoint) -> tuple[tuple[int | None, int | None], bool]:
     """The lengths to which queries and documents are cut, and whether they are lower-cased."""
     settings = json_object(checkpoint, "sentence_bert_config.json") or {}
-    whole, lowercase = text_rule(checkpoint)
-    lengths = [length_of(settings.get(f"{side}_length")) or whole for side in ("query", "document")]
-    return (lengths[0], lengths[1]), lowercase
+    rule = read_rule(checkpoint)
+    lengths = [length_of(settings.get(f"{side}_length")) or rule.max_length for side in ("query", "document")]
+    return (lengths[0], lengths[1]), rule.lowercase
 
 
 def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str]]) -> Scoring:

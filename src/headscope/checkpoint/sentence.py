@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,10 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
         CheckpointError: a file can't be read or contains invalid values.
         UnsupportedError: a mode other than mean or cls, several modes at once, or a module after the pooling.
     """
-    modules = json_list(checkpoint, "modules.json")
-    limit, lowercase = text_rule(checkpoint)
-    if modules is None:
-        return Pooling(max_length=limit, lowercase=lowercase)
-    kinds = [module_of(module, checkpoint) for module in modules]
+    rule = read_rule(checkpoint)
+    if not rule.stated:
+        return rule
+    kinds = [module_of(module, checkpoint) for module in json_list(checkpoint, "modules.json") or ()]
     names = [name for name, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
@@ -45,28 +45,35 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
             where=checkpoint.where,
             advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
         )
-    return Pooling(
-        mode=_mode(checkpoint, f"{kinds[1][1]}/config.json"),
-        normalized=len(names) == 3,
-        stated=True,
-        max_length=limit,
-        lowercase=lowercase,
-        prompt=_prompt(json_object(checkpoint, "config_sentence_transformers.json") or {}),
-        include_prompt=(json_object(checkpoint, f"{kinds[1][1]}/config.json") or {}).get("include_prompt") is not False,
-    )
+    return replace(rule, mode=_mode(checkpoint, f"{kinds[1][1]}/config.json"), normalized=len(names) == 3)
 
 
-def text_rule(checkpoint: Checkpoint) -> tuple[int | None, bool]:
-    """The number of tokens to which texts are cut, and whether they are lower-cased.
+def read_rule(checkpoint: Checkpoint) -> Pooling:
+    """The prompt, the case and the limit that a checkpoint's files say, however the vectors are pooled then.
 
     The limit is max_seq_length; sentence-transformers 6 writes none, and then it is the tokenizer's model_max_length.
     None where neither file has one: the positions are the limit.
+
+    Raises:
+        CheckpointError: a file can't be read or contains invalid values.
     """
     settings = json_object(checkpoint, "sentence_bert_config.json") or {}
     tokenizer = json_object(checkpoint, "tokenizer_config.json") or {}
     limits = (settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len"))
     limit = next((one for one in map(length_of, limits) if one is not None), None)
-    return limit, settings.get("do_lower_case") is True
+    lowercase = settings.get("do_lower_case") is True
+    modules = json_list(checkpoint, "modules.json")
+    if modules is None:
+        return Pooling(max_length=limit, lowercase=lowercase)
+    pools = [folder for kind, folder in (module_of(module, checkpoint) for module in modules) if kind == "Pooling"]
+    configs = [json_object(checkpoint, f"{folder}/config.json") or {} for folder in pools]
+    return Pooling(
+        stated=True,
+        max_length=limit,
+        lowercase=lowercase,
+        prompt=_prompt(json_object(checkpoint, "config_sentence_transformers.json") or {}),
+        include_prompt=all(config.get("include_prompt") is not False for config in configs),
+    )
 
 
 def length_of(value: object) -> int | None:

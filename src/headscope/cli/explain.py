@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.app import app, layer_progress, named, opened, show, tell_saved
+from headscope.cli.app import app, layer_progress, named, opened, show, tell, tell_saved
 from headscope.cli.options import OUT, Form, Html, ModelName, Top, check_top, number, takes_options
 from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
@@ -230,6 +230,8 @@ def why(
         raise InputError(f"{head!r:.40} is not one head", where="HEAD", advice="write layer.head, such as 3.1")
     text, model = request.given_text(), request.opened()
     trace = model.trace(text, request.second, max_length=request.max_length)
+    for note in trace.notes:
+        tell(f"! {note}")
     names = labels(trace.queries, trace.text, trace.pair)
     places = (find_token(as_typed(name), trace.tokens, names) for name in (query, key))
     result = trace[layer, number].why(*places, check=settings.check)

@@ -116,7 +116,7 @@ class Request(TextRequest):
     def trace(
         self, *, check: Callable[[Model], object] = lambda model: None, doubts: bool = True
     ) -> tuple[Model, Trace]:
-        """Open the model and run it over the text.
+        """Open the model and run it over the text, and say on stderr what was done to the text.
 
         Args:
             check: called with the model before any weight is read.
@@ -146,7 +146,7 @@ class Request(TextRequest):
                 trace = model.trace(words=word_list(typed), **options)
             else:
                 trace = model.trace(typed, self.second, **options)
-        for problem in model.anatomy.problems if doubts else ():
+        for problem in (*trace.notes, *(model.anatomy.problems if doubts else ())):
             tell(f"! {problem}")
         return model, trace
 

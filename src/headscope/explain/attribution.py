@@ -146,11 +146,7 @@ def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_mode
 def _integrated(
     model: Model, encoded: Encoded, goal: Target, steps: int
 ) -> tuple[Float[np.ndarray, " tokens"], float, float]:
-    """The scores, the number, and the number for the baseline.
-
-    The baseline has the padding token's word embedding in place of each token of the text. Special tokens, and the mask
-    that a word stands for, keep theirs, and so have score 0.
-    """
+    """The scores, the number, and the number for the baseline."""
     from headscope.runs.gradients import integrated_gradients
     from headscope.runs.modules import inputs_of, module_for, score_of
 

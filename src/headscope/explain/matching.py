@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint.scoring import KINDS, read_scoring, unapplied_prompts
-from headscope.checkpoint.tokenizer import Encoded
+from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.explain.cross_pairs import CrossPairs
 from headscope.explain.propagation import Held, hold
@@ -31,7 +31,7 @@ from headscope.results.matching import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.parts import CHECKED, Part, strongest
 from headscope.results.ranking import Matches
 from headscope.runs.masking import maskable, masked_states, with_masking
-from headscope.runs.texts import BATCH_TOKENS, Prepared, as_input, axis_of, last_states, prepared
+from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, last_states, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float

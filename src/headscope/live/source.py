@@ -105,7 +105,7 @@ class CapturedModel:
         """The modules that read the layer's contexts; None if they are unknown."""
         return self._projections.get(layer)
 
-    def late_output(self, name: str, last_hidden_state: np.ndarray) -> Named | None:
+    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> Named | None:
         """Return None: a live model's outputs are those that it returned."""
         return None
 

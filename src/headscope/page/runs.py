@@ -222,7 +222,8 @@ def rerun(model: Model, base: Trace, question: Question, progress: Progress | No
         ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
     again = model.trace(ids=ids, segments=list(base.segments), ablate=question.ablate, progress=progress)
     axis = replace(base.queries, tokens=tuple(tokens), ids=tuple(ids))
-    return again.replaced(queries=axis, text=base.text, pair=base.pair, source=model)
+    told = {name: getattr(base, name) for name in ("text", "pair", "prompt", "notes")}
+    return again.replaced(queries=axis, source=model, **told)
 
 
 def cost_of_effects(model: Model, tokens: int) -> float:

@@ -91,11 +91,13 @@ class FillAnswer:
         model: the model's name.
         tokens: the text's tokens.
         masks: one for each mask.
+        notes: what was done to the text; missing where nothing was.
     """
 
     model: str
     tokens: list[str]
     masks: list[Mask]
+    notes: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class PredictAnswer:
         task: `sequence` or `token`.
         labels: the names of all classes.
         predictions: the classes, the likeliest first, or the likeliest class of each token.
+        notes: what was done to the text; missing where nothing was.
     """
 
     model: str
@@ -134,6 +137,7 @@ class PredictAnswer:
     task: str
     labels: list[str]
     predictions: list[ClassRow]
+    notes: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -334,6 +338,7 @@ class AttendAnswer:
         query: position of the token that looks.
         heads: the heads, the greatest weight first.
         unrecorded: attention that ran and was not recorded.
+        notes: what was done to the text; missing where nothing was.
     """
 
     model: str
@@ -345,6 +350,7 @@ class AttendAnswer:
     query: int
     heads: list[LookingHead]
     unrecorded: list[str] | None = None
+    notes: list[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Prediction(Rows):
         logits: (labels,) or (tokens, labels).
         probabilities: the same shape, 0 to 1; None for a regression.
         axis: the text's tokens.
+        notes: what was done to the text before the model saw it.
     """
 
     task: str
@@ -32,6 +33,7 @@ class Prediction(Rows):
     logits: Float[np.ndarray, "*tokens labels"]
     probabilities: Float[np.ndarray, "*tokens labels"] | None
     axis: TokenAxis
+    notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 
 from headscope.anatomy import check_index
+from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, check_slope, choose, is_pair, read
-from headscope.runs.texts import Prepared, as_input, as_sentence, axis_of, batches, last_states
+from headscope.runs.texts import as_input, as_sentence, axis_of, batches, last_states, limited, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
 
 LayerRead: TypeAlias = "Callable[[int, Float[np.ndarray, ' heads']], None]"
@@ -66,18 +66,19 @@ def of_vector(model: Model, wanted: Wanted, text: str) -> bool:
 
 
 def prepared_for(
-    model: Model, text: str, wanted: Wanted, pair: str | None = None, *, max_length: int | None, name: str = "the text"
+    model: Model, text: str, wanted: Wanted, pair: str | None = None, *, max_length: int | None
 ) -> Prepared:
-    """A text as the model reads it for a target: prepared as for its vector, where the target is read from that.
+    """A text as the model reads it for a target: prepared for a vector, and in a sentence-transformers checkpoint.
 
     Raises:
         InputError: an empty text.
         UnsupportedError: the model is one that headscope doesn't run.
     """
     model.anatomy.computable()
-    if not of_vector(model, wanted, text if isinstance(text, str) else ""):
+    rule = model.text_rule
+    if not (rule.stated or of_vector(model, wanted, text if isinstance(text, str) else "")):
         return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
-    found = as_sentence(model, text, pair, max_length=max_length, name=name)
+    found = prepared(model, text, pair, rule=limited(rule, max_length))
     others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
     notes = [
         note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes

@@ -77,4 +77,5 @@ def predict_trace(model: Model, trace: Trace) -> Prediction:
         logits=logits,
         probabilities=model.tops.probabilities(logits),
         axis=trace.queries,
+        notes=trace.notes,
     )

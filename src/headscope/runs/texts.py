@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from headscope.checkpoint.tokenizer import Encoded
+from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.encoder import Input
 from headscope.errors import InputError
 from headscope.results.arrays import TokenAxis
+from headscope.results.tokens import sources
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -28,27 +29,6 @@ T = TypeVar("T")
 
 Ids = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids and segments of one text."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A text as a model reads it.
-
-    Attributes:
-        text: with the prompt, lower-cased where the model's files say so.
-        encoded: its tokens, cut; spans are places in `text`.
-        prompt: characters of the prompt.
-        notes: what was added, lower-cased or cut, in sentences.
-        pair: the second text.
-        whole: number of tokens before it was cut.
-    """
-
-    text: str
-    encoded: Encoded
-    prompt: int = 0
-    notes: tuple[str, ...] = ()
-    pair: str | None = None
-    whole: int = 0
 
 
 def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling, name: str = "the text") -> Prepared:
@@ -105,6 +85,36 @@ def as_sentence(
     return prepared(model, text, pair, rule=replace(model.pooling, max_length=min(limits, default=None)), name=name)
 
 
+def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
+    """A text as a trace of a sentence-transformers checkpoint has it.
+
+    It stays without the prompt, whose tokens have no span, so that it can be read again.
+
+    Args:
+        model: the model.
+        text: the text.
+        pair: a second text for the same input.
+        max_length: a limit instead of the model's own.
+
+    Raises:
+        InputError: an empty text.
+        UnsupportedError: the model is one that headscope doesn't run.
+    """
+    found = prepared(model, text, pair, rule=limited(model.text_rule, max_length))
+    own, spans = found.text[found.prompt :], list(found.encoded.spans)
+    for at, place in enumerate(sources(axis_of(found.encoded), own, pair) if found.prompt else ()):
+        span = spans[at]
+        if place is not None and place[0] == 0 and span is not None:
+            start, stop = (max(0, end - found.prompt) for end in span)
+            spans[at] = (start, stop) if stop else None
+    return replace(found, text=own, encoded=replace(found.encoded, spans=tuple(spans)), prompt=0)
+
+
+def limited(rule: Pooling, max_length: int | None) -> Pooling:
+    """The rule with a person's limit instead of its own."""
+    return rule if max_length is None else replace(rule, max_length=max_length)
+
+
 def _lowered(model: Model, text: str) -> str:
     """The text in lower case, but for special tokens, which a tokenizer finds before it changes the case."""
     special = "|".join(map(re.escape, sorted(model.tokenizer.special_tokens, key=len, reverse=True)))
@@ -136,7 +146,7 @@ def encoded_trace(trace: Trace) -> Encoded:
             advice="use a trace of self-attention",
         )
     axis = trace.queries
-    return Encoded(axis.ids, axis.tokens, axis.segments, axis.special, axis.words, axis.spans)
+    return Encoded(axis.ids, axis.tokens, axis.segments, axis.special, axis.words, axis.spans, trace.prompt)
 
 
 def axis_of(encoded: Encoded) -> TokenAxis:

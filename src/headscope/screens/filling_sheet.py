@@ -49,6 +49,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
                 }
                 for mask in filled
             ],
+            **({"notes": trace.notes} if trace.notes else {}),
         },
         table=lambda: Table(COLUMNS, rows),
         drawings=tuple(drawings),

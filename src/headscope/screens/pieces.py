@@ -126,6 +126,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "ablated": sorted(trace.ablated),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
         "broken": trace.broken,
+        **({"notes": trace.notes} if trace.notes else {}),
     }
 
 

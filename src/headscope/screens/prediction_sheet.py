@@ -75,6 +75,7 @@ def prediction_sheet(model: str, prediction: Prediction, top: int | None = None)
             "task": prediction.task,
             "labels": prediction.labels,
             "predictions": prediction.rows(None),
+            **({"notes": prediction.notes} if prediction.notes else {}),
         },
         table=lambda: shown(top),
         drawings=(title(called(model), what), blank, body, notes([NOTES[prediction.kind]])),

@@ -116,6 +116,8 @@ def metadata_of(trace: Trace) -> dict[str, str]:
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
         "cut": _cut_out(trace),
+        **({"prompt": trace.prompt} if trace.prompt else {}),
+        **({"notes": trace.notes} if trace.notes else {}),
     }
     return {"format": TRACE_FORMAT, "headscope": written(about)}
 
@@ -305,6 +307,8 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         stack=_of(about.get("stack", "self"), str),
         unrecorded=_all(about.get("unrecorded", []), str),
         cut=_cut_in(about.get("cut"), len(queries), len(key_axis)),
+        prompt=_of(about.get("prompt", 0), int),
+        notes=_all(about.get("notes", []), str),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 

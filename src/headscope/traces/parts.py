@@ -154,8 +154,10 @@ class ModelWeights(Protocol):
     def W_O(self, layer: int, head: int) -> Float[np.ndarray, "d_head d_model"]:
         """(d_head, d_model): the head's rows of W_O."""
 
-    def late_output(self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"]) -> Named | None:
-        """Compute an output from the last hidden state; None if the model has no such output."""
+    def late_output(
+        self, name: str, last_hidden_state: Float[np.ndarray, "tokens d_model"], prompt: int = 0
+    ) -> Named | None:
+        """Compute an output from the last hidden state, less a prompt's tokens; None if there is no such output."""
 
     def late_outputs(self) -> tuple[str, ...]:
         """The names of the outputs that `late_output` computes."""
@@ -167,13 +169,15 @@ class Outputs(Mapping[str, Named]):
     Outputs that follow from the last hidden state are computed on first access.
     """
 
-    def __init__(self, kept: Mapping[str, Named] = MappingProxyType({}), source: ModelWeights | None = None) -> None:
+    def __init__(
+        self, kept: Mapping[str, Named] = MappingProxyType({}), source: ModelWeights | None = None, prompt: int = 0
+    ) -> None:
         self._kept = dict(kept.kept if isinstance(kept, Outputs) else kept)
-        self._source = source
+        self._source, self._prompt = source, prompt
 
     def __getitem__(self, name: str) -> Named:
         if name not in self._kept and self._source is not None and "last_hidden_state" in self._kept:
-            output = self._source.late_output(name, self._kept["last_hidden_state"].array)
+            output = self._source.late_output(name, self._kept["last_hidden_state"].array, self._prompt)
             if output is not None:
                 self._kept[name] = output
         if name not in self._kept:

@@ -57,6 +57,8 @@ class Trace:
         unrecorded: descriptions of attention that ran in the same forward pass but could not be recorded; empty
             unless the trace was captured with strict=False.
         cut: the row of the batch, and the positions in it, that the trace holds.
+        prompt: number of tokens at the beginning that the text's vector leaves out.
+        notes: what was done to the text before the model saw it, in sentences.
         precision: "fp16" if Q, K and V were rounded to half precision by a capture or a file, otherwise "fp32".
 
     Raises:
@@ -76,6 +78,8 @@ class Trace:
     stack: str = "self"
     unrecorded: tuple[str, ...] = ()
     cut: Cut = None  # type: ignore[assignment]  # the whole batch, by default
+    prompt: int = 0
+    notes: tuple[str, ...] = ()
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
@@ -83,7 +87,7 @@ class Trace:
             object.__setattr__(self, name, value)
 
         set_field("layers", tuple(self.layers))
-        set_field("outputs", Outputs(self.outputs, self.source))
+        set_field("outputs", Outputs(self.outputs, self.source, self.prompt))
         if self.keys is None:
             set_field("keys", self.queries)
         if self.cut is None:

@@ -22,14 +22,14 @@ from headscope.errors import CheckpointError, HeadscopeError, InputError
 from headscope.heads.distances import relative
 from headscope.model import Model, open_model
 from headscope.results.report import Check, Report
-from headscope.runs.texts import Prepared, as_sentence
+from headscope.runs.texts import as_sentence
 from headscope.verify.health import MOST_NAMES, UNIFORM, entropy_shares
 from headscope.verify.parity import check_texts
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
+    from headscope.checkpoint.tokenizer import Encoded, Prepared
     from headscope.traces import Trace
 
 NO_LIMIT = math.inf
@@ -270,7 +270,7 @@ def _heads(model: Model, traces: list[Trace]) -> Iterator[Check]:
     )
     twins = [_twins(model, layer) for layer in traces[0].numbers]
     layer = int(np.argmax(twins))
-    advice = "one of each pair can be removed; two heads are never trained to the same numbers"
+    advice = "training makes no two heads alike; to remove one, add its rows of W_O to the other's first"
     yield count(
         "twin heads",
         "heads whose W_Q, W_K and W_V are those of another head of the layer",

@@ -10,8 +10,8 @@ catches its crashes.
 
 from __future__ import annotations
 
-from headscope.checkpoint.tokenizer.encoded import Encoded
+from headscope.checkpoint.tokenizer.encoded import Encoded, Prepared
 from headscope.checkpoint.tokenizer.face import Tokenizer
 from headscope.checkpoint.tokenizer.load import borrowed_tokenizer, load_tokenizer
 
-__all__ = ["Encoded", "Tokenizer", "borrowed_tokenizer", "load_tokenizer"]
+__all__ = ["Encoded", "Prepared", "Tokenizer", "borrowed_tokenizer", "load_tokenizer"]

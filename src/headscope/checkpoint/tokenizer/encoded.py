@@ -47,6 +47,27 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A text as a model reads it.
+
+    Attributes:
+        text: with the prompt, lower-cased where the model's files say so.
+        encoded: its tokens, cut; spans are places in `text`.
+        prompt: characters of the prompt.
+        notes: what was added, lower-cased or cut, in sentences.
+        pair: the second text.
+        whole: number of tokens before it was cut.
+    """
+
+    text: str
+    encoded: Encoded
+    prompt: int = 0
+    notes: tuple[str, ...] = ()
+    pair: str | None = None
+    whole: int = 0
+
+
+@dataclass(frozen=True)
 class Pieces:
     """The tokens of one text (or of one list of words), without special tokens.
 
