@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 from typer.testing import CliRunner
 
 import headscope as hs
+from headscope.attention.scores import Mask
 from headscope.cli.app import app
 from headscope.errors import InputError
+from headscope.heads.groups import even_weights
 from random_models import ids, made
 
 GROUPS = {"start": [[0, 4]], "loop": [5, (7, 9)], "rest": [4, 6, (9, 21)], "overlapping": [[3, 8], 20]}
@@ -44,6 +47,18 @@ def test_group_weights_are_sums_of_the_weights_of_transformers(family: str, tmp_
                     expected = naive(weights, tokens_of(from_), tokens_of(to))
                     assert table[f"{a} → {b}"][layer, head] == pytest.approx(expected, abs=1e-5)
     np.testing.assert_allclose(sum(table[f"loop → {b}"].array for b in ("start", "loop", "rest")), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [Mask(), Mask(causal=True), Mask(causal=True, window=(2, None))])
+def test_even_weights_share_what_the_mask_allows(mask: Mask) -> None:
+    trace = hs.open().trace("A cat sat on the mat.")
+    trace = replace(trace, layers=tuple(replace(record, mask=mask) for record in trace.layers))
+    groups = {"a": [1, 2, 5], "b": [[0, 4]]}
+    seen = [[not mask.causal or max(0, i - (mask.window or (9,))[0]) <= j <= i for j in range(9)] for i in range(9)]
+    even = np.array(seen) / np.sum(seen, 1, keepdims=True)
+    for name, found in even_weights(trace, groups).items():
+        a, b = (tokens_of(groups[one]) for one in name.split(" → "))
+        assert found == pytest.approx(naive(even, a, b), abs=1e-6)
 
 
 def test_no_map_is_kept(tmp_path: Path) -> None:
@@ -100,9 +115,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     rows = json.loads(found.stdout)["heads"]
     assert [(row["layer"], row["head"]) for row in rows] == [*table.positions()]
+    assert json.loads(found.stdout)["even"]["animal → place"] == pytest.approx(3 / 9)
     assert [row["animal → place"] for row in rows] == pytest.approx(table["animal → place"].array.ravel(), abs=1e-6)
     shown = CliRunner().invoke(app, ["attend", "-", text, "--set", f"groups={file}"])
-    layer, head = table["animal → place"].strongest(1)[0]
-    assert f"{table.layers[layer]}.{head}" in next(line for line in shown.output.splitlines() if "animal → place" in line)
+    layer, head = table.strongest("animal → place", 1)[0]
+    most = f"{layer}     {head}   {table['animal → place'].array.max():.3f}"
+    assert most in next(line for line in shown.output.splitlines() if "animal → place" in line and "─" not in line)
     mixed = CliRunner().invoke(app, ["attend", "-", text, "--set", f"groups={file}", "--statistic", "entropy"])
     assert mixed.exit_code != 0

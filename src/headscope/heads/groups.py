@@ -10,12 +10,14 @@ the weight that a token of a puts on b, on average. Over groups that hold every 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.attention.scores import softmax_rows
+from headscope.attention.terms import NO_TERMS
 from headscope.checkpoint.json_text import JsonError, brief, read_object
 from headscope.errors import InputError, UnsupportedError
 from headscope.results.measure import HeadValues, Measure
@@ -23,9 +25,9 @@ from headscope.results.table import HeadTable, in_columns
 from headscope.traces import broken_rows
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool
+    from jaxtyping import Bool, Float
 
-    from headscope.traces import Trace
+    from headscope.traces import LayerTrace, Trace
 
 Groups = Mapping[str, Iterable[int | Sequence[int]]]
 """Name -> tokens of a group: positions, and spans (start, end) without their end."""
@@ -35,25 +37,12 @@ ADVICE = 'give each group a name and its tokens: {"CDR1": [[26, 33], 40]}, where
 
 def group_weights(trace: Trace, groups: Groups | str | Path) -> HeadTable:
     """Each head's weight from group to group: see `Trace.group_weights`. A few rows of weights are in memory."""
-    if trace.keys is not trace.queries:
-        raise UnsupportedError(
-            "queries and keys are different sequences, and a group is of one",
-            where="group_weights",
-            advice="pass a trace of self-attention",
-        )
-    given, where = (groups, "groups") if isinstance(groups, Mapping) else (_read(Path(groups)), str(groups))
-    members = {name: _members(name, tokens, len(trace), where) for name, tokens in given.items()}
-    if not members:
-        raise InputError("there are no groups", where=where, advice=ADVICE)
-    keys = np.stack([*members.values()], 1).astype(np.float64)
-    shares = (keys / keys.sum(0)).T
+    members = _members(trace, groups)
     layers = []
     for record in trace.layers:
-        found = np.zeros((len(record.q), len(members), len(members)))
-        for part in softmax_rows(record.q, record.k, scale=record.scale, mask=record.mask, terms=record.terms):
-            found += shares[:, part.rows] @ (part.weights @ keys)
+        found = _between(record, members).astype(np.float32)
         found[broken_rows(record).any(-1)] = np.nan  # one number of a head that isn't finite makes all suspect
-        layers.append(found.reshape(len(found), -1).astype(np.float32))
+        layers.append(found.reshape(len(found), -1))
     heads = tuple(trace.head_numbers(number) for number in trace.numbers)
     table = in_columns(layers, heads)
     pairs = [(a, b) for a in members for b in members]
@@ -67,6 +56,38 @@ def group_weights(trace: Trace, groups: Groups | str | Path) -> HeadTable:
     )
 
 
+def even_weights(trace: Trace, groups: Groups | str | Path) -> dict[str, float]:
+    """What each of the numbers of `group_weights` is where every token looks evenly at all that layer 0 lets it see."""
+    members = _members(trace, groups)
+    first = trace.layers[0]
+    found = _between(replace(first, q=np.zeros_like(first.q[:1]), k=first.k[:1], terms=NO_TERMS), members)[0]
+    return {f"{a} → {b}": float(found[i, j]) for i, a in enumerate(members) for j, b in enumerate(members)}
+
+
+def _between(record: LayerTrace, members: Mapping[str, np.ndarray]) -> Float[np.ndarray, "heads from to"]:
+    """The weight from group to group, by the formula above."""
+    keys = np.stack([*members.values()], 1).astype(np.float64)
+    shares = (keys / keys.sum(0)).T
+    found = np.zeros((len(record.q), len(members), len(members)))
+    for part in softmax_rows(record.q, record.k, scale=record.scale, mask=record.mask, terms=record.terms):
+        found += shares[:, part.rows] @ (part.weights @ keys)
+    return found
+
+
+def _members(trace: Trace, groups: Groups | str | Path) -> dict[str, Bool[np.ndarray, " tokens"]]:
+    """Name -> True for the tokens of that group."""
+    if trace.keys is not trace.queries:
+        raise UnsupportedError(
+            "queries and keys are different sequences, and a group is of one",
+            where="group_weights",
+            advice="pass a trace of self-attention",
+        )
+    given, where = (groups, "groups") if isinstance(groups, Mapping) else (_read(Path(groups)), str(groups))
+    if not given:
+        raise InputError("there are no groups", where=where, advice=ADVICE)
+    return {str(name): _tokens(name, entries, len(trace), where) for name, entries in given.items()}
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return read_object(path, unique=True)
@@ -74,10 +95,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"groups can't be read: {error}", where=str(path), advice=ADVICE) from error
 
 
-def _members(name: str, tokens: Any, count: int, where: str) -> Bool[np.ndarray, " tokens"]:
-    """True for the tokens of a group."""
+def _tokens(name: str, entries: Any, count: int, where: str) -> Bool[np.ndarray, " tokens"]:
     inside = np.zeros(count, dtype=bool)
-    for entry in tokens if isinstance(tokens, Iterable) and not isinstance(tokens, str) else [tokens]:
+    for entry in entries if isinstance(entries, Iterable) and not isinstance(entries, str) else [entries]:
         span = (entry, entry + 1) if _is_number(entry) else tuple(entry) if isinstance(entry, Sequence) else ()
         if len(span) != 2 or not all(map(_is_number, span)) or not 0 <= span[0] < span[1] <= count:
             raise InputError(

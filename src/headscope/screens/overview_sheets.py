@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,6 @@ PATTERN_COLUMNS = (
     *(Column(name, align="right", form=".2f") for name in MEASURES),
 )
 CELL = 5
-HEADS = ("layer", "head")
 
 
 def overview_sheet(trace: Trace) -> Sheet:
@@ -206,38 +206,55 @@ def groups_sheet(trace: Trace, file: str) -> Sheet:
         InputError: the file can't be read, or a group doesn't fit the trace.
         UnsupportedError: queries and keys are different sequences.
     """
-    weights = trace.group_weights(file)
+    from headscope.heads.groups import even_weights
+
+    weights, even = trace.group_weights(file), even_weights(trace, file)
+    numbers = [Column(name, align="right", form=".3f") for name in weights]
     rows = Table(
-        (
-            *(Column(name, align="right") for name in HEADS),
-            *(Column(name, align="right", form=".3f") for name in weights),
-        ),
+        (Column("layer", align="right"), Column("head", align="right"), *numbers),
         tuple(tuple(row.values()) for row in weights.rows()),
     )
-    lines = []
-    for name, values in weights.items():
-        row, column = values.strongest(1)[0] if np.isfinite(values.array).any() else (0, 0)
-        most = f"{weights.layers[row]}.{weights.across[column]}"
-        lines.append((name, float(np.nanmean(values.array)), most, float(values[row, column])))
+    lines = [
+        (name, even[name], float(np.nanmean(values.array)), *most, float(np.nanmax(values.array)))
+        for name, values in weights.items()
+        for most in weights.strongest(name, 1)  # none where every head is broken
+    ]
+    within = [*weights][:: math.isqrt(len(weights)) + 1]  # from a group to itself: a finding only if there is one group
+    between = [line for line in lines if line[0] not in within]
+    found = max(between or lines, key=lambda line: line[-1] - line[1], default=None)
+    columns = ("even", "mean", "layer", "head", "weight")
+    formats = (".3f", ".3f", "", "", ".3f")
     shown = Table(
         (
             Column("from → to"),
-            Column("mean", align="right", form=".3f"),
-            Column("most in"),
-            Column("weight", align="right", form=".3f"),
+            *(Column(name, align="right", form=form) for name, form in zip(columns, formats, strict=True)),
         ),
         tuple(lines),
     )
+    says = "No head has weights to show."
+    if found is not None:
+        pair, evenly, mean, layer, head, weight = found
+        says = (
+            f"Layer {layer}, head {head} puts {weight:.3f} from group to group: {pair}. "
+            f"Even weights give {evenly:.3f}, the mean over heads is {mean:.3f}."
+        )
     return Sheet(
-        record=lambda: {**trace_record(trace), "heads": rows.records()},
+        record=lambda: {**trace_record(trace), "even": even, "heads": rows.records()},
         table=lambda: rows,
         drawings=(
             title("weights between groups of tokens", trace_aside(trace)),
+            prose(says),
             tokens_line(trace),
             blank,
             table(shown),
-            notes(["the weight that a token of a group puts on all tokens of another, on average"]),
+            notes(
+                [
+                    "weight: what a token of a group puts on all tokens of another, on average, in the head that puts "
+                    "most there; even: the same if it looked evenly at all tokens"
+                ]
+            ),
         ),
+        look_at=None if found is None else (found[3], found[4]),
     )
 
 
