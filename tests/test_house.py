@@ -250,7 +250,7 @@ LINES = {
     "atlas": 10008,
     "screens": 4730,
     "page": 2430,
-    "cli": 2352,
+    "cli": 2357,
     "": 1493,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""

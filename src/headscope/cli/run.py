@@ -25,12 +25,10 @@ RUN = "Run a model on a text or a corpus"
 
 @dataclass(frozen=True)
 class AttendSettings(Declared):
-    """What to show instead of weights; or which cells of a head are drawn, and how dark."""
+    """Numbers to show instead of weights; or which cells of a head are drawn, and how dark."""
 
     statistics: Statistics = None
-    groups: Annotated[
-        str | None, Setting("Show weights between the groups of tokens in this JSON file.", metavar="FILE")
-    ] = None
+    groups: Annotated[str | None, Setting("Weights between the groups of tokens in a file.", metavar="FILE")] = None
     threshold: Annotated[
         float | None,
         Setting("Show only as many keys as hold this share (0 to 1) of each query's weight.", metavar="SHARE"),
@@ -74,8 +72,8 @@ def attend(
         heads = None
     chosen = chosen_heads(heads, layer, head)
     names = [] if settings.statistics is None else list(settings.statistics)
-    given = [*names, *([] if settings.groups is None else ["groups"])]
-    if given and (chosen or query is not None or len(given) > 1):
+    of_all = len(names) + (settings.groups is not None)
+    if of_all and (chosen or query is not None or of_all > 1):
         raise InputError(
             "--statistic and --set groups show one statistic, or groups, of all heads",
             where="--statistic" if names else "--set groups",

@@ -57,7 +57,7 @@ def group_weights(trace: Trace, groups: Groups | str | Path) -> HeadTable:
 
 
 def even_weights(trace: Trace, groups: Groups | str | Path) -> dict[str, float]:
-    """What each of the numbers of `group_weights` is where every token looks evenly at all that layer 0 lets it see."""
+    """The same numbers for a head whose tokens look evenly at all that layer 0 lets them see."""
     members = _members(trace, groups)
     first = trace.layers[0]
     found = _between(replace(first, q=np.zeros_like(first.q[:1]), k=first.k[:1], terms=NO_TERMS), members)[0]
