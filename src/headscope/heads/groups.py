@@ -27,7 +27,7 @@ from headscope.traces import broken_rows
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from headscope.traces import LayerTrace, Trace
+    from headscope.traces import LayerRecord, Trace
 
 Groups = Mapping[str, Iterable[int | Sequence[int]]]
 """Name -> tokens of a group: positions, and spans (start, end) without their end."""
@@ -64,7 +64,7 @@ def even_weights(trace: Trace, groups: Groups | str | Path) -> dict[str, float]:
     return {f"{a} → {b}": float(found[i, j]) for i, a in enumerate(members) for j, b in enumerate(members)}
 
 
-def _between(record: LayerTrace, members: Mapping[str, np.ndarray]) -> Float[np.ndarray, "heads from to"]:
+def _between(record: LayerRecord, members: Mapping[str, np.ndarray]) -> Float[np.ndarray, "heads from to"]:
     """The weight from group to group, by the formula above."""
     keys = np.stack([*members.values()], 1).astype(np.float64)
     shares = (keys / keys.sum(0)).T
