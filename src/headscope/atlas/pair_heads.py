@@ -1,0 +1,413 @@
+"""Heads for a pair task: which heads see pairs of words that somebody has marked, such as arcs, coreference, contacts.
+
+From word i to word j a head has the weight A_ij: the sum over the tokens of j, the mean over those of i. Where a pair
+has no direction, a head's score is symmetrised, with the average product correction (Rao et al. 2021, section 3.2):
+
+    M = A + A^T,    F_ij = M_ij - r_i r_j / t        r: the sums of M over words, t: the sum of r
+
+Where it has one, the score is A_ij. The L pairs with the highest scores are predicted, L the number of marked pairs of
+the document; the precision is the share of them that are marked. The heads are ranked by their mean precision over the
+documents that they are chosen on; of the first K of the ranking the scores are added up, and K is the number that is
+best there. What is reported comes from documents that had no say in it: of five folds, each in turn, or of the rest.
+
+A document is traced twice, and its scores are computed some words at a time: only L of them are kept for each head.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.atlas.pair_files import Marked, Pairs, read_marked
+from headscope.atlas.settings import PairSettings
+from headscope.attention.scores import scores, weights
+from headscope.errors import InputError, UnsupportedError
+from headscope.heads.intervals import mean_interval
+from headscope.model import Model, open_model
+from headscope.results.measure import Head, HeadValues, Measure
+from headscope.results.table import HeadTable, in_columns
+from headscope.settings import takes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.traces import LayerRecord, Trace
+
+CELLS = 1 << 21
+"""Most scores of a tile, of all heads together: 16 MiB."""
+FOLDS = 5
+MOST = 10
+"""Most heads whose scores are added up."""
+PRECISION = Measure("precision", meaning="mean share of marked pairs among as many pairs with the highest scores")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A mean over documents that had no say in the choice, with its 95 % interval over them (NaN for one document)."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1%} ({self.low:.1%} to {self.high:.1%})"
+
+
+@dataclass(frozen=True, repr=False)
+class PairHeads:
+    """Heads that see marked pairs, and how well, beside simple rules.
+
+    Attributes:
+        heads: (layer, head), the best first: the sum of their scores is the prediction.
+        precision: of that sum, on documents that had no say in the choice.
+        single: of the best single head, likewise.
+        offset: of the best distance, likewise: “the word k to the right”.
+        distance: that distance, from the first to the second word of a pair.
+        chance: the share of marked pairs among all.
+        table: each head's mean precision over the documents that heads were chosen on, with intervals.
+        documents, pairs: how many were used.
+        left_out: pairs of words without a token: they count nowhere.
+        directed: True if pairs have a direction.
+        apart: the fewest words from one to the other.
+    """
+
+    heads: tuple[Head, ...]
+    precision: Precision
+    single: Precision
+    offset: Precision
+    distance: int
+    chance: float
+    table: HeadTable
+    documents: int
+    pairs: int
+    left_out: int
+    directed: bool
+    apart: int
+
+    def predict(self, trace: Trace, *, top: int | None = None) -> list[tuple[int, int, float]]:
+        """The pairs of another text's words with the highest scores: (first word, second word, score), best first.
+
+        Args:
+            trace: of the same model, from `model.trace(words=[...])`.
+            top: how many; by default as many as there are words.
+
+        Raises:
+            InputError: the trace lacks one of the heads, or words of its own.
+        """
+        words = _Words(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
+        top = len(words.kept) if top is None else top
+        heads = list(_heads(trace))
+        missing = [head for head in self.heads if head not in heads]
+        if missing or not len(words.kept):
+            found = f"no head {missing[0][0]}.{missing[0][1]}" if missing else "no words"
+            raise InputError(f"the trace has {found}", where="trace", advice="pass a whole trace of words, same model")
+        order = np.array([heads.index(head) for head in self.heads])
+        best = _Best(1, top)
+        for first, scored in _scored(trace, words, self.directed):
+            rows, columns = _candidates(len(scored[0]), len(words.kept), first, self.apart, self.directed)
+            places = (rows + first) * len(words.kept) + columns
+            best.take(scored[order].sum(0)[None, rows, columns], places)
+        names = words.kept
+        return [
+            (int(names[place // len(names)]), int(names[place % len(names)]), float(value))
+            for value, place in zip(best.values[0], best.places[0], strict=True)
+        ]
+
+    def json(self) -> dict[str, Any]:
+        """Everything as a record for JSON."""
+        shares = {name: vars(getattr(self, name)) for name in ("precision", "single", "offset")}
+        counts = {name: getattr(self, name) for name in ("distance", "chance", "documents", "pairs", "left_out")}
+        return {
+            "heads": [list(head) for head in self.heads],
+            **shares,
+            **counts,
+            "directed": self.directed,
+            "apart": self.apart,
+            "table": self.table.rows(),
+        }
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.heads)
+        return (
+            f"heads {names}: precision {self.precision} on documents that had no say in the choice; best single head "
+            f"{self.single}, best distance {self.offset}, chance {self.chance:.1%}"
+        )
+
+
+@takes(PairSettings)
+def pair_heads(
+    model: str | os.PathLike[str] | Model,
+    documents: str | os.PathLike[str] | Pairs,
+    settings: PairSettings,
+) -> PairHeads:
+    """Find the heads that see pairs of words that somebody has marked, on few documents, and say how well.
+
+    Args:
+        model: a hub id or a folder, or a model from hs.open.
+        documents: a .jsonl, .conllu or .pdb file, or a folder of .pdb files: see headscope.atlas.pair_files. Or
+            (words, pairs) of each document: a list of words, or a string of letters; pairs of positions in it.
+        settings: as the command's.
+
+    Raises:
+        InputError: a file that can't be read, a pair that isn't one, too few documents, or a text that is too long.
+        UnsupportedError: headscope can't compute the model, or its queries and keys are different sequences.
+    """
+    opened = model if isinstance(model, Model) else open_model(os.fspath(model))
+    marked = read_marked(documents, settings.relations)
+    chosen_on, directed, apart = settings.chosen_on, settings.directed, settings.apart
+    if len(marked) < 2 or (chosen_on is not None and chosen_on >= len(marked)):
+        raise InputError(
+            f"{len(marked)} documents have pairs: none is left to report on",
+            where="documents" if chosen_on is None else "chosen_on",
+            advice="give at least 2 documents; with chosen_on, more than that",
+        )
+    tell = settings.progress or (lambda done, total: None)
+    work = _Work(opened, marked, directed, apart)
+    singles: list[Float[np.ndarray, " heads"]] = []
+    for at in range(len(marked)):
+        singles.append(work.precisions(at, None)[0])
+        tell(at + 1, 2 * len(marked))
+    alone = np.array(singles)
+    number = np.arange(len(marked))
+    folds = [number >= chosen_on] if chosen_on else [number % FOLDS == fold for fold in range(min(FOLDS, len(marked)))]
+    chosen = number < chosen_on if chosen_on else number >= 0
+    orders = np.stack([_ranking(alone[~held]) for held in folds] + [_ranking(alone[chosen])])
+    sums = np.zeros((len(marked), len(orders), orders.shape[1]))
+    for at in range(len(marked)):
+        sums[at] = work.precisions(at, orders)[1]
+        tell(len(marked) + at + 1, 2 * len(marked))
+    offsets = np.stack([work.offsets(at) for at in range(len(marked))])
+    held_out = np.full((3, len(marked)), np.nan)
+    for fold, held in enumerate(folds):
+        held_out[0, held] = sums[held, fold, sums[~held, fold].mean(0).argmax()]
+        held_out[1, held] = alone[held, orders[fold, 0]]
+        held_out[2, held] = offsets[held, offsets[~held].mean(0).argmax()]
+    together, single, offset = (Precision(*map(float, of)) for of in zip(*mean_interval(held_out.T), strict=True))
+    best = orders[-1, : 1 + int(sums[chosen, -1].mean(0).argmax())]
+    return PairHeads(
+        heads=tuple(work.heads[at] for at in best),
+        precision=together,
+        single=single,
+        offset=offset,
+        distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
+        chance=float(np.mean(work.shares)),
+        table=work.table(alone[chosen]),
+        documents=len(marked),
+        pairs=sum(work.counts),
+        left_out=work.left_out,
+        directed=directed,
+        apart=apart,
+    )
+
+
+def _ranking(precisions: Float[np.ndarray, "documents heads"]) -> Int[np.ndarray, " most"]:
+    """The heads with the greatest mean precision, the first of equals first; a broken head's is -1."""
+    return np.argsort(-precisions.mean(0), kind="stable")[:MOST]
+
+
+class _Words:
+    """The words of a trace that have tokens, and which."""
+
+    def __init__(self, trace: Trace, count: int) -> None:
+        if trace.keys is not trace.queries:
+            raise UnsupportedError(
+                "queries and keys are different sequences, and a pair is of one",
+                where="pair_heads",
+                advice="pass an encoder's model",
+            )
+        of_token = np.array([-1 if word is None else word for word in trace.words])
+        sizes = np.bincount(of_token[of_token >= 0], minlength=count)
+        self.kept = np.flatnonzero(sizes)
+        """The words with tokens, by their numbers in the document."""
+        self.tokens = np.argsort(of_token, kind="stable")[np.count_nonzero(of_token < 0) :]
+        """(tokens,), the words' tokens, word by word."""
+        self.ends = np.concatenate([[0], np.cumsum(sizes[self.kept])])
+
+    def of(self, group: slice) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " words"]]:
+        """The tokens of some words, and where each word's begin among them."""
+        first = self.ends[group.start]
+        return self.tokens[first : self.ends[group.stop]], self.ends[group] - first
+
+
+def _heads(trace: Trace) -> Iterator[Head]:
+    for layer in trace.numbers:
+        for head in trace.head_numbers(layer):
+            yield layer, head
+
+
+def _scored(trace: Trace, words: _Words, directed: bool) -> Iterator[tuple[int, Float[np.ndarray, "heads n words"]]]:
+    """The scores of some words with all words, of all heads, and the first of those words."""
+    count = len(words.kept)
+    heads = sum(len(record.q) for record in trace.layers)
+    step, everything = max(1, CELLS // max(1, heads * len(trace))), slice(0, count)
+    groups = [slice(first, min(first + step, count)) for first in range(0, count, step)]
+
+    def tile(group: slice) -> Float[np.ndarray, "heads n words"]:
+        return np.concatenate([_between(record, words, group, everything) for record in trace.layers])
+
+    if directed:
+        yield from ((group.start, tile(group)) for group in groups)
+        return
+    sums = np.zeros((heads, count))
+    for group in groups:
+        part = tile(group)
+        sums[:, group] += part.sum(-1)
+        sums += part.sum(1)
+    with np.errstate(invalid="ignore"):
+        shares = sums / sums.sum(-1, keepdims=True)
+    for group in groups:
+        seen = np.concatenate([_between(record, words, everything, group) for record in trace.layers])
+        yield group.start, tile(group) + seen.swapaxes(1, 2) - sums[:, group, None] * shares[:, None]
+
+
+def _between(
+    record: LayerRecord, words: _Words, looking: slice, seen: slice
+) -> Float[np.ndarray, "heads looking seen"]:
+    """The weights of some words on some words."""
+    (rows, first), (columns, starts) = words.of(looking), words.of(seen)
+    tile = weights(
+        scores(
+            record.q[:, rows],
+            record.k[:, columns],
+            scale=record.scale,
+            mask=record.mask,
+            terms=record.terms,
+            rows=rows,
+            columns=columns,
+            sizes=(record.q.shape[1], record.k.shape[1]),
+        ),
+        record.lse[:, rows],
+    )
+    sums = np.add.reduceat(tile.astype(np.float64), starts, axis=2)
+    sizes = np.diff(np.append(first, len(rows)))
+    return np.add.reduceat(sums, first, axis=1) / sizes[:, None]
+
+
+def _candidates(n: int, count: int, first: int, apart: int, directed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs of a tile that may be predicted: its rows, and the words that they are paired with."""
+    offset = np.arange(count) - (first + np.arange(n))[:, None]
+    rows, columns = np.nonzero(abs(offset) >= apart if directed else offset >= apart)
+    return rows, columns
+
+
+class _Best:
+    """The highest scores of each row so far, and where they stand."""
+
+    def __init__(self, rows: int, count: int) -> None:
+        self.count = count
+        self.values = np.zeros((rows, 0))
+        self.places = np.zeros((rows, 0), dtype=np.int64)
+
+    def take(self, values: Float[np.ndarray, "rows n"], places: Int[np.ndarray, " n"]) -> None:
+        """Keep the highest of these and those before, the highest first."""
+        values = np.concatenate([self.values, np.nan_to_num(values, nan=-np.inf)], 1)
+        places = np.concatenate([self.places, np.broadcast_to(places, (len(values), len(places)))], 1)
+        if values.shape[1] > 2 * self.count:
+            near = np.argpartition(-values, self.count, axis=1)[:, : self.count]
+            values, places = np.take_along_axis(values, near, 1), np.take_along_axis(places, near, 1)
+        order = np.argsort(-values, axis=1, kind="stable")[:, : self.count]
+        self.values, self.places = np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
+
+
+class _Work:
+    """The documents and what is counted over them."""
+
+    def __init__(self, model: Model, marked: Sequence[Marked], directed: bool, apart: int) -> None:
+        self.model, self.marked, self.directed, self.apart = model, marked, directed, apart
+        longest = max(len(one.words) for one in marked)
+        self.distances = np.arange(-longest + 1 if directed else 1, max(longest, 2))
+        self.heads: list[Head] = []
+        self.counts: list[int] = []
+        self.shares: list[float] = []
+        self.by_distance: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
+        """Of each document, the marked pairs and all pairs at each distance."""
+        self.left_out = 0
+        self.shape: list[tuple[int, tuple[int, ...]]] = []
+
+    def precisions(
+        self, at: int, orders: Int[np.ndarray, "orders most"] | None
+    ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, "orders most"]]:
+        """Each head's precision in a document, and that of the first k heads of each order, for every k."""
+        one = self.marked[at]
+        try:
+            trace = self.model.trace(words=list(one.words))
+        except InputError as error:
+            raise InputError(error.found, where=one.name, advice=error.advice) from error
+        words = _Words(trace, len(one.words))
+        place = {int(word): rank for rank, word in enumerate(words.kept)}
+        wanted = {pair for pair in one.pairs if self.apart <= abs(pair[1] - pair[0])}
+        ranks = {(place[i], place[j]) for i, j in wanted if i in place and j in place}
+        if not self.directed:
+            ranks = {(min(pair), max(pair)) for pair in ranks}
+        if not ranks:
+            raise InputError(
+                f"no marked pair has tokens on both sides and {self.apart} words from one to the other",
+                where=one.name,
+                advice="leave the document out, or lower apart",
+            )
+        if orders is None:
+            self.left_out += len(wanted) - sum(i in place and j in place for i, j in wanted)
+            self._count(words.kept, ranks)
+            self.heads = self.heads or list(_heads(trace))
+            self.shape = [(layer, trace.head_numbers(layer)) for layer in trace.numbers]
+        rows = len(self.heads) if orders is None else orders.size
+        best = _Best(rows, len(ranks))
+        for first, scored in _scored(trace, words, self.directed):
+            i, j = _candidates(scored.shape[1], len(words.kept), first, self.apart, self.directed)
+            found = scored[:, i, j]
+            if orders is not None:
+                found = np.concatenate([found[order].cumsum(0) for order in orders])
+            best.take(found, (i + first) * len(words.kept) + j)
+        marked = np.array([i * len(words.kept) + j for i, j in ranks])
+        hits = np.isin(best.places, marked) & (best.values > -np.inf)
+        shares = np.where((best.values > -np.inf).any(1), hits.sum(1) / len(ranks), -1.0)
+        if orders is None:
+            return shares, np.zeros((0, 0))
+        return np.zeros(0), shares.reshape(orders.shape)
+
+    def _count(self, kept: Int[np.ndarray, " words"], ranks: set[tuple[int, int]]) -> None:
+        """Count a document's pairs by their distance in words of the document."""
+        counts, hits = np.zeros(len(self.distances)), np.zeros(len(self.distances))
+        for first in range(len(kept)):
+            _, others = _candidates(1, len(kept), first, self.apart, self.directed)
+            counts += np.bincount(kept[others] - kept[first] - self.distances[0], minlength=len(counts))
+        for i, j in ranks:
+            hits[kept[j] - kept[i] - self.distances[0]] += 1
+        self.by_distance.append((hits, counts))
+        self.counts.append(len(ranks))
+        self.shares.append(len(ranks) / counts.sum())
+
+    def offsets(self, at: int) -> Float[np.ndarray, " distances"]:
+        """The precision in a document of “the pairs nearest to this distance”, for each; equals count in part."""
+        hits, counts = self.by_distance[at]
+        wanted = self.counts[at]
+        found = np.zeros(len(counts))
+        for number in range(len(counts)):
+            away = abs(np.arange(len(counts)) - number)
+            n, h = np.bincount(away, weights=counts), np.bincount(away, weights=hits)
+            taken = np.clip(wanted - (np.cumsum(n) - n), 0, n)
+            found[number] = (taken * h / np.maximum(n, 1)).sum() / wanted
+        return found
+
+    def table(self, alone: Float[np.ndarray, "documents heads"]) -> HeadTable:
+        """Each head's mean precision, with its interval over documents."""
+        alone = np.where(alone < 0, np.nan, alone)
+        ends = np.cumsum([0, *(len(numbers) for _, numbers in self.shape)])
+        columns = [
+            in_columns(
+                [part[first:last] for first, last in pairwise(ends)],
+                [numbers for _, numbers in self.shape],
+            )
+            for part in mean_interval(alone)
+        ]
+        return HeadTable(
+            {"precision": HeadValues.of(PRECISION, columns[0], low=columns[1], high=columns[2])},
+            layers=tuple(layer for layer, _ in self.shape),
+            heads=tuple(numbers for _, numbers in self.shape),
+            source="pair_heads",
+        )
