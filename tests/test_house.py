@@ -190,6 +190,7 @@ def test_the_public_names_are_these() -> None:
         "load",
         "match",
         "open",
+        "pair_heads",
         "parity",
         "quantise_plan",
         "survey",
@@ -247,14 +248,14 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10008,
-    "screens": 4730,
+    "atlas": 10630,
+    "screens": 4760,
     "page": 2430,
-    "cli": 2357,
-    "": 1493,
+    "cli": 2395,
+    "": 1494,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 345
+FILES_IN_ALL = 348
 ROOM = 1.03
 LONG_FILES = 12
 """Files of more than 400 lines."""

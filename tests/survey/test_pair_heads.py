@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, BertModel
 from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.atlas import pair_heads as at_work
+from headscope.atlas import word_scores as at_work
 from headscope.atlas.pair_files import read_marked
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.cli.app import app

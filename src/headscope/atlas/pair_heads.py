@@ -16,7 +16,7 @@ A document is traced twice, and its scores are computed some words at a time: on
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ import numpy as np
 
 from headscope.atlas.pair_files import Marked, Pairs, read_marked
 from headscope.atlas.settings import PairSettings
-from headscope.attention.scores import scores, weights
-from headscope.errors import InputError, UnsupportedError
+from headscope.atlas.word_scores import Highest, WordTokens, candidates, heads_of, word_scores
+from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.results.measure import Head, HeadValues, Measure
@@ -36,10 +36,8 @@ from headscope.settings import takes
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.traces import LayerRecord, Trace
+    from headscope.traces import Trace
 
-CELLS = 1 << 21
-"""Most scores of a tile, of all heads together: 16 MiB."""
 FOLDS = 5
 MOST = 10
 """Most heads whose scores are added up."""
@@ -70,7 +68,8 @@ class PairHeads:
         distance: that distance, from the first to the second word of a pair.
         chance: the share of marked pairs among all.
         table: each head's mean precision over the documents that heads were chosen on, with intervals.
-        documents, pairs: how many were used.
+        documents: how many were used.
+        pairs: how many of theirs were marked.
         left_out: pairs of words without a token: they count nowhere.
         directed: True if pairs have a direction.
         apart: the fewest words from one to the other.
@@ -99,17 +98,17 @@ class PairHeads:
         Raises:
             InputError: the trace lacks one of the heads, or words of its own.
         """
-        words = _Words(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
+        words = WordTokens(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
         top = len(words.kept) if top is None else top
-        heads = list(_heads(trace))
+        heads = list(heads_of(trace))
         missing = [head for head in self.heads if head not in heads]
         if missing or not len(words.kept):
             found = f"no head {missing[0][0]}.{missing[0][1]}" if missing else "no words"
             raise InputError(f"the trace has {found}", where="trace", advice="pass a whole trace of words, same model")
         order = np.array([heads.index(head) for head in self.heads])
-        best = _Best(1, top)
-        for first, scored in _scored(trace, words, self.directed):
-            rows, columns = _candidates(len(scored[0]), len(words.kept), first, self.apart, self.directed)
+        best = Highest(1, top)
+        for first, scored in word_scores(trace, words, self.directed):
+            rows, columns = candidates(words.kept, first, scored.shape[1], self.apart, self.directed)
             places = (rows + first) * len(words.kept) + columns
             best.take(scored[order].sum(0)[None, rows, columns], places)
         names = words.kept
@@ -159,30 +158,28 @@ def pair_heads(
     """
     opened = model if isinstance(model, Model) else open_model(os.fspath(model))
     marked = read_marked(documents, settings.relations)
-    chosen_on, directed, apart = settings.chosen_on, settings.directed, settings.apart
-    if len(marked) < 2 or (chosen_on is not None and chosen_on >= len(marked)):
+    if len(marked) < 2 or (settings.chosen_on or 0) >= len(marked):
         raise InputError(
             f"{len(marked)} documents have pairs: none is left to report on",
-            where="documents" if chosen_on is None else "chosen_on",
+            where="documents" if settings.chosen_on is None else "chosen_on",
             advice="give at least 2 documents; with chosen_on, more than that",
         )
-    tell = settings.progress or (lambda done, total: None)
-    work = _Work(opened, marked, directed, apart)
-    singles: list[Float[np.ndarray, " heads"]] = []
-    for at in range(len(marked)):
-        singles.append(work.precisions(at, None)[0])
-        tell(at + 1, 2 * len(marked))
-    alone = np.array(singles)
-    number = np.arange(len(marked))
-    folds = [number >= chosen_on] if chosen_on else [number % FOLDS == fold for fold in range(min(FOLDS, len(marked)))]
+    work = _Work(opened, marked, settings.directed, settings.apart)
+    work.tell = settings.progress or work.tell
+    return _reported(work, settings.chosen_on)
+
+
+def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
+    """Choose heads, and measure the choice where it had no say."""
+    alone = work.every()
+    count = len(work.marked)
+    number = np.arange(count)
+    folds = [number >= chosen_on] if chosen_on else [number % FOLDS == fold for fold in range(min(FOLDS, count))]
     chosen = number < chosen_on if chosen_on else number >= 0
-    orders = np.stack([_ranking(alone[~held]) for held in folds] + [_ranking(alone[chosen])])
-    sums = np.zeros((len(marked), len(orders), orders.shape[1]))
-    for at in range(len(marked)):
-        sums[at] = work.precisions(at, orders)[1]
-        tell(len(marked) + at + 1, 2 * len(marked))
-    offsets = np.stack([work.offsets(at) for at in range(len(marked))])
-    held_out = np.full((3, len(marked)), np.nan)
+    orders = np.stack([_ranking(alone[~held]) for held in [*folds, ~chosen]])
+    sums = work.every(orders).reshape(count, *orders.shape)
+    offsets = np.stack([work.offsets(at) for at in range(count)])
+    held_out = np.full((3, count), np.nan)
     for fold, held in enumerate(folds):
         held_out[0, held] = sums[held, fold, sums[~held, fold].mean(0).argmax()]
         held_out[1, held] = alone[held, orders[fold, 0]]
@@ -197,121 +194,17 @@ def pair_heads(
         distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
         chance=float(np.mean(work.shares)),
         table=work.table(alone[chosen]),
-        documents=len(marked),
+        documents=count,
         pairs=sum(work.counts),
         left_out=work.left_out,
-        directed=directed,
-        apart=apart,
+        directed=work.directed,
+        apart=work.apart,
     )
 
 
 def _ranking(precisions: Float[np.ndarray, "documents heads"]) -> Int[np.ndarray, " most"]:
     """The heads with the greatest mean precision, the first of equals first; a broken head's is -1."""
     return np.argsort(-precisions.mean(0), kind="stable")[:MOST]
-
-
-class _Words:
-    """The words of a trace that have tokens, and which."""
-
-    def __init__(self, trace: Trace, count: int) -> None:
-        if trace.keys is not trace.queries:
-            raise UnsupportedError(
-                "queries and keys are different sequences, and a pair is of one",
-                where="pair_heads",
-                advice="pass an encoder's model",
-            )
-        of_token = np.array([-1 if word is None else word for word in trace.words])
-        sizes = np.bincount(of_token[of_token >= 0], minlength=count)
-        self.kept = np.flatnonzero(sizes)
-        """The words with tokens, by their numbers in the document."""
-        self.tokens = np.argsort(of_token, kind="stable")[np.count_nonzero(of_token < 0) :]
-        """(tokens,), the words' tokens, word by word."""
-        self.ends = np.concatenate([[0], np.cumsum(sizes[self.kept])])
-
-    def of(self, group: slice) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " words"]]:
-        """The tokens of some words, and where each word's begin among them."""
-        first = self.ends[group.start]
-        return self.tokens[first : self.ends[group.stop]], self.ends[group] - first
-
-
-def _heads(trace: Trace) -> Iterator[Head]:
-    for layer in trace.numbers:
-        for head in trace.head_numbers(layer):
-            yield layer, head
-
-
-def _scored(trace: Trace, words: _Words, directed: bool) -> Iterator[tuple[int, Float[np.ndarray, "heads n words"]]]:
-    """The scores of some words with all words, of all heads, and the first of those words."""
-    count = len(words.kept)
-    heads = sum(len(record.q) for record in trace.layers)
-    step, everything = max(1, CELLS // max(1, heads * len(trace))), slice(0, count)
-    groups = [slice(first, min(first + step, count)) for first in range(0, count, step)]
-
-    def tile(group: slice) -> Float[np.ndarray, "heads n words"]:
-        return np.concatenate([_between(record, words, group, everything) for record in trace.layers])
-
-    if directed:
-        yield from ((group.start, tile(group)) for group in groups)
-        return
-    sums = np.zeros((heads, count))
-    for group in groups:
-        part = tile(group)
-        sums[:, group] += part.sum(-1)
-        sums += part.sum(1)
-    with np.errstate(invalid="ignore"):
-        shares = sums / sums.sum(-1, keepdims=True)
-    for group in groups:
-        seen = np.concatenate([_between(record, words, everything, group) for record in trace.layers])
-        yield group.start, tile(group) + seen.swapaxes(1, 2) - sums[:, group, None] * shares[:, None]
-
-
-def _between(
-    record: LayerRecord, words: _Words, looking: slice, seen: slice
-) -> Float[np.ndarray, "heads looking seen"]:
-    """The weights of some words on some words."""
-    (rows, first), (columns, starts) = words.of(looking), words.of(seen)
-    tile = weights(
-        scores(
-            record.q[:, rows],
-            record.k[:, columns],
-            scale=record.scale,
-            mask=record.mask,
-            terms=record.terms,
-            rows=rows,
-            columns=columns,
-            sizes=(record.q.shape[1], record.k.shape[1]),
-        ),
-        record.lse[:, rows],
-    )
-    sums = np.add.reduceat(tile.astype(np.float64), starts, axis=2)
-    sizes = np.diff(np.append(first, len(rows)))
-    return np.add.reduceat(sums, first, axis=1) / sizes[:, None]
-
-
-def _candidates(n: int, count: int, first: int, apart: int, directed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of a tile that may be predicted: its rows, and the words that they are paired with."""
-    offset = np.arange(count) - (first + np.arange(n))[:, None]
-    rows, columns = np.nonzero(abs(offset) >= apart if directed else offset >= apart)
-    return rows, columns
-
-
-class _Best:
-    """The highest scores of each row so far, and where they stand."""
-
-    def __init__(self, rows: int, count: int) -> None:
-        self.count = count
-        self.values = np.zeros((rows, 0))
-        self.places = np.zeros((rows, 0), dtype=np.int64)
-
-    def take(self, values: Float[np.ndarray, "rows n"], places: Int[np.ndarray, " n"]) -> None:
-        """Keep the highest of these and those before, the highest first."""
-        values = np.concatenate([self.values, np.nan_to_num(values, nan=-np.inf)], 1)
-        places = np.concatenate([self.places, np.broadcast_to(places, (len(values), len(places)))], 1)
-        if values.shape[1] > 2 * self.count:
-            near = np.argpartition(-values, self.count, axis=1)[:, : self.count]
-            values, places = np.take_along_axis(values, near, 1), np.take_along_axis(places, near, 1)
-        order = np.argsort(-values, axis=1, kind="stable")[:, : self.count]
-        self.values, self.places = np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
 
 
 class _Work:
@@ -327,21 +220,46 @@ class _Work:
         self.by_distance: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
         """Of each document, the marked pairs and all pairs at each distance."""
         self.left_out = 0
+        self.tell: Callable[[int, int], None] = lambda done, total: None
         self.shape: list[tuple[int, tuple[int, ...]]] = []
 
-    def precisions(
-        self, at: int, orders: Int[np.ndarray, "orders most"] | None
-    ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, "orders most"]]:
-        """Each head's precision in a document, and that of the first k heads of each order, for every k."""
+    def every(self, orders: Int[np.ndarray, "orders most"] | None = None) -> Float[np.ndarray, "documents ..."]:
+        """The precisions in every document."""
+        found, count = [], len(self.marked)
+        for at in range(count):
+            found.append(self.precisions(at, orders))
+            self.tell(at + 1 + (0 if orders is None else count), 2 * count)
+        return np.stack(found)
+
+    def precisions(self, at: int, orders: Int[np.ndarray, "orders most"] | None = None) -> Float[np.ndarray, "..."]:
+        """Each head's precision in a document; or for every k, that of the first k heads of each order.
+
+        A broken head's is -1. The first reading of a document, without orders, also counts its pairs.
+        """
+        trace, words, ranks = self._read(at, count=orders is None)
+        best = Highest(len(self.heads) if orders is None else orders.size, len(ranks))
+        for first, scored in word_scores(trace, words, self.directed):
+            i, j = candidates(words.kept, first, scored.shape[1], self.apart, self.directed)
+            found = scored[:, i, j]
+            if orders is not None:
+                found = np.concatenate([found[order].cumsum(0) for order in orders])
+            best.take(found, (i + first) * len(words.kept) + j)
+        marked = np.array([i * len(words.kept) + j for i, j in ranks])
+        hits = np.isin(best.places, marked) & (best.values > -np.inf)
+        return np.where((best.values > -np.inf).any(1), hits.sum(1) / len(ranks), -1.0)
+
+    def _read(self, at: int, *, count: bool) -> tuple[Trace, WordTokens, set[tuple[int, int]]]:
+        """A document's trace, its words, and its marked pairs, as places among the words that have tokens."""
         one = self.marked[at]
         try:
             trace = self.model.trace(words=list(one.words))
         except InputError as error:
             raise InputError(error.found, where=one.name, advice=error.advice) from error
-        words = _Words(trace, len(one.words))
+        words = WordTokens(trace, len(one.words))
         place = {int(word): rank for rank, word in enumerate(words.kept)}
         wanted = {pair for pair in one.pairs if self.apart <= abs(pair[1] - pair[0])}
         ranks = {(place[i], place[j]) for i, j in wanted if i in place and j in place}
+        left_out = len(wanted) - len(ranks)
         if not self.directed:
             ranks = {(min(pair), max(pair)) for pair in ranks}
         if not ranks:
@@ -350,31 +268,18 @@ class _Work:
                 where=one.name,
                 advice="leave the document out, or lower apart",
             )
-        if orders is None:
-            self.left_out += len(wanted) - sum(i in place and j in place for i, j in wanted)
+        if count:
+            self.left_out += left_out
             self._count(words.kept, ranks)
-            self.heads = self.heads or list(_heads(trace))
+            self.heads = self.heads or list(heads_of(trace))
             self.shape = [(layer, trace.head_numbers(layer)) for layer in trace.numbers]
-        rows = len(self.heads) if orders is None else orders.size
-        best = _Best(rows, len(ranks))
-        for first, scored in _scored(trace, words, self.directed):
-            i, j = _candidates(scored.shape[1], len(words.kept), first, self.apart, self.directed)
-            found = scored[:, i, j]
-            if orders is not None:
-                found = np.concatenate([found[order].cumsum(0) for order in orders])
-            best.take(found, (i + first) * len(words.kept) + j)
-        marked = np.array([i * len(words.kept) + j for i, j in ranks])
-        hits = np.isin(best.places, marked) & (best.values > -np.inf)
-        shares = np.where((best.values > -np.inf).any(1), hits.sum(1) / len(ranks), -1.0)
-        if orders is None:
-            return shares, np.zeros((0, 0))
-        return np.zeros(0), shares.reshape(orders.shape)
+        return trace, words, ranks
 
     def _count(self, kept: Int[np.ndarray, " words"], ranks: set[tuple[int, int]]) -> None:
         """Count a document's pairs by their distance in words of the document."""
         counts, hits = np.zeros(len(self.distances)), np.zeros(len(self.distances))
         for first in range(len(kept)):
-            _, others = _candidates(1, len(kept), first, self.apart, self.directed)
+            _, others = candidates(kept, first, 1, self.apart, self.directed)
             counts += np.bincount(kept[others] - kept[first] - self.distances[0], minlength=len(counts))
         for i, j in ranks:
             hits[kept[j] - kept[i] - self.distances[0]] += 1
