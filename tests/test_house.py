@@ -248,7 +248,7 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10630,
+    "atlas": 10650,
     "screens": 4760,
     "page": 2430,
     "cli": 2395,
