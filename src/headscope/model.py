@@ -89,6 +89,7 @@ class Model:
     Attributes:
         checkpoint: the files on disk or on the hub.
         anatomy: the meaning of their tensors.
+        tokenizer_from, segments: as `hs.open` was given them.
     """
 
     def __init__(
@@ -103,10 +104,10 @@ class Model:
             raise InputError(
                 f"unknown segments {segments!r:.40}", where="segments", advice=f"use one of {', '.join(SEGMENTS)}"
             )
-        self._segments = segments
+        self.segments = segments
         self.checkpoint = checkpoint
         self.anatomy = anatomy
-        self._tokenizer_from = tokenizer
+        self.tokenizer_from = tokenizer
 
     @property
     def name(self) -> str:
@@ -183,9 +184,9 @@ class Model:
         """
         from headscope.checkpoint.tokenizer import borrowed_tokenizer, load_tokenizer
 
-        if self._tokenizer_from is None:
-            return load_tokenizer(self.checkpoint, self._segments)
-        return borrowed_tokenizer(self._tokenizer_from, self.checkpoint, self.anatomy.known().vocab, self._segments)
+        if self.tokenizer_from is None:
+            return load_tokenizer(self.checkpoint, self.segments)
+        return borrowed_tokenizer(self.tokenizer_from, self.checkpoint, self.anatomy.known().vocab, self.segments)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -466,7 +467,8 @@ class Model:
             return self._as_read(text, pair, max_length=max_length)
         from headscope.checkpoint.tokenizer import Prepared
 
-        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
+        notes = tuple(self.tokenizer.doubts(pair=pair is not None))
+        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
 
     def _read_at(self, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
         """Prepare one text of a list.

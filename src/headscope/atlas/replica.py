@@ -102,6 +102,7 @@ class Replica:
             "tokenizer": tokenizer_record(tokenizer),
             "modules": modules_record(model),
             "running": running_record(model, settings.device),
+            **({} if source.segments == "own" else {"segments": source.segments}),
         }
         self._reader = _reader(self.loaded.opened, settings) if self.loaded.opened and settings.effects else None
         self.described = self._describe(source)

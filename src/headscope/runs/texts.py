@@ -49,7 +49,8 @@ def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling,
     """
     model.anatomy.computable()
     tokenizer, prompt = model.tokenizer, rule.prompt
-    notes = [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
+    notes = tokenizer.doubts(pair=pair is not None)
+    notes += [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
     if rule.lowercase:
         lower = _lowered(model, text)
         notes += [f"{name} was lower-cased, as the model's files say"] if lower != text else []

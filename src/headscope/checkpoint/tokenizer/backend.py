@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
+from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.results.tokens import SPACES
 
 if TYPE_CHECKING:
     import tokenizers
+
+
+SEEN, WORDS, FEWEST = 1024, 32, 4
+"""Pieces of a vocabulary that are looked at, words among them that are read, and the fewest that prove anything."""
+FOREIGN = 0.9
+"""From this share of words that are not read as themselves, the vocabulary is another tokenizer's."""
 
 
 class Backend:
@@ -40,6 +48,33 @@ class Backend:
             self._byte_level_without_space = any(
                 part.get("type") == "ByteLevel" and not part.get("add_prefix_space")
                 for part in _parts(_state(rust.pre_tokenizer), "pretokenizers")
+            )
+            self.notes += self._foreign()
+
+    def _foreign(self) -> Iterator[str]:
+        """A note, if the tokenizer doesn't read the vocabulary's own words as themselves."""
+        rust, model = self._rust, self._rust.model
+        size = rust.get_vocab_size(with_added_tokens=False)
+        end = getattr(model, "end_of_word_suffix", None) or ""
+        inner = getattr(model, "continuing_subword_prefix", None) or "##"
+        pieces = [piece for at in range(0, size, max(1, size // SEEN)) if (piece := rust.id_to_token(at))]
+        first = [piece for piece in pieces if piece[0] in SPACES] or [
+            one for one in pieces if not one.startswith(inner)
+        ]
+        words = {piece: piece.lstrip(SPACES).removesuffix(end) for piece in first if piece.endswith(end)}
+        spelled = "ByteLevel" in str(rust.pre_tokenizer)  # so that only ASCII is spelled by its letters
+        chosen = [piece for piece, word in words.items() if len(word) > 2 and word.isalpha()]
+        chosen = [piece for piece in chosen if not spelled or piece[1:].isascii()][:: max(1, len(chosen) // WORDS)]
+        read = {
+            piece: [rust.encode(text, add_special_tokens=False).tokens for text in (words[piece], f" {words[piece]}")]
+            for piece in chosen
+        }
+        wrong = [piece for piece in chosen if [piece] not in read[piece]]
+        if len(wrong) >= FEWEST and len(wrong) > FOREIGN * len(chosen):
+            yield (
+                f"{FOREIGN_VOCABULARY} {type(model).__name__} tokenizer: {len(wrong)} of {len(chosen)} of its words "
+                f"are not read as themselves ({wrong[0]} as {' '.join(read[wrong[0]][0])[:40]}); use the tokenizer "
+                "that the model was trained with (tokenizer=)"
             )
 
     @property
