@@ -1,6 +1,6 @@
 // Builds each page as one HTML file without any address in it, and pins its own script and style by hash.
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { build, defineConfig, type LibraryOptions, type Plugin, type Rolldown } from "vite";
 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
@@ -87,10 +87,50 @@ function texts(file: string): string[] {
   return names.map((name) => JSON.parse(table.get(name)!) as string);
 }
 
-/** The page's words in other languages: not in its code, but data that Python embeds. */
-const wordsBeside = (): string =>
-  JSON.stringify(Object.fromEntries(["ja", "zh"].map((language) => [language, texts(`src/words/${language}.ts`)])))
+/** The sources of the page, without those of the report and of the encoder. */
+const sources = (): string =>
+  readdirSync("src", { recursive: true, encoding: "utf-8" })
+    .filter((file) => /\.tsx?$/.test(file) && !/^(report|encoder|words)\b/.test(file))
+    .map((file) => readFileSync(`src/${file}`, "utf-8"))
+    .join("\n");
+
+/** The English words whose names a build replaces by numbers, and the others: names that the page makes, or that may mean something else. */
+function numbered(): [string, string][][] {
+  const begin = [...new Set([...sources().matchAll(/`([a-z]+_)\$\{/g)].map(([, text]) => text))];
+  const isMade = ([name]: [string, string]): boolean => !name.includes("_") || begin.some((text) => name.startsWith(text));
+  const all = entries(readFileSync("src/words/en.ts", "utf-8"));
+  return [all.filter((one) => !isMade(one)), all.filter(isMade)];
+}
+
+/** Names of words are numbers in the page: each stood in it twice, and says nothing to a browser. */
+const numbersForNames: Plugin = {
+  name: "numbers-for-names",
+  apply: "build",
+  enforce: "pre",
+  transform(code, id) {
+    const [plain, made] = numbered();
+    if (id.endsWith("/words/en.ts")) {
+      const table = made.map(([name, text]) => `${name}: ${text}`);
+      return `export const en = Object.assign([${plain.map(([, text]) => text)}], {${table}});`;
+    }
+    if (!/\/web\/src\/.*\.tsx?$/.test(id)) return null;
+    const places = new Map(plain.map(([name], n) => [name, n]));
+    return code.replace(/"(\w+)"/g, (whole, name: string) => String(places.get(name) ?? whole));
+  },
+};
+
+/** The page's words in other languages: not in its code, but data that Python embeds, in the order of `numbersForNames`. */
+function wordsBeside(): string {
+  const order = new Map(numbered().flat().map(([name], n) => [name, n]));
+  const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => name);
+  const lists = ["ja", "zh"].map((language): [string, string[]] => {
+    const list: string[] = [];
+    texts(`src/words/${language}.ts`).forEach((text, n) => { list[order.get(names[n])!] = text; });
+    return [language, list];
+  });
+  return JSON.stringify(Object.fromEntries(lists))
     .replace(/[<>&]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 /** The names of words are in a report once: a table in another language is a list, in the order of the English one. */
 const namesOnce: Plugin = {
@@ -124,13 +164,15 @@ export default defineConfig(({ mode }) => {
   }
   const name = mode in PAGES ? mode : "page";
   return {
-    plugins: [asFunction, namesOnce, oneFile(name)],
+    plugins: [asFunction, name === "page" ? numbersForNames : namesOnce, oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/page/static",
       emptyOutDir: name === "page",
       target: "es2022",
       modulePreload: false,
+      minify: "terser",
+      terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false } },
       cssCodeSplit: false,
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,

@@ -67,6 +67,11 @@ def unreadable(page: Page | Frame) -> list[str]:
     return complaints
 
 
+def number(text: str | None) -> float:
+    """A number as the page writes it, with a real minus."""
+    return float(str(text).replace("−", "-"))
+
+
 def head_of(page: Page) -> str:
     return page.locator("[data-test=head]").inner_text()
 

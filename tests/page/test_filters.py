@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, until
+from looking import Watched, number, until
 from test_asking import table
 
 import headscope as hs
@@ -90,7 +90,7 @@ def test_the_grid_s_statistics_are_of_what_is_left(
     until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent !== '–'")
     assert table(page) == pytest.approx(expected, rel=CLOSE, abs=CLOSE)
     facts = page.locator(".facts tr.chosen td").last.inner_text()
-    assert float(facts.replace("−", "-")) == pytest.approx(expected[1], rel=CLOSE, abs=CLOSE)
+    assert number(facts) == pytest.approx(expected[1], rel=CLOSE, abs=CLOSE)
 
 
 def pictures(page: Page) -> str:
@@ -127,5 +127,5 @@ def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path
     buttons = page.locator("[data-test=ranks] [data-head]").all()
     numbers = [float(one.get_attribute("data-number") or "nan") for one in buttons]
     assert numbers == pytest.approx(sorted(expected.values())[: len(numbers)], abs=CLOSE)
-    for button, number in zip(buttons, numbers, strict=True):
-        assert expected[str(button.get_attribute("data-head"))] == pytest.approx(number, abs=CLOSE)
+    for button, one in zip(buttons, numbers, strict=True):
+        assert expected[str(button.get_attribute("data-head"))] == pytest.approx(one, abs=CLOSE)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, ranked, retype, until
+from looking import Watched, eventually, head_of, number, ranked, retype, until
 from serving import Served, start
 
 import headscope as hs
@@ -136,7 +136,7 @@ def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, se
     page = watch().open(f"{served.session.address()}#l=1&h=2&q=900&k=31")
     weights = rows_of(long, 1, 2)
     page.wait_for_selector("[data-test=weight]")
-    assert float(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weights[900, 31], abs=1e-4)
+    assert number(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weights[900, 31], abs=1e-4)
     for column, weight in ranked(page).items():
         assert weight == pytest.approx(weights[900, column], abs=1e-6)
     # what the head writes, from the values, which only this cell needs

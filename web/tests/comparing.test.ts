@@ -62,7 +62,7 @@ test("thousands of tokens are aligned", () => {
   expect(Array.from(found.a).filter((i, n) => i >= 0 && found.b[n] >= 0 && a[i] === b[found.b[n]]).length).toBe(3997);
 });
 
-test("the difference of aligned tokens is A - B, and 0 across a gap", () => {
+test("the difference of aligned tokens is B - A, and 0 across a gap", () => {
   const rows = { a: Int32Array.from([0, 1, -1, 2, 5, 6, 7]), b: Int32Array.from([1, 2, 3, 4, -1, 6, 0]) };
   const columns = { a: Int32Array.from([3, -1, 4, 5]), b: Int32Array.from([2, 8, 4, -1]) };
   for (const layer of layers) {
@@ -71,7 +71,7 @@ test("the difference of aligned tokens is A - B, and 0 across a gap", () => {
       { heads: held.head(layer, 0), view: whole, normed: false }, { heads: held.head(0, 1), view: whole, normed: false }, { rows, columns }, [0, 7, 0, 4], 7, 4,
     );
     const expected = Array.from(rows.a).flatMap((i, r) => Array.from(columns.a, (j, c) =>
-      (i < 0 || j < 0 || rows.b[r] < 0 || columns.b[c] < 0 ? 0 : a[i * S + j] - b[rows.b[r] * S + columns.b[c]])));
+      (i < 0 || j < 0 || rows.b[r] < 0 || columns.b[c] < 0 ? 0 : b[rows.b[r] * S + columns.b[c]] - a[i * S + j])));
     close(found, expected);
     close(difference(
       { heads: held.head(layer, 0), view: whole, normed: false }, { heads: held.head(0, 1), view: whole, normed: false }, { rows, columns }, [2, 6, 1, 3], 4, 2,

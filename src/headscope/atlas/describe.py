@@ -34,6 +34,8 @@ NAMED = 0.6
 """A learned class of keys is used only if no named clause has this share of its gain."""
 NESTED = 0.9
 """A clause of whose even share another has this much is part of it."""
+WIDER = 0.7
+"""It gives way to it if that alone has this share of its gain."""
 LEARNED = "~"
 """First character of the names of learned classes of keys; those of single forms begin with FORM."""
 FORM = "="
@@ -197,7 +199,11 @@ class Search:
             both = self._even(first.clause, second.clause)
             if both < NESTED * self._even(first.clause):
                 return [first, second]
-            first = second  # it holds all that the first one did, and more
+            h = float(self._weights[second.clause.mask(self._targets)].sum())
+            alone = gain_of(h, self._even(second.clause), 1, 1, second.clause.atoms, self._cost)
+            if alone < WIDER * first.gain:
+                return [first]
+            first = Found(second.clause, alone)  # it holds all that the first one did, and more
         return [first]
 
     def best(self, before: Sequence[Clause] = (), *, learned: bool = False) -> Found | None:

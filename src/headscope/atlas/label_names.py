@@ -61,6 +61,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
     "start": ("one of the first two words", "the first two words", "最初の二語", "前两个词之一"),
     "last": ("the last word", "last words", "最後の語", "最后一个词"),
     "clause start": ("the first word of a clause", "first words of clauses", "節の最初の語", "从句的首词"),
+    "first verb": ("the first verb", "first verbs", "最初の動詞", "第一个动词"),
     "subject": ("a subject", "subjects", "主語", "主语"),
     "main subject": ("the main subject", "main subjects", "主節の主語", "主句的主语"),
     "object": ("an object", "objects", "目的語", "宾语"),

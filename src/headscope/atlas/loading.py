@@ -209,8 +209,9 @@ def _tokenizer(opened: Model, config: Any) -> Any:
         raise not_fast(str(opened.tokenizer.kind))  # before it is made: such classes load dictionaries of other engines
     advice = "load it yourself and pass it: hs.survey(model, documents, tokenizer=tokenizer)"
     with quiet(), library_errors(f"{where}: tokenizer", advice, library="transformers", kind=UnsupportedError):
-        options = {"config": config, "revision": commit, "trust_remote_code": False}
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            name, config=config, revision=commit, trust_remote_code=False
+        )
     if opened.text_rule.stated and opened.text_rule.lowercase:  # as sentence-transformers does, before the tokenizer
         backend = tokenizer.backend_tokenizer
         steps = [normalizers.Lowercase(), *filter(None, [backend.normalizer])]

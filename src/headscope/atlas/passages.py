@@ -72,7 +72,7 @@ MARKS = {
 _SETS = {name: frozenset(words.split()) for name, words in LISTS.items()}
 _SIGNS = {name: frozenset(signs.split()) for name, signs in MARKS.items()}
 
-PLACES = ("first", "start", "last", "clause start")
+PLACES = ("first", "start", "last", "clause start", "first verb")
 RARE = 8000
 """Number in the vocabulary above which the first token of a word counts as rare."""
 
@@ -155,6 +155,7 @@ def _places(passage: Passage, classes: dict[str, np.ndarray]) -> dict[str, np.nd
     places = {"first": at == first, "start": (at >= first) & (at <= first + 1), "last": at == last}
     if passage.tags:
         places["clause start"] = clause_starts(passage)
+        places["first verb"] = classes["VERB|AUX"] & (np.cumsum(classes["VERB|AUX"]) == 1)
     return places
 
 

@@ -15,6 +15,7 @@ from headscope.atlas.describe import FORM, LEARNED, Clause, Search, gain_of
 from headscope.atlas.evidence import Vectors
 from headscope.atlas.label_names import kind_of, sentence
 from headscope.atlas.labelling import REPORTED, TARGETS, Described, Labeller
+from headscope.atlas.passages import MARKS
 from headscope.atlas.predicates import OFFSETS
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import LabelRow, columns
@@ -49,6 +50,9 @@ FELT_SHARE = 0.001
 """Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
 FELT_WINDOWS = 10
 """Windows in which the head's label has something to do, without which nothing is said about how it is felt."""
+
+MARKED = frozenset({*MARKS, "quote's partner", "opening quote", "bracket's partner", "next comma", "previous comma"})
+"""Classes of keys and relations that hold marks of a form or two, and so name them."""
 
 NUMBERS = (
     "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "key_bits", "accuracy",
@@ -170,8 +174,8 @@ class _Verdict:
     def _keep(self) -> None:
         """Keep the clauses that the other half bears out, and the description if they are enough.
 
-        A clause must hold over draws of documents, of places in the window, and of the keys' forms unless it names one:
-        a head that likes some words, whatever they are, likes more nouns than chance if these few happen to be nouns.
+        A clause must hold over draws of documents, of places in the window, and of the keys' forms unless it names
+        them: a head that likes some words, whatever they are, likes more nouns than chance if these few are nouns.
         """
         of, least = self._of, int(SURE * RESAMPLES)
         kept: list[int] = []
@@ -180,7 +184,7 @@ class _Verdict:
             if kept:
                 new, share = of.hits[:, 2] & ~of.hits[:, 0], of.shares[:, 2] - of.shares[:, 0]
             enough = new.sum() >= max(NEW_HITS * len(new), LIFT * share.sum())
-            named = of.clauses[at].key[:1] in (LEARNED, FORM)
+            named = of.clauses[at].key[:1] in (LEARNED, FORM) or MARKED.intersection(of.clauses[at][1:])
             groups = self._groups[:2] if named else self._groups
             if enough and all(margins(new, share, one)[least] > 0 for one in groups):
                 kept.append(at)
@@ -227,24 +231,12 @@ class _Verdict:
 
     def _numbers(self) -> dict[str, Any]:
         score, chance = float(self._hits.mean()), float(self._shares.mean())
-        accuracy, accuracy_chance = self._accuracy()
-        swapped, _ = self._labeller.describe(self._cell, 1)
         low, high = (float(np.quantile(self._draws, at)) + chance for at in (0.025, 0.975))
-        numbers = (
-            score,
-            max(low, 0.0),
-            min(high, 1.0),
-            len(self._rows),
-            chance,
-            round(100 * score),
-            self._bits(self._of.clauses),
-            self._offset_bits(),
-            self._of.numbers["key_bits"],
-            accuracy,
-            accuracy_chance,
-            sum(clause in swapped for clause in self._of.clauses),
-        )
-        return dict(zip(NUMBERS, numbers, strict=True))
+        counted = score, max(low, 0.0), min(high, 1.0), len(self._rows), chance, round(100 * score)
+        bits = self._bits(self._of.clauses), self._offset_bits(), self._of.numbers["key_bits"]
+        swapped, _ = self._labeller.describe(self._cell, 1)
+        stable = sum(clause in swapped for clause in self._of.clauses)
+        return dict(zip(NUMBERS, (*counted, *bits, *self._accuracy(), stable), strict=True))
 
     def _bits(self, clauses: Sequence[Clause]) -> float:
         """The gain of some clauses on the pairs that report, without a cost of atoms."""

@@ -1,4 +1,4 @@
-// A beside B and A - B, their tokens aligned: a text or run, a layer and a head in each. Below, the heads that changed most.
+// A beside B and B - A, their tokens aligned: a text or run, a layer and a head in each. Below, the heads that changed most.
 import { useEffect } from "preact/hooks";
 import { useSignal, type Signal } from "@preact/signals";
 import { count, number, say } from "../words";
@@ -120,8 +120,8 @@ export function Compare() {
           <>
             <div class="duel">
               <div class="large" data-test="difference">
-                <h2 title={alignment(aligned.rows, rows)}>A − B <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h2>
-                <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="A − B" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
+                <h2 title={alignment(aligned.rows, rows)}>B − A <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h2>
+                <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="B − A" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
                 {gap && <Legend picture={gap} digits={3} />}
               </div>
               <div data-test="first">{heading("A", nameA, title(), a)}
@@ -170,7 +170,7 @@ function Pairs({ want, wantB, left, right, columns }: { want: Wanted; wantB: Wan
   return (
     <section class="pairs">
       <h2 class="row">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <span class="key"><i /> A <i class="b" /> B</span>
-        <span data-test="three">{one !== null && other !== null ? <>A {number(one, 4)} − B {number(other, 4)} = <b>{number(one - other, 4)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h2>
+        <span data-test="three">{one !== null && other !== null ? <>B {number(other, 4)} − A {number(one, 4)} = <b>{number(other - one, 4)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h2>
       <ol data-test="pairs">
         {order.map((n) => {
           const label = columns[n];

@@ -38,7 +38,7 @@ export function EachHead({ run }: { run: Run }) {
   const small = order.filter(({ value }) => Math.abs(value) < SMALL * most).length;
   return (
     <>
-      <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: signed(first.value) })}{run.target?.aside && aside !== undefined ? ` · ${say(`aside_${run.target.aside}`)} ${number(aside)}` : ""}</h2>
+      <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: `${number(base + first.value)} (${signed(first.value)})` })}{run.target?.aside && aside !== undefined ? ` · ${say(`aside_${run.target.aside}`)} ${number(aside)}` : ""}</h2>
       <p class="quiet small">{say("eff_base", { base: number(base), n: count(order.length) })}{run.target?.kind === "embedding" ? ` · ${say("eff_projection")}` : ""}</p>
       {most > 0 && <>
         <Bars order={order} />

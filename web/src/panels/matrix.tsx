@@ -9,6 +9,7 @@ import * as state from "../state";
 import { column, row, shown } from "../store";
 import { engine } from "../trace/engine";
 import { blit, fitted, fresh, ink } from "./canvas";
+import { short } from "./slots";
 import { BARE, geometry, LABELS, pool, visible, zoomed, zoomRequest, type Geometry } from "./map";
 
 interface Props {
@@ -187,8 +188,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
           if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
           const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
           context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t, dark) : sequentialAt(t, dark));
-          const text = Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace(/^(-?)0\./, "$1.");
-          context.fillText(text, x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
+          context.fillText(short(value), x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
       }
     }

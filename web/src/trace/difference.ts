@@ -1,4 +1,4 @@
-// A - B of two heads whose tokens are aligned: of one text, of two, of two models.
+// B - A of two heads whose tokens are aligned: of one text, of two, of two models.
 import { size, viewRows, type Heads, type View } from "./cells";
 import { columnsOf, poolRow } from "./pooling";
 
@@ -36,7 +36,7 @@ function rowsAt({ heads, view, normed }: Side, places: Int32Array): Float32Array
 
 const BLOCK = 4;
 
-/** A - B at the aligned rows and columns [..), 0 at gaps, pooled to height x width by the value furthest from 0. */
+/** B - A at the aligned rows and columns [..), 0 at gaps, pooled to height x width by the value furthest from 0. */
 export function difference(
   a: Side, b: Side, { rows, columns }: Pairs, box: [number, number, number, number], height: number, width: number,
 ): Float32Array {
@@ -54,7 +54,7 @@ export function difference(
       if (rows.a[r] < 0 || rows.b[r] < 0) continue;
       for (let c = left; c < right; c++) {
         const [i, j] = [columns.a[c], columns.b[c]];
-        line[c - left] = i < 0 || j < 0 ? 0 : x[(r - first) * wideA + i] - y[(r - first) * wideB + j];
+        line[c - left] = i < 0 || j < 0 ? 0 : y[(r - first) * wideB + j] - x[(r - first) * wideA + i];
       }
       poolRow(line, 0, columnOf, out, Math.floor(((r - top) * height) / (bottom - top)) * width);
     }

@@ -3,18 +3,21 @@ import { spoken } from "./speech";
 
 export const count = (n: number): string => n.toLocaleString(spoken.value);
 
+/** A number as people write it, below 0 with a minus sign, not a hyphen. */
+export const written = (text: string): string => text.replaceAll("-", "−");
+
 /** A number beside a picture, with just enough digits. */
 export function number(value: number, digits = 3): string {
-  if (!Number.isFinite(value)) return value === -Infinity ? "-∞" : value === Infinity ? "∞" : "–";
-  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return value.toExponential(1);
-  return value.toFixed(Math.abs(value) >= 100 ? 1 : digits);
+  if (!Number.isFinite(value)) return value === -Infinity ? "−∞" : value === Infinity ? "∞" : "–";
+  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return written(value.toExponential(1));
+  return written(value.toFixed(Math.abs(value) >= 100 ? 1 : digits));
 }
 
-/** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope.atlas.wording. */
+/** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope.atlas.wording, but for the minus. */
 export function rounded(value: number | null): string {
-  if (value === null) return "-";
+  if (value === null) return "–";
   const size = Math.abs(value);
-  return value.toFixed(size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0);
+  return written(value.toFixed(size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0));
 }
 
 export const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;

@@ -1,5 +1,5 @@
 // Effects: the heads that are most felt when silenced, what it costs to remove heads one by one, and one head's effect.
-import { count } from "../../words/numbers";
+import { count, written } from "../../words/numbers";
 import { headLabel, type Effects, type Survey } from "../data";
 import { shortOf } from "../kinds";
 import { counted, say } from "../words";
@@ -7,7 +7,7 @@ import { Chip } from "./chip";
 import { rankOf } from "./ranks";
 
 /** A change with two digits that say something: 0.045, 0.0009. */
-export const small = (value: number | null): string => (value === null ? "–" : Math.abs(value) >= 0.01 || value === 0 ? value.toFixed(3) : value.toPrecision(2));
+export const small = (value: number | null): string => (value === null ? "–" : written(Math.abs(value) >= 0.01 || value === 0 ? value.toFixed(3) : value.toPrecision(2)));
 
 /** What was measured, in words. */
 function measured(effects: Effects): string {
