@@ -224,11 +224,6 @@ class Model:
 
         return read_rule(self.checkpoint)
 
-    @late("headscope.runs.texts:as_read")
-    def _as_read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-        """Prepare a text as sentence-transformers does. See headscope.runs.texts."""
-        raise NotImplementedError
-
     def late_outputs(self) -> tuple[str, ...]:
         """Names of the outputs that are computed from the last hidden state.
 
@@ -339,7 +334,7 @@ class Model:
                 advice='pass a text: model.trace("The cat sat on the mat.")',
             )
         if text is not None:
-            single: Prepared | Encoded = self._read(text, pair, max_length)
+            single: Prepared | Encoded = self._read(text, pair, max_length=max_length)
         elif words is not None:
             single = self.tokenizer.encode_words(words, max_length=max_length)
         else:
@@ -461,14 +456,10 @@ class Model:
             for layer, head in pairs
         )
 
-    def _read(self, text: str, pair: str | None, max_length: int | None) -> Prepared:
-        """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs."""
-        if self.checkpoint.file("modules.json") is not None:
-            return self._as_read(text, pair, max_length=max_length)
-        from headscope.checkpoint.tokenizer import Prepared
-
-        notes = tuple(self.tokenizer.doubts(pair=pair is not None))
-        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
+    @late("headscope.runs.texts:as_read")
+    def _read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
+        """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs: headscope.runs.texts."""
+        raise NotImplementedError
 
     def _read_at(self, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
         """Prepare one text of a list.
@@ -477,7 +468,7 @@ class Model:
             InputError: the tokenizer's error, with the index of the text.
         """
         try:
-            return self._read(text, pair, max_length)
+            return self._read(text, pair, max_length=max_length)
         except InputError as error:
             where = f"{error.where}[{at}]"
             raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error

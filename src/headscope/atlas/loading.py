@@ -27,6 +27,7 @@ from torch import nn
 
 from headscope.atlas.documents import spelled
 from headscope.atlas.settings import DTYPES
+from headscope.checkpoint import open_checkpoint
 from headscope.checkpoint.json_text import few
 from headscope.checkpoint.memory import unwrapped
 from headscope.checkpoint.tokenizer.backend import library_errors
@@ -201,9 +202,11 @@ def _tokenizer(opened: Model, config: Any) -> Any:
         CheckpointError: a tokenizer file is damaged.
         UnsupportedError: transformers can't load the tokenizer without foreign code, or it isn't a fast one.
     """
-    checkpoint, where = opened.checkpoint, opened.checkpoint.where
-    name, _, commit = where.rpartition("@") if checkpoint.origin == "hub" else (where, "", "main")
-    name, commit = (name, commit) if opened.tokenizer_from is None else (os.fspath(opened.tokenizer_from), "main")
+    given = opened.tokenizer_from
+    named = "" if given is None or not os.path.isdir(given) else os.fspath(given)
+    checkpoint = opened.checkpoint if given is None or named else open_checkpoint(given)
+    where = named or checkpoint.where
+    name, _, commit = where.rpartition("@") if checkpoint.origin == "hub" and not named else (where, "", "main")
     kind = getattr(transformers, opened.tokenizer.kind or "", transformers.PreTrainedTokenizerFast)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerFast)):
         raise not_fast(str(opened.tokenizer.kind))  # before it is made: such classes load dictionaries of other engines

@@ -286,14 +286,8 @@ def match(
     if out is not None:
         finish(_pairs_sheet(model, query, texts, out, settings, top), form, pasted("summary", model), html)
         return
-    result = matched(
-        opened(model, segments=settings.segments or "own"),
-        as_typed(query),
-        texts,
-        level=settings.level,
-        kind=settings.kind,
-        check=settings.check,
-    )
+    read = opened(model, segments=settings.segments)
+    result = matched(read, as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check)
     step = pasted("attribute", model, query, "--like", texts[0])
     step = step if len(query) + len(texts[0]) < LONGEST else pasted("summary", model)
     finish(match_sheet(named(model)[0], result, top, settings.by, links=settings.check), form, step, html)
@@ -313,6 +307,6 @@ def _pairs_sheet(
             "a file of pairs has the documents already", where="DOCUMENTS", advice="write match MODEL FILE --out DIR"
         )
     with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
-        opened_model = opened(model, segments=settings.segments or "own")
-        result = match_pairs(opened_model, pairs, out, level=settings.level, kind=settings.kind, progress=progress)
+        read = opened(model, segments=settings.segments)
+        result = match_pairs(read, pairs, out, level=settings.level, kind=settings.kind, progress=progress)
     return wrong_pairs_sheet(result, top)

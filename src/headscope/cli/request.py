@@ -50,7 +50,7 @@ class TextRequest:
 
     def opened(self) -> Model:
         """Open the model."""
-        return opened(self.model, self.tokenizer, self.segments or "own")
+        return opened(self.model, self.tokenizer, self.segments)
 
     def given_text(self) -> str:
         """TEXT, or standard input for `-`.

@@ -87,7 +87,7 @@ def as_sentence(
 
 
 def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-    """A text as a trace of a sentence-transformers checkpoint has it.
+    """A text as a trace has it: as it is, or prepared in a sentence-transformers checkpoint.
 
     It stays without the prompt, whose tokens have no span, so that it can be read again.
 
@@ -101,6 +101,9 @@ def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int
         InputError: an empty text.
         UnsupportedError: the model is one that headscope doesn't run.
     """
+    if not model.text_rule.stated:
+        encoded = model.tokenizer.encode(text, pair, max_length=max_length)
+        return Prepared(text, encoded, pair=pair, notes=tuple(model.tokenizer.doubts(pair=pair is not None)))
     found = prepared(model, text, pair, rule=limited(model.text_rule, max_length))
     own, spans = found.text[found.prompt :], list(found.encoded.spans)
     for at, place in enumerate(sources(axis_of(found.encoded), own, pair) if found.prompt else ()):
@@ -121,17 +124,6 @@ def _lowered(model: Model, text: str) -> str:
     special = "|".join(map(re.escape, sorted(model.tokenizer.special_tokens, key=len, reverse=True)))
     parts = re.split(f"({special})", text) if special else [text]
     return "".join(part if at % 2 else part.lower() for at, part in enumerate(parts))
-
-
-def encoded_text(model: Model, text: str, pair: str | None = None, *, max_length: int | None) -> Encoded:
-    """A text as the model reads it.
-
-    Raises:
-        InputError: an empty text.
-        UnsupportedError: the model is one that headscope doesn't run.
-    """
-    model.anatomy.computable()
-    return model.tokenizer.encode(text, pair, max_length=max_length)
 
 
 def encoded_trace(trace: Trace) -> Encoded:

@@ -126,8 +126,13 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "ablated": sorted(trace.ablated),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
         "broken": trace.broken,
-        **({"notes": trace.notes} if trace.notes else {}),
+        **noted(trace.notes),
     }
+
+
+def noted(notes: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The field of a record with notes, if there are any."""
+    return {"notes": notes} if notes else {}
 
 
 def trace_aside(trace: Trace) -> str:

@@ -54,25 +54,23 @@ class Backend:
     def _foreign(self) -> Iterator[str]:
         """A note, if the tokenizer doesn't read the vocabulary's own words as themselves."""
         rust, model = self._rust, self._rust.model
-        size = rust.get_vocab_size(with_added_tokens=False)
         end = getattr(model, "end_of_word_suffix", None) or ""
         inner = getattr(model, "continuing_subword_prefix", None) or "##"
-        pieces = [piece for at in range(0, size, max(1, size // SEEN)) if (piece := rust.id_to_token(at))]
-        first = [piece for piece in pieces if piece[0] in SPACES] or [
-            one for one in pieces if not one.startswith(inner)
-        ]
-        words = {piece: piece.lstrip(SPACES).removesuffix(end) for piece in first if piece.endswith(end)}
-        spelled = "ByteLevel" in str(rust.pre_tokenizer)  # so that only ASCII is spelled by its letters
-        chosen = [piece for piece, word in words.items() if len(word) > 2 and word.isalpha()]
-        chosen = [piece for piece in chosen if not spelled or piece[1:].isascii()][:: max(1, len(chosen) // WORDS)]
+        size = rust.get_vocab_size(with_added_tokens=False)
+        pieces = [one for at in range(0, size, max(1, size // SEEN)) if (one := rust.id_to_token(at))]
+        first = [one for one in pieces if one[0] in SPACES] or [one for one in pieces if not one.startswith(inner)]
+        words = {one: one.lstrip(SPACES).removesuffix(end) for one in first if one.endswith(end)}
+        ascii_only = "ByteLevel" in str(rust.pre_tokenizer)  # which spells other letters by their bytes
+        words = {one: word for one, word in words.items() if len(word) > 2 and word.isalpha()}
+        chosen = [one for one, word in words.items() if not ascii_only or word.isascii()]
         read = {
-            piece: [rust.encode(text, add_special_tokens=False).tokens for text in (words[piece], f" {words[piece]}")]
-            for piece in chosen
+            one: [rust.encode(text, add_special_tokens=False).tokens for text in (words[one], f" {words[one]}")]
+            for one in chosen[:: max(1, len(chosen) // WORDS)]
         }
-        wrong = [piece for piece in chosen if [piece] not in read[piece]]
-        if len(wrong) >= FEWEST and len(wrong) > FOREIGN * len(chosen):
+        wrong = [one for one in read if [one] not in read[one]]
+        if len(wrong) >= FEWEST and len(wrong) > FOREIGN * len(read):
             yield (
-                f"{FOREIGN_VOCABULARY} {type(model).__name__} tokenizer: {len(wrong)} of {len(chosen)} of its words "
+                f"{FOREIGN_VOCABULARY} {type(model).__name__} tokenizer: {len(wrong)} of {len(read)} of its words "
                 f"are not read as themselves ({wrong[0]} as {' '.join(read[wrong[0]][0])[:40]}); use the tokenizer "
                 "that the model was trained with (tokenizer=)"
             )

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
-from headscope.checkpoint.tokenizer.known import (
-    BY_IDS,
-    FOREIGN_VOCABULARY,
-    RESIDUES,
-    WORDPIECE,
-    decide_casing,
-    usual_specials,
-)
+from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -113,8 +106,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
         )
         _mark_special(rust, settings, "BertTokenizer")
     backend = Backend(rust, where=where, settings=settings)
-    if not any(note.startswith(FOREIGN_VOCABULARY) for note in backend.notes):  # which is no evidence of a casing
-        backend.notes += casing.reasons
+    backend.notes = backend.notes or casing.reasons  # a foreign vocabulary is no evidence of a casing
     return backend
 
 
