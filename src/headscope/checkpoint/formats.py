@@ -43,14 +43,14 @@ TRACE_FORMAT = "headscope.trace"
 """Value of `format` in the safetensors metadata of a trace."""
 
 LFS_POINTER = b"version https://git-lfs"
-LOAD = "with transformers 4 and {}, load it in config.json's class with from_pretrained(folder, from_{}=True)"
-FROM_TF = f"{LOAD.format('TensorFlow', 'tf')}, and save that"
+LOAD = "with transformers 4.49 and {}, load it in config.json's class with from_pretrained({}), and save that"
+FROM_TF = LOAD.format("TensorFlow", "folder, from_tf=True")
 CONVERT = {
     ".h5": FROM_TF,
-    ".msgpack": f"{LOAD.format('Flax', 'flax')}, and save that",
-    "": "load them with the library that wrote them and save them as model.safetensors",
+    ".ckpt": LOAD.format("TensorFlow", "the path of the .ckpt.index, from_tf=True, config=config"),
+    ".msgpack": LOAD.format("Flax", "folder, from_flax=True"),
 }
-"""Suffix of another library's weights -> the advice; "" for all other suffixes."""
+"""Suffix of another library's weights -> the advice. transformers 4.57 leaves such weights on the meta device."""
 RENAME = "rename it to {name}, or download the file again"
 AGAIN = "download the file again"
 FIRST_BYTES = (

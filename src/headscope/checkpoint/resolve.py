@@ -232,7 +232,10 @@ def _nothing(place: FileTree, names: list[str]) -> HeadscopeError:
         return UnsupportedError(
             f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope can't read",
             where=place.where,
-            advice=CONVERT.get(Path(foreign[0][0]).suffix, CONVERT[""]),
+            advice=next(
+                (advice for suffix, advice in CONVERT.items() if suffix in foreign[0][0]),
+                "load them with the library that wrote them and save them as model.safetensors",
+            ),
         )
     packed = [name for name in names if name.endswith(PACKED_SUFFIXES)]
     return NotFoundError(
