@@ -237,7 +237,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5008,
-    "checkpoint": 5733,
+    "checkpoint": 5748,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
@@ -247,7 +247,7 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10008,
+    "atlas": 10018,
     "screens": 4730,
     "page": 2430,
     "cli": 2352,

@@ -353,13 +353,14 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, Any]:
     """A small model of sentence-transformers, with a limit, whose texts are lower-cased before the tokenizer."""
-    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     readable(tmp_path / "plain", "Bert", "Model")
     settings = json.loads((tmp_path / "plain" / "tokenizer_config.json").read_text())
     (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps({**settings, "do_lower_case": False}))
-    inner = models.Transformer(str(tmp_path / "plain"), max_seq_length=12, do_lower_case=True)
-    library = SentenceTransformer(modules=[inner, models.Pooling(inner.get_word_embedding_dimension())], device="cpu")
+    inner = Transformer(str(tmp_path / "plain"), max_seq_length=12, do_lower_case=True)
+    library = SentenceTransformer(modules=[inner, Pooling(inner.get_embedding_dimension())], device="cpu")
     library.save_pretrained(str(tmp_path / "saved"))
     return tmp_path / "saved", library
 
