@@ -237,7 +237,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5008,
-    "checkpoint": 5748,
+    "checkpoint": 5751,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,

@@ -365,8 +365,17 @@ def saved(tmp_path: Path) -> tuple[Path, Any]:
     return tmp_path / "saved", library
 
 
-def test_a_text_is_read_as_sentence_transformers_reads_it(browser: Browser, saved: tuple[Path, Any]) -> None:
+@pytest.mark.parametrize("older", [False, True])
+def test_a_text_is_read_as_sentence_transformers_reads_it(
+    browser: Browser, saved: tuple[Path, Any], older: bool
+) -> None:
+    """Version 6 keeps the lower case in the tokenizer, older ones in a file of their own."""
     folder, library = saved
+    if older:
+        state = json.loads((folder / "tokenizer.json").read_text())
+        state["normalizer"] = state["normalizer"]["normalizers"][1]
+        (folder / "tokenizer.json").write_text(json.dumps(state))
+        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
     model = hs.open(folder)
     page = page_with(browser, model)
     read = answered(page, "(text) => wordpiece.encode(text)", "The CAT sat on the mat. [MASK]")

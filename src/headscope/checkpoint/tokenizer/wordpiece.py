@@ -18,12 +18,15 @@ def described(tokenizer: Tokenizer) -> dict[str, Any]:
     Raises:
         UnsupportedError: a part of the tokenizer is of another type, or has options that BERT's lacks.
     """
-    state = tokenizer.library_state()
+    state = tokenizer.library_state() or {}
+    steps = (state.get("normalizer") or {}).get("normalizers", ())
+    lowered = [step["type"] for step in steps] == ["Lowercase", PARTS["normalizer"]]
+    if lowered:  # as sentence-transformers saves it
+        state["normalizer"] = steps[1]
     for part, wanted in PARTS.items():
-        kind = ((state or {}).get(part) or {}).get("type")
+        kind = (state.get(part) or {}).get("type")
         if kind != wanted:
             raise _unsupported(tokenizer, f"its {part} is {kind or 'none'}, not {wanted}")
-    assert state is not None
     model, normalizer = state["model"], state["normalizer"]
     vocabulary: dict[str, int] = model["vocab"]
     added = {piece["content"]: piece["id"] for piece in state["added_tokens"]}
@@ -48,7 +51,7 @@ def described(tokenizer: Tokenizer) -> dict[str, Any]:
         "clean": normalizer["clean_text"],
         "ideographs": normalizer["handle_chinese_chars"],
         "strip": lowercase if strip is None else strip,
-        "lowercase": lowercase,
+        "lowercase": lowercase or lowered,
         "single": _slots(tokenizer.layout(1)),
         "pair": _slots(tokenizer.layout(2)),
     }
