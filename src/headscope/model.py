@@ -339,7 +339,8 @@ class Model:
             single = self.tokenizer.encode_words(words, max_length=max_length)
         else:
             single = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-        return self._run([single], silenced, hidden_states, progress)[0]
+        (trace,) = self._run([single], silenced, hidden_states, progress)
+        return trace if words is None else trace.replaced(notes=tuple(self.tokenizer.doubts(pair=False)))
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
         """Compute one forward pass in several independent ways and compare them. See headscope.verify.

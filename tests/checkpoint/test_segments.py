@@ -152,6 +152,7 @@ def test_a_vocabulary_of_another_tokenizer_is_named(tmp_path: Path, mark: str) -
     assert "can't belong to its WordPiece tokenizer: 6 of 6 of its words are not read as themselves" in note
     assert tokenizer.doubts(pair=False) == [note]
     assert "can't belong" in CliRunner().invoke(app, ["attend", str(folder), "the cat sat"]).stderr
+    assert hs.open(folder).trace(words=["the", "cat"]).notes == (note,)
     library.save_pretrained(str(tmp_path / "json"))
     shutil.copy(folder / "config.json", tmp_path / "json" / "config.json")
     assert tokenizer.notes[0] in load_tokenizer(folder_with(tmp_path / "json", {"type_vocab_size": 2})).notes

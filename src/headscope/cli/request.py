@@ -138,7 +138,6 @@ class Request(TextRequest):
                 trace = model.trace(ids=ids, **options)
             elif self.words:
                 trace = model.trace(words=word_list(typed), **options)
-                trace = trace.replaced(notes=tuple(model.tokenizer.doubts(pair=False)))
             else:
                 trace = model.trace(typed, self.second, **options)
         for problem in (*trace.notes, *(model.anatomy.problems if doubts else ())):
