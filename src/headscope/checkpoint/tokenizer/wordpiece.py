@@ -20,19 +20,16 @@ def described(tokenizer: Tokenizer) -> dict[str, Any]:
     """
     state = tokenizer.library_state() or {}
     steps = (state.get("normalizer") or {}).get("normalizers", ())
-    lowered = [step["type"] for step in steps] == ["Lowercase", PARTS["normalizer"]]
-    if lowered:  # as sentence-transformers saves it
-        state["normalizer"] = steps[1]
+    if lowered := [step["type"] for step in steps] == ["Lowercase", PARTS["normalizer"]]:
+        state["normalizer"] = steps[1]  # sentence-transformers put the lower case before it
     for part, wanted in PARTS.items():
-        kind = (state.get(part) or {}).get("type")
-        if kind != wanted:
+        if (kind := (state.get(part) or {}).get("type")) != wanted:
             raise _unsupported(tokenizer, f"its {part} is {kind or 'none'}, not {wanted}")
     model, normalizer = state["model"], state["normalizer"]
     vocabulary: dict[str, int] = model["vocab"]
     added = {piece["content"]: piece["id"] for piece in state["added_tokens"]}
     for piece in state["added_tokens"]:
-        options = [name for name in ("single_word", "lstrip", "rstrip", "normalized") if piece[name]]
-        if options:
+        if options := [name for name in ("single_word", "lstrip", "rstrip", "normalized") if piece[name]]:
             raise _unsupported(tokenizer, f"its added token {piece['content']!r} has the option {options[0]}")
     by_id = {index: token for token, index in (*vocabulary.items(), *added.items())}
     if sorted(by_id) != list(range(len(by_id))) or len(by_id) < len({*vocabulary, *added}):
