@@ -224,6 +224,11 @@ class Model:
 
         return read_rule(self.checkpoint)
 
+    @late("headscope.runs.texts:as_read")
+    def _as_read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
+        """Prepare a text as sentence-transformers does. See headscope.runs.texts."""
+        raise NotImplementedError
+
     def late_outputs(self) -> tuple[str, ...]:
         """Names of the outputs that are computed from the last hidden state.
 
@@ -314,10 +319,9 @@ class Model:
                     where="trace(text=[…])",
                     advice="pass only the list of texts",
                 )
-            pairs = self._pairs(text, pair)
             several = [
                 self._read_at(at, first, second, max_length)
-                for at, (first, second) in enumerate(zip(text, pairs, strict=True))
+                for at, (first, second) in enumerate(zip(text, self._pairs(text, pair), strict=True))
             ]
             return self._run(several, silenced, hidden_states, progress)
         if isinstance(pair, list):
@@ -457,10 +461,14 @@ class Model:
             for layer, head in pairs
         )
 
-    @late("headscope.runs.texts:as_read")
     def _read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-        """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs: headscope.runs.texts."""
-        raise NotImplementedError
+        """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs."""
+        if self.checkpoint.file("modules.json") is not None:
+            return self._as_read(text, pair, max_length=max_length)
+        from headscope.checkpoint.tokenizer import Prepared
+
+        notes = tuple(self.tokenizer.doubts(pair=pair is not None))
+        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
 
     def _read_at(self, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
         """Prepare one text of a list.

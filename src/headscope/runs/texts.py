@@ -87,7 +87,7 @@ def as_sentence(
 
 
 def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-    """A text as a trace has it: as it is, or prepared in a sentence-transformers checkpoint.
+    """A text as a trace of a sentence-transformers checkpoint has it.
 
     It stays without the prompt, whose tokens have no span, so that it can be read again.
 
@@ -101,9 +101,6 @@ def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int
         InputError: an empty text.
         UnsupportedError: the model is one that headscope doesn't run.
     """
-    if not model.text_rule.stated:
-        encoded = model.tokenizer.encode(text, pair, max_length=max_length)
-        return Prepared(text, encoded, pair=pair, notes=tuple(model.tokenizer.doubts(pair=pair is not None)))
     found = prepared(model, text, pair, rule=limited(model.text_rule, max_length))
     own, spans = found.text[found.prompt :], list(found.encoded.spans)
     for at, place in enumerate(sources(axis_of(found.encoded), own, pair) if found.prompt else ()):
