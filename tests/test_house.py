@@ -238,7 +238,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5008,
-    "checkpoint": 5733,
+    "checkpoint": 5751,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
@@ -249,10 +249,10 @@ LINES = {
     "explain": 3678,
     "verify": 3605,
     "atlas": 10650,
-    "screens": 4760,
+    "screens": 4766,
     "page": 2430,
-    "cli": 2395,
-    "": 1494,
+    "cli": 2385,
+    "": 1496,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 348
