@@ -252,7 +252,7 @@ LINES = {
     "screens": 4766,
     "page": 2430,
     "cli": 2385,
-    "": 1496,
+    "": 1497,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 348

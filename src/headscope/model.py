@@ -89,7 +89,8 @@ class Model:
     Attributes:
         checkpoint: the files on disk or on the hub.
         anatomy: the meaning of their tensors.
-        tokenizer_from, segments: as `hs.open` was given them.
+        tokenizer_from: the tokenizer that `hs.open` was given; None for the checkpoint's own.
+        segments: likewise.
     """
 
     def __init__(
