@@ -14,19 +14,19 @@ from headscope.attention.kernels import autocast_now
 from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.errors import InputError
+from headscope.live.cached_sequences import CachedSequences, KeySpan
 from headscope.live.calls import Call, Forward
 from headscope.live.carrying import Carrier, Room
 from headscope.live.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows, refuse
 from headscope.live.contents import Contents
+from headscope.live.context_products import ContextProducts, products
 from headscope.live.masks import RowRule, Rules
 from headscope.live.naming import Naming
 from headscope.live.progress import is_plain
 from headscope.live.sessions import Listener
 from headscope.live.source import CapturedModel
 from headscope.live.stacks import Stack
-from headscope.live.strands import Strands, Stretch
 from headscope.live.tokens import Vocabulary
-from headscope.live.witnesses import Witness, witness
 from headscope.results.arrays import Named, TokenAxis
 from headscope.traces import Cut, LayerRecord, Outputs, Trace
 
@@ -66,8 +66,8 @@ class LayerCopy:
     """The copy of one layer of one row, on the chosen device until the trace is built."""
 
     call: dict[str, Any]
-    tensors: dict[str, torch.Tensor | Stretch | None]
-    witness: Witness | None
+    tensors: dict[str, torch.Tensor | KeySpan | None]
+    products: ContextProducts | None
     silenced: frozenset[int]
 
 
@@ -114,14 +114,14 @@ class Copies:
 
     Attributes:
         carrier: makes the copies of Q, K and V.
-        witnesses: makes those of the witnesses, which are always on the CPU.
+        context_products: makes those of the products of contexts, which are always on the CPU.
         groups: the copies.
         pending: on a GPU, each layer's error, which is read when the forward pass is over.
         probes: on a CPU, the queries that are recomputed when the forward pass is over, each with its layer.
     """
 
     carrier: Carrier
-    witnesses: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
+    context_products: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
     pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
     probes: list[tuple[Probe, Place]] = field(default_factory=list)
@@ -159,7 +159,7 @@ class TraceBuilder(Listener):
         self.naming = Naming(words)
         self.finished: list[tuple[Forward, list[Group]]] = []
         self.seen_layers: set[int] = set()
-        self.strands = Strands()
+        self.sequences = CachedSequences()
         self.expected: Mapping[Stack, int] = {}
         self._open: dict[int, Copies] = {}
 
@@ -187,7 +187,7 @@ class TraceBuilder(Listener):
         """
         copies = self._open.pop(forward.number)
         copies.carrier.wait()
-        copies.witnesses.wait()
+        copies.context_products.wait()
         copies.refuse_unexplained()
         groups = list(copies.groups.values())
         for group in groups:
@@ -263,8 +263,8 @@ class TraceBuilder(Listener):
             assert isinstance(q, torch.Tensor)
             # Keys that are not tokens (bias_k) come last; a module that has them has no cache, so all its keys are new.
             fresh = 0 if not group.own else tensors[0, "k"].shape[1] if group.extras else q.shape[1]
-            for (at, name), stretch in self.strands.keep(group.series, row, tensors, fresh, forward, group).items():
-                layers[at].tensors[name] = stretch
+            for (at, name), span in self.sequences.keep(group.series, row, tensors, fresh, forward, group).items():
+                layers[at].tensors[name] = span
 
     def _heads(self, call: Call, heads: int) -> list[int] | None:
         if self.selection.heads is None:
@@ -345,7 +345,7 @@ class TraceBuilder(Listener):
                 "k": copy("k", kv_chosen, at_keys),
                 "v": copy("v", kv_chosen, at_keys) if keep.values else None,
             },
-            witness=witness(call, row, chosen, at_queries, copies.witnesses),
+            products=products(call, row, chosen, at_queries, copies.context_products),
             silenced=call.silenced,
         )
 
@@ -427,7 +427,7 @@ class TraceBuilder(Listener):
                 group.turn,
                 group.sizes[1:],
                 row,
-                tuple(layer.witness for layer in group.rows[row]),
+                tuple(layer.products for layer in group.rows[row]),
                 group.queries_kept[row],
                 group.keys_kept[row],
             ),
@@ -484,8 +484,8 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
     for layer in layers:
         arrays = {}
         for name, part in layer.tensors.items():
-            array = None if part is None else (part.tensor() if isinstance(part, Stretch) else part).cpu().numpy()
-            if isinstance(part, Stretch) and array is not None and part.shared:
+            array = None if part is None else (part.tensor() if isinstance(part, KeySpan) else part).cpu().numpy()
+            if isinstance(part, KeySpan) and array is not None and part.shared:
                 array.flags.writeable = False
             arrays[name] = array
         call = {**layer.call, "number": None} if in_order else dict(layer.call)

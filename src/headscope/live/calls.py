@@ -91,7 +91,7 @@ class Call:
         dropout: dropout probability of the weights in this call; if not 0, `context` is not weights @ V.
         proven: True if a library's own code computed `context`, unchanged, from these tensors alone: then samples show
             whether it was read right. Otherwise every query was compared before the call was delivered.
-        mark: (batch * queries * heads,), the products of `context` with the vector of witnesses, if they are known.
+        mark: (batch * queries * heads,), its products with the vector of headscope.live.context_products, if known.
     """
 
     module: nn.Module

@@ -18,12 +18,12 @@ from headscope.attention.scores import Mask
 from headscope.attention.terms import Terms
 from headscope.errors import UnsupportedError
 from headscope.live.building import Group, LayerCopy, Series, TraceBuilder, records_of
+from headscope.live.cached_sequences import KeySpan, Origin
 from headscope.live.calls import Forward
+from headscope.live.context_products import ContextProducts
 from headscope.live.growing import Piece, TermsPiece, grown, grown_terms, stacked
 from headscope.live.source import CapturedModel
-from headscope.live.strands import Origin, Stretch
 from headscope.live.tokens import joined, part
-from headscope.live.witnesses import Witness
 from headscope.traces import Cut, Trace
 
 if TYPE_CHECKING:
@@ -64,17 +64,15 @@ class Sequences:
     def __init__(self, builder: TraceBuilder) -> None:
         self.builder = builder
         self._groups = {forward.number: groups for forward, groups in builder.finished}
-        self._stretches: dict[tuple[int, Series, int], Stretch] = {}
+        self._spans: dict[tuple[int, Series, int], KeySpan] = {}
         continued: set[int] = set()
         for forward, groups in builder.finished:
             for group in groups:
                 for row, layers in enumerate(group.rows if group.own and not group.extras else ()):
-                    stretch = layers[0].tensors["k"]
-                    assert isinstance(stretch, Stretch)
-                    self._stretches.setdefault((forward.number, group.series, row), stretch)
-                    continued |= {
-                        origin.forward.number for origin in stretch.origins[:-1] if origin.forward is not None
-                    }
+                    span = layers[0].tensors["k"]
+                    assert isinstance(span, KeySpan)
+                    self._spans.setdefault((forward.number, group.series, row), span)
+                    continued |= {origin.forward.number for origin in span.origins[:-1] if origin.forward is not None}
         self._last = [finished for finished in builder.finished if finished[0].number not in continued]
 
     def traces(self) -> list[Trace]:
@@ -84,11 +82,11 @@ class Sequences:
             stacks = dict.fromkeys(group.series for group in groups if group.own)
             for row in range(max(len(group.rows) for group in groups)):
                 for series in stacks:
-                    stretch = self._stretches.get((forward.number, series, row))
-                    origins = [] if stretch is None else stretch.origins
+                    span = self._spans.get((forward.number, series, row))
+                    origins = [] if span is None else span.origins
                     if not origins or (len(origins) == 1 and not _is_causal(groups, series, row)):
                         continue
-                    if stretch is not None and stretch.strand.doubtful:
+                    if span is not None and span.sequence.doubtful:
                         raise _inconsistent(
                             f"row {row}: the window of tokens in its cache of {series[0].name} fits several sequences"
                         )
@@ -122,9 +120,10 @@ class Sequences:
         layers = []
         for number in self._numbers(rows, series):
             calls = [row[number][1] for row in rows]
-            # Strands.keep gives all layers of a pass the same strand, ending at the same token: all have these steps.
+            # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
+            # these steps.
             cached = {
-                name: replace(part, start=0) if isinstance(part, Stretch) else part
+                name: replace(part, start=0) if isinstance(part, KeySpan) else part
                 for name, part in calls[-1].tensors.items()
                 if name in ("k", "v")
             }
@@ -154,9 +153,9 @@ class Sequences:
                     before = call.tensors[name]
                     if last is None or before is last:
                         continue
-                    assert isinstance(last, Stretch)
-                    assert isinstance(before, Stretch)
-                    if before.strand is not last.strand and not torch.equal(before.tensor(), last.tensor()):
+                    assert isinstance(last, KeySpan)
+                    assert isinstance(before, KeySpan)
+                    if before.sequence is not last.sequence and not torch.equal(before.tensor(), last.tensor()):
                         raise _inconsistent(f"layer {number} of {series[0].name} had other keys in a later pass")
             pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
             if any(call.call["terms"].adds for call in calls):
@@ -205,7 +204,7 @@ class Sequences:
             turn,
             cut.sizes,
             last.row,
-            tuple(layer.witness for layer in layers),
+            tuple(layer.products for layer in layers),
             *flags,
         )
         return Trace(
@@ -231,12 +230,12 @@ class Sequences:
         arguments |= arguments.pop("kwargs", {})
         name = next((candidate for candidate in IDS if isinstance(arguments.get(candidate), torch.Tensor)), None)
         batch = 0 if name is None else len(arguments[name])
-        rows = [self._stretches.get((last.number, series, row)) for row in range(batch)]
+        rows = [self._spans.get((last.number, series, row)) for row in range(batch)]
         if name is None or not rows:
             return unknown
         ids, positions, attended = [], [], []
-        for stretch in rows:
-            inputs = [self._inputs(origin, first=not origin.start) for origin in (stretch.origins if stretch else ())]
+        for span in rows:
+            inputs = [self._inputs(origin, first=not origin.start) for origin in (span.origins if span else ())]
             if not inputs or any(part[0] is None for part in inputs):
                 return unknown
             ids.append(np.concatenate([part[0] for part in inputs]))
@@ -279,11 +278,11 @@ class Sequences:
 
 
 def _piece(layer: LayerCopy, step: Step) -> Piece:
-    stretch, q = layer.tensors["k"], layer.tensors["q"]
-    assert isinstance(stretch, Stretch)
+    span, q = layer.tensors["k"], layer.tensors["q"]
+    assert isinstance(span, KeySpan)
     assert isinstance(q, torch.Tensor)
-    keys = stretch.stop - stretch.start
-    return Piece(layer.call["mask"], stretch.stop - q.shape[1], step.count, (q.shape[1], keys), stretch.start)
+    keys = span.stop - span.start
+    return Piece(layer.call["mask"], span.stop - q.shape[1], step.count, (q.shape[1], keys), span.start)
 
 
 def _grown_terms(calls: list[LayerCopy], steps: list[Step], total: int, where: str) -> Terms:
@@ -315,16 +314,18 @@ def _joined_call(
         if name not in cached:
             parts = [call.tensors[name][:, : step.count] for call, step in zip(calls, steps, strict=True)]  # type: ignore[index]
             tensors[name] = torch.cat(parts, dim=1)
-    witnesses = [call.witness for call in calls]
-    witness: Witness | None = None
-    if all(each is not None for each in witnesses):
-        values = [each.values[:, : step.count] for each, step in zip(witnesses, steps, strict=True) if each is not None]
-        witness = replace(witnesses[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
+    context_products = [call.products for call in calls]
+    products: ContextProducts | None = None
+    if all(each is not None for each in context_products):
+        values = [
+            each.values[:, : step.count] for each, step in zip(context_products, steps, strict=True) if each is not None
+        ]
+        products = replace(context_products[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
     silenced = frozenset().union(*(call.silenced for call in calls))
     return LayerCopy(
         call={**last.call, "mask": mask, "terms": terms},
         tensors={**tensors, **cached},
-        witness=witness,
+        products=products,
         silenced=silenced,
     )
 

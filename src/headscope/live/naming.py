@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.live.cached_sequences import KeySpan
 from headscope.live.stacks import Place
-from headscope.live.strands import Stretch
 from headscope.live.tokens import Tokens, Vocabulary, joined, part, with_extras
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ class Naming:
 
     def keys(self, forward: Forward, group: Group, row: int) -> TokenAxis:
         """The keys of one row; the same object as the queries if they are the same tokens."""
-        stretch = group.rows[row][0].tensors["k"]
-        assert isinstance(stretch, Stretch)
+        span = group.rows[row][0].tensors["k"]
+        assert isinstance(span, KeySpan)
         queries, keys = (self.numbers(forward, group, side)[row] for side in (0, 1))
-        origin = stretch.origins[0]
+        origin = span.origins[0]
         if group.own and np.array_equal(keys[-len(queries) :], queries):
-            axis = self.queries(forward, group, row) if len(keys) == len(queries) else self.of_stretch(stretch)
+            axis = self.queries(forward, group, row) if len(keys) == len(queries) else self.of_span(span)
         else:
             axis = self._axis(forward, group, 1, row)
             if not group.own and origin.forward is not None and origin.group is not None and (keys < 0).all():
@@ -76,17 +76,17 @@ class Naming:
                 axis = first if len(first) == len(axis) else axis
         return with_extras(axis, group.extras) if group.extras else axis
 
-    def of_stretch(self, stretch: Stretch) -> TokenAxis:
-        """The tokens of a stretch, each named by the forward pass that computed it."""
+    def of_span(self, span: KeySpan) -> TokenAxis:
+        """The tokens of a span, each named by the forward pass that computed it."""
         parts = []
-        for origin in stretch.origins:
-            start, stop = max(origin.start, stretch.start), min(origin.stop, stretch.stop)
+        for origin in span.origins:
+            start, stop = max(origin.start, span.start), min(origin.stop, span.stop)
             if start >= stop:
                 continue
             if origin.forward is None or origin.group is None:
-                size = stop - stretch.start
+                size = stop - span.start
                 unknown = Tokens().axis(np.full(size, -1), np.arange(size), self.words)
-                parts.append(part(unknown, start - stretch.start, stop - stretch.start))
+                parts.append(part(unknown, start - span.start, stop - span.start))
             else:
                 axis = self.queries(origin.forward, origin.group, origin.row)
                 parts.append(part(axis, start - origin.start, stop - origin.start))

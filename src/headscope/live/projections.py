@@ -73,7 +73,7 @@ class Awaited:
 
 
 def mark_of(output: torch.Tensor, *, reused: bool = False) -> torch.Tensor | None:
-    """(batch * queries * heads,): the products of contexts with the witnesses' vector, to tell whether they change.
+    """(batch * queries * heads,): the products of contexts with a fixed vector, to tell whether they change.
 
     Args:
         output: (batch, queries, heads, d_value), the contexts.

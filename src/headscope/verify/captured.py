@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.results.report import Check
 from headscope.verify.report import Worst, row_blocks
-from headscope.verify.rounding import EPS, Limits, drifted, rerun, witnessed
+from headscope.verify.rounding import EPS, Limits, drifted, products_tolerance, rerun
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -36,19 +36,21 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
         return [], [("the model", f"a source of class {type(source).__name__} keeps no outputs to compare with")]
     checks: list[Check] = []
     skipped: list[tuple[str, str]] = []
-    eps = max([EPS, *(witness.eps for witness in source.witnesses if witness is not None)])
+    eps = max([EPS, *(products.eps for products in source.context_products if products is not None)])
     reason = limits.reason if eps == EPS else f"the model computes in a precision with a spacing of {eps:.1e}"
     described = "the module's output, against Q, K, V and the mask's rule in fp64, projected onto one direction"
     outputs = Worst("module output", described, limits.contexts, reason)
-    unseen = [number for number, witness in zip(trace.numbers, source.witnesses, strict=True) if witness is None]
-    for number, record, witness in zip(trace.numbers, trace.layers, source.witnesses, strict=True):
-        if witness is None or record.v is None:
+    unseen = [
+        number for number, products in zip(trace.numbers, source.context_products, strict=True) if products is None
+    ]
+    for number, record, products in zip(trace.numbers, trace.layers, source.context_products, strict=True):
+        if products is None or record.v is None:
             continue
-        per_head = witness.length is None
-        ours, *moments = witness.expect(record)
-        allowed = witnessed(record, witness, *moments)
+        per_head = products.length is None
+        ours, *moments = products.expect(record)
+        allowed = products_tolerance(record, products, *moments)
         sees_keys = np.isfinite(record.lse) if per_head else np.isfinite(record.lse).all(0, keepdims=True)
-        for at, row in enumerate(witness.values):
+        for at, row in enumerate(products.values):
             place = {"head": trace.head_numbers(number)[at]} if per_head else {}
             expected = np.where(sees_keys[at], row, ours[at])
             outputs.see(ours[at], expected, ("query",), allowed=allowed[at], layer=number, **place)

@@ -29,7 +29,7 @@ from headscope.attention.scores import FAR
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.live.witnesses import Witness
+    from headscope.live.context_products import ContextProducts
     from headscope.traces import LayerRecord, Trace
 
 EPS = float(np.finfo(np.float32).eps)
@@ -118,27 +118,27 @@ def score_error(record: LayerRecord, unit: float) -> Float[np.ndarray, "heads qu
     return arithmetic + 3 * unit * (bound + size) + spacing
 
 
-def witnessed(
+def products_tolerance(
     record: LayerRecord,
-    witness: Witness,
+    products: ContextProducts,
     spread: Float[np.ndarray, "heads queries"],
     size: Float[np.ndarray, "heads queries"],
     gathered: Float[np.ndarray, "heads queries"],
 ) -> Float[np.ndarray, "heads_or_1 queries"]:
-    """Tolerance of a witness's values, sum_j p_ij x_j with x_j = v_j . r.
+    """Tolerance of products of contexts, sum_j p_ij x_j with x_j = v_j . r.
 
     Args:
         record: the layer.
-        witness: its witness.
-        spread, size, gathered: (heads, queries) each, as Witness.expect returns them.
+        products: those of its contexts.
+        spread, size, gathered: (heads, queries) each, as ContextProducts.expect returns them.
     """
-    unit = witness.eps / 2
+    unit = products.eps / 2
     storage_unit = U16 if record.q.dtype == np.float16 else 0.0
-    error = score_error(record, 0.0 if witness.fused else unit) + 2 * storage_unit * reach(record)
-    lengths = np.sqrt(np.square(witness.directions, dtype=np.float64).sum(-1))[:, None]
+    error = score_error(record, 0.0 if products.fused else unit) + 2 * storage_unit * reach(record)
+    lengths = np.sqrt(np.square(products.directions, dtype=np.float64).sum(-1))[:, None]
     tolerance: np.ndarray = np.expm1(2 * np.minimum(error, 1)) / 2 * spread + unit * size
     tolerance = tolerance + lengths * gathered * (unit + storage_unit + KERNEL)
-    return tolerance if witness.length is None else tolerance.sum(0, keepdims=True) + (unit + KERNEL) * witness.length
+    return tolerance if products.length is None else tolerance.sum(0, keepdims=True) + (unit + KERNEL) * products.length
 
 
 COUNTED = 7.0

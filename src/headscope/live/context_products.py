@@ -1,6 +1,6 @@
-"""Witnesses: one number per query and head, kept so that every context can be compared later.
+"""Products of contexts: one number per query and head, kept so that every context can be compared later.
 
-A witness is the product of a query's context with a fixed random vector r. If a recomputed context c' differs from the
+Each is the product of a query's context with a fixed random vector r. If a recomputed context c' differs from the
 module's c, then (c' - c) . r differs from 0 by about |c' - c| (Freivalds 1977), so one number stands for the d_head
 numbers of a context. No two numbers of r are alike, so that equal changes of two of them don't cancel.
 """
@@ -32,7 +32,7 @@ def same_direction(heads: int, size: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Witness:
+class ContextProducts:
     """A projection of a module's output onto one direction, kept for verification.
 
     Attributes:
@@ -72,14 +72,14 @@ class Witness:
         return values, spread, np.sqrt(squares), gathered
 
 
-def witness(
+def products(
     call: Call,
     row: int,
     heads: list[int] | None,
     queries: torch.Tensor | None,
     carrier: Carrier,
-) -> Witness | None:
-    """The witness of one row of the batch; None if the call's output can't be compared.
+) -> ContextProducts | None:
+    """The products of one row of the batch; None if the call's output can't be compared.
 
     Args:
         call: the call.
@@ -117,4 +117,4 @@ def witness(
         values = values[:, queries]
     fused = call.kernel_lse is not None and call.weights is None and call.returned is None
     kept = values if values.device == CPU else carrier.copy(values, torch.float32)
-    return Witness(kept.numpy(), directions, offset, eps, fused, length)
+    return ContextProducts(kept.numpy(), directions, offset, eps, fused, length)

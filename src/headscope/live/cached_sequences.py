@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.live.building import Group, Series
     from headscope.live.calls import Forward
 
-MOST_STRANDS = 64
+MOST_SEQUENCES = 64
 """Maximum number of a stack's sequences that are searched for a cache's contents, latest first."""
 
 Part = tuple[int, str]
@@ -51,7 +51,7 @@ class Origin:
         return None if self.group_ref is None else self.group_ref()
 
 
-class Tape:
+class GrowingTensor:
     """(heads, tokens, width): a tensor that grows at its end; existing tokens never change.
 
     Attributes:
@@ -81,7 +81,7 @@ class Tape:
         self.length += new.shape[1]
 
     def holds(self, known: torch.Tensor, end: int) -> bool:
-        """Return True if the tape has these tokens, ending at position `end`."""
+        """Return True if the tensor has these tokens, ending at position `end`."""
         start = end - known.shape[1]
         return self.base <= start and end <= self.length and torch.equal(self.part(start, end), known)
 
@@ -90,23 +90,23 @@ class Tape:
         alike = (self.part(self.base, self.length) == last).all(-1).all(0)
         return [self.base + at + 1 for at in torch.nonzero(alike).flatten().tolist()]
 
-    def truncated(self, stop: int) -> Tape:
+    def truncated(self, stop: int) -> GrowingTensor:
         """A copy of the tokens before `stop`."""
-        return Tape(self.part(self.base, stop).clone(), stop)
+        return GrowingTensor(self.part(self.base, stop).clone(), stop)
 
 
 @dataclass(eq=False)
-class Strand:
+class CachedSequence:
     """One sequence in one stack.
 
     Attributes:
-        tapes: its keys and values.
+        tensors: its keys and values.
         origins: the passes that computed its tokens, in order.
         readers: number of forward passes that saw any of it.
         doubtful: True if the cache's contents also fit other sequences, with different earlier tokens.
     """
 
-    tapes: dict[Part, Tape]
+    tensors: dict[Part, GrowingTensor]
     origins: list[Origin] = field(default_factory=list)
     readers: int = 0
     doubtful: bool = False
@@ -114,67 +114,68 @@ class Strand:
     @property
     def length(self) -> int:
         """Number of tokens."""
-        return next(iter(self.tapes.values())).length
+        return next(iter(self.tensors.values())).length
 
     def find(self, known: Tensors) -> int | None:
         """Position at which a cache's contents end in this sequence, the same in every layer; None if not in it."""
-        if known.keys() != self.tapes.keys():
+        if known.keys() != self.tensors.keys():
             return None
-        if any(known[part].shape[::2] != tape.part(0, 0).shape[::2] for part, tape in self.tapes.items()):
+        if any(known[part].shape[::2] != tensor.part(0, 0).shape[::2] for part, tensor in self.tensors.items()):
             return None
         longest = max(known, key=lambda part: known[part].shape[1])
-        for end in (self.length, *reversed(self.tapes[longest].ends(known[longest][:, -1:]))):
-            if all(tape.holds(known[part], end) for part, tape in self.tapes.items()):
+        for end in (self.length, *reversed(self.tensors[longest].ends(known[longest][:, -1:]))):
+            if all(tensor.holds(known[part], end) for part, tensor in self.tensors.items()):
                 return end
         return None
 
-    def truncated(self, stop: int) -> Strand:
+    def truncated(self, stop: int) -> CachedSequence:
         """A copy of the sequence's first `stop` tokens."""
         origins = [replace(origin, stop=min(origin.stop, stop)) for origin in self.origins if origin.start < stop]
-        tapes = {part: tape.truncated(stop) for part, tape in self.tapes.items()}
-        return Strand(tapes, origins, doubtful=self.doubtful)
+        tensors = {part: tensor.truncated(stop) for part, tensor in self.tensors.items()}
+        return CachedSequence(tensors, origins, doubtful=self.doubtful)
 
-    def begins_as(self, other: Strand, end: int) -> bool:
+    def begins_as(self, other: CachedSequence, end: int) -> bool:
         """Return True if both sequences have the same tokens before position `end`."""
         return all(
-            tape.base == 0 and tape.holds(other.tapes[part].part(0, end), end) for part, tape in self.tapes.items()
+            tensor.base == 0 and tensor.holds(other.tensors[part].part(0, end), end)
+            for part, tensor in self.tensors.items()
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class KeySpan:
     """The part of a sequence's keys or values that one forward pass saw."""
 
-    strand: Strand
+    sequence: CachedSequence
     part: Part
     start: int
     stop: int
 
     def tensor(self) -> torch.Tensor:
         """(heads, tokens, width), without a copy."""
-        return self.strand.tapes[self.part].part(self.start, self.stop)
+        return self.sequence.tensors[self.part].part(self.start, self.stop)
 
     @property
     def shared(self) -> bool:
         """True if other forward passes see it too."""
-        return self.strand.readers > 1
+        return self.sequence.readers > 1
 
     @property
     def origins(self) -> list[Origin]:
-        """The passes that computed the tokens from the sequence's beginning to the end of the stretch."""
-        return [origin for origin in self.strand.origins if origin.start < self.stop]
+        """The passes that computed the tokens from the sequence's beginning to the end of the span."""
+        return [origin for origin in self.sequence.origins if origin.start < self.stop]
 
 
-class Strands:
+class CachedSequences:
     """The sequences of one capture."""
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[Series, int], Strand] = {}
-        self._all: dict[Series, list[Strand]] = {}
+        self._latest: dict[tuple[Series, int], CachedSequence] = {}
+        self._all: dict[Series, list[CachedSequence]] = {}
 
     def keep(
         self, series: Series, row: int, tensors: Tensors, fresh: int, forward: Forward, group: Group
-    ) -> dict[Part, Stretch]:
+    ) -> dict[Part, KeySpan]:
         """Store the keys and values that a forward pass saw in a stack's layers; the last `fresh` tokens are new.
 
         Args:
@@ -186,35 +187,40 @@ class Strands:
             group: its layers.
 
         Returns:
-            A stretch for each part, all of the same strand and ending at the same token.
+            A span for each part, all of the same sequence and ending at the same token.
         """
         known = {part: tensor[:, : tensor.shape[1] - fresh] for part, tensor in tensors.items()}
         cached = max(tensor.shape[1] for tensor in known.values())
         continued = self._continued(series, row, known, cached) if cached else None
         if continued is None:
-            strand, end = Strand({part: Tape(tensor, cached + fresh) for part, tensor in tensors.items()}), cached
+            sequence, end = (
+                CachedSequence({part: GrowingTensor(tensor, cached + fresh) for part, tensor in tensors.items()}),
+                cached,
+            )
             if cached and fresh:
-                strand.origins.append(Origin(0, cached, None, None, row))
+                sequence.origins.append(Origin(0, cached, None, None, row))
             elif cached:  # another sequence's, which this pass is the first to attend to
-                strand.origins.append(Origin(0, cached, forward, weakref.ref(group), row))
+                sequence.origins.append(Origin(0, cached, forward, weakref.ref(group), row))
         else:
-            strand, end, doubtful = continued
-            if fresh and end < strand.length:
-                strand = strand.truncated(end)
-            strand.doubtful |= doubtful
+            sequence, end, doubtful = continued
+            if fresh and end < sequence.length:
+                sequence = sequence.truncated(end)
+            sequence.doubtful |= doubtful
             for part, tensor in tensors.items():
-                strand.tapes[part].append(tensor[:, tensor.shape[1] - fresh :])
+                sequence.tensors[part].append(tensor[:, tensor.shape[1] - fresh :])
         if fresh:
-            strand.origins.append(Origin(end, end + fresh, forward, weakref.ref(group), row))
-        strands = self._all.setdefault(series, [])
-        if strand not in strands[-MOST_STRANDS:]:
-            strands.append(strand)
-        self._latest[series, row] = strand
-        strand.readers += 1
+            sequence.origins.append(Origin(end, end + fresh, forward, weakref.ref(group), row))
+        sequences = self._all.setdefault(series, [])
+        if sequence not in sequences[-MOST_SEQUENCES:]:
+            sequences.append(sequence)
+        self._latest[series, row] = sequence
+        sequence.readers += 1
         stop = end + fresh
-        return {part: Stretch(strand, part, stop - tensor.shape[1], stop) for part, tensor in tensors.items()}
+        return {part: KeySpan(sequence, part, stop - tensor.shape[1], stop) for part, tensor in tensors.items()}
 
-    def _continued(self, series: Series, row: int, known: Tensors, cached: int) -> tuple[Strand, int, bool] | None:
+    def _continued(
+        self, series: Series, row: int, known: Tensors, cached: int
+    ) -> tuple[CachedSequence, int, bool] | None:
         """Find the sequence that a cache continues, first among this row's, then among the others.
 
         Returns:
@@ -222,16 +228,18 @@ class Strands:
             None if no sequence fits.
         """
         latest = self._latest.get((series, row))
-        others = (strand for strand in reversed(self._all.get(series, [])[-MOST_STRANDS:]) if strand is not latest)
-        first: tuple[Strand, int] | None = None
-        for strand in (*([] if latest is None else [latest]), *others):
-            end = strand.find(known)
+        others = (
+            sequence for sequence in reversed(self._all.get(series, [])[-MOST_SEQUENCES:]) if sequence is not latest
+        )
+        first: tuple[CachedSequence, int] | None = None
+        for sequence in (*([] if latest is None else [latest]), *others):
+            end = sequence.find(known)
             if end is None:
                 continue
             if end == cached:
-                return strand, end, False  # the cache holds the sequence from its beginning
+                return sequence, end, False  # the cache holds the sequence from its beginning
             if first is None:
-                first = strand, end
-            elif end != first[1] or not first[0].begins_as(strand, end):
+                first = sequence, end
+            elif end != first[1] or not first[0].begins_as(sequence, end):
                 return *first, True
         return None if first is None else (*first, False)
