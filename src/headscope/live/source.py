@@ -31,7 +31,7 @@ class CapturedModel:
         args, kwargs: the arguments of the model's call.
         autocast: the autocast setting during the call.
         given, changed_inside: as in `Forward`.
-        context_products: for each layer, those of the module's output, or None.
+        products: for each layer, those of the module's output, or None.
         queries, keys: bool over the batch's positions, True for those that are not padding; None for all.
     """
 
@@ -46,7 +46,7 @@ class CapturedModel:
         turn: int,
         sizes: tuple[int, int],
         row: int,
-        context_products: tuple[ContextProducts | None, ...],
+        products: tuple[ContextProducts | None, ...],
         queries: np.ndarray | None,
         keys: np.ndarray | None,
     ) -> None:
@@ -60,7 +60,7 @@ class CapturedModel:
         self.autocast = forward.autocast
         self.contents = forward.contents
         self.changed_inside = forward.changed_inside
-        self.context_products = context_products
+        self.products = products
         self.queries = queries
         self.keys = keys
         self._projections = {layer: output for (owner, layer), output in forward.projections.items() if owner == stack}

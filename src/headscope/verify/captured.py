@@ -36,14 +36,12 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
         return [], [("the model", f"a source of class {type(source).__name__} keeps no outputs to compare with")]
     checks: list[Check] = []
     skipped: list[tuple[str, str]] = []
-    eps = max([EPS, *(products.eps for products in source.context_products if products is not None)])
+    eps = max([EPS, *(products.eps for products in source.products if products is not None)])
     reason = limits.reason if eps == EPS else f"the model computes in a precision with a spacing of {eps:.1e}"
     described = "the module's output, against Q, K, V and the mask's rule in fp64, projected onto one direction"
     outputs = Worst("module output", described, limits.contexts, reason)
-    unseen = [
-        number for number, products in zip(trace.numbers, source.context_products, strict=True) if products is None
-    ]
-    for number, record, products in zip(trace.numbers, trace.layers, source.context_products, strict=True):
+    unseen = [number for number, found in zip(trace.numbers, source.products, strict=True) if found is None]
+    for number, record, products in zip(trace.numbers, trace.layers, source.products, strict=True):
         if products is None or record.v is None:
             continue
         per_head = products.length is None
