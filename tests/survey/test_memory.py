@@ -44,4 +44,4 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     once, parts = peak_of(model, documents, tmp_path / "once")
     four_times, more_parts = peak_of(model, documents * 4, tmp_path / "four")
     assert more_parts == 4 * parts
-    assert four_times <= 1.25 * once  # what is kept of four times the documents would be four times as much
+    assert four_times <= 2 * once  # 1.1 to 1.3 times by what ran before; 3.3 times where the samples have no bound
