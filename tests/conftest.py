@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, settings
 
 from costs import Costs
 from patience import PATIENCE
-from shape_checks import check_shapes
 
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
@@ -31,7 +30,6 @@ os.environ |= {"NO_PROXY": "*", "no_proxy": "*"}
 os.environ |= dict.fromkeys(("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"), str(PATIENCE))
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-check_shapes()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts in the background so, and children inherit it: none could then be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,6 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from shape_checks import check_shapes  # imports NumPy, which has read the number of its threads from then on
+
+    check_shapes()
     most = config.getoption("--most-seconds")
     if most is not None:
         config.pluginmanager.register(Costs(most))

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from mcp import Client
 from typer.testing import CliRunner
@@ -51,6 +50,8 @@ def record_of(*args: str) -> Any:
 
 
 def checked(name: str, record: Any) -> None:
+    import jsonschema  # half a second, which every worker would take
+
     jsonschema.Draft202012Validator(json_schema(name)).validate(record)
     assert list(record)[:2] == ["schema", "version"]
 
@@ -74,6 +75,8 @@ def test_so_is_a_classifiers(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_schema_refuses_what_it_does_not_describe() -> None:
+    import jsonschema
+
     record = record_of(*COMMANDS["fill"])
     for broken in ({**record, "more": 1}, {**record, "version": VERSION + 1}, {**record, "tokens": [1]}):
         with pytest.raises(jsonschema.ValidationError):
@@ -83,6 +86,8 @@ def test_a_schema_refuses_what_it_does_not_describe() -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_schemas_are_published(name: str, request: pytest.FixtureRequest) -> None:
     """`pytest --refresh-screens` writes docs/schemas."""
+    import jsonschema
+
     schema = json_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == DIALECT
@@ -127,6 +132,8 @@ def asked(ask: Callable[[Client], Any]) -> Any:
 
 
 def test_tools_only_read_and_say_what_they_take_and_give() -> None:
+    import jsonschema
+
     listed = asked(lambda client: client.list_tools()).tools
     assert [tool.name for tool in listed] == list(TOOLS)
     for tool in listed:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 import headscope as hs
 from headscope.encoder import Input, everywhere, forward
@@ -221,3 +223,9 @@ def test_threads_are_blas_threads(
         monkeypatch.setenv(name, value)
     pool = hs.open(tmp_path).encoder.threads
     assert (1 if pool is None else pool._max_workers) == threads
+
+
+def test_the_tests_multiply_in_as_many_threads_as_conftest_says() -> None:
+    """If NumPy is imported before, processes wait for one another's threads, and take three times as long."""
+    numbers = {found["num_threads"] for found in threadpool_info() if found["internal_api"] == "openblas"}
+    assert numbers == {min(int(os.environ["OPENBLAS_NUM_THREADS"]), os.cpu_count() or 1)}

@@ -99,13 +99,13 @@ OTHERS = ("Gemma2Model", "BartModel", "AlbertModel", "T5Model")
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        *(("Gemma2Model", "eager"), ("BartModel", "eager")),
+        ("BartModel", "eager"),  # three stacks, which no other test here has
         *(pytest.param(name, "aot_eager", marks=pytest.mark.slow) for name in OTHERS),
     ],
 )
 def test_same_traces_of_other_families(name: str, backend: str) -> None:
     family = BY_NAME[name]
-    if backend == "eager" and name == "BartModel":
+    if backend == "eager":
         family = replace(family, settings={**family.settings, "encoder_layers": 1, "decoder_layers": 1})
     model, inputs = family.build(), family.inputs(padded=family.takes != "image")
     want = traces_of(model, model, inputs)

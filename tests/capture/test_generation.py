@@ -26,6 +26,7 @@ from transformers import (
 import headscope as hs
 from headscope.errors import InputError, UnsupportedError
 from headscope.traces import Trace
+from products import pairwise
 
 SIZES = {
     "hidden_size": 32,
@@ -123,9 +124,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "way", "rows"), pairwise(NAMES, tuple(WAYS), (1, 3)))
 def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows: int) -> None:
     model = model_of(name)
     captured, final, mask = generated(model, rows, **WAYS[way])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +55,13 @@ def traced(name: str, precision: str, implementation: str = "sdpa") -> list[Trac
     return captured.traces
 
 
+@cache
+def right(precision: str) -> tuple[Trace, Report]:
+    """A correct trace of BERT, and what is found in it."""
+    trace = traced("BertModel", precision)[0]
+    return trace, trace.verify()
+
+
 RIGHT = here("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
 
 
@@ -101,12 +107,22 @@ def checked(report: Report, name: str) -> Check:
 def test_both_sides_of_every_tolerance_of_a_capture(
     monkeypatch: pytest.MonkeyPatch, precision: str, check: str, factor: float
 ) -> None:
-    trace = traced("BertModel", precision)[0]
-    injected = Injected(monkeypatch, checked(trace.verify(), check), factor)
+    trace, before = right(precision)
+    injected = Injected(monkeypatch, checked(before, check), factor)
     report = trace.verify()
     assert injected.done
     assert checked(report, check).agrees == (factor < 1)
     assert all(one.agrees for one in report.checks if one.name != check)
+
+
+@pytest.fixture(scope="module", params=["fp32", "fp16"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Report]:
+    """The trace of a checkpoint as a file kept it, and what is found in it."""
+    folder = tmp_path_factory.mktemp("saved")
+    made(folder / "bert", "Bert")
+    model = hs.open(folder / "bert")
+    trace = hs.load(model.trace(ids=ids(10)).save(folder / "t.safetensors", dtype=request.param), model=model)
+    return trace, trace.verify()
 
 
 @pytest.mark.parametrize("factor", [0.99, 4.0])
@@ -124,14 +140,11 @@ def test_both_sides_of_every_tolerance_of_a_capture(
         "hidden states",
     ],
 )
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_both_sides_of_every_tolerance_of_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, check: str, factor: float
+    saved: tuple[Trace, Report], monkeypatch: pytest.MonkeyPatch, check: str, factor: float
 ) -> None:
-    made(tmp_path / "bert", "Bert")
-    model = hs.open(tmp_path / "bert")
-    trace = hs.load(model.trace(ids=ids(10)).save(tmp_path / "t.safetensors", dtype=precision), model=model)
-    injected = Injected(monkeypatch, checked(trace.verify(), check), factor)
+    trace, before = saved
+    injected = Injected(monkeypatch, checked(before, check), factor)
     report = trace.verify()
     assert injected.done
     assert checked(report, check).agrees == (factor < 1)
@@ -173,9 +186,9 @@ ERRORS: dict[str, Callable[[LayerRecord], dict[str, Any]]] = {
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_real_errors_are_found_in_every_precision(precision: str, error: str) -> None:
-    right = traced("BertModel", precision)[0]
-    assert right.verify(reference=False).agrees
-    report = changed(right, ERRORS[error]).verify(reference=False)
+    trace, before = right(precision)
+    assert before.agrees
+    report = changed(trace, ERRORS[error]).verify(reference=False)
     assert not checked(report, "module output").agrees
     assert checked(report, "module output").layer == 1
 
@@ -193,8 +206,8 @@ def test_multihead_attention_agrees_and_differs(precision: str) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "kept in fp16"])
 def test_a_log_sum_exp_that_is_off_shows_in_the_row_sums(precision: str) -> None:
     """On both sides of the tolerance, in any precision of the model: rows of weights are computed in fp32."""
-    trace = traced("BertModel", precision)[0]
-    allowed = checked(trace.verify(reference=False), "row sums").tolerance
+    trace, before = right(precision)
+    allowed = checked(before, "row sums").tolerance
     assert allowed < 1e-4
     for factor in (0.9, 4.0):
         lse = trace.layers[1].lse.copy()

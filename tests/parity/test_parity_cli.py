@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -73,6 +72,8 @@ def test_json_csv_and_parquet_hold_what_python_has(other: str, texts: str, tmp_p
 
 def test_the_json_of_a_diagnosis_and_of_what_parts(other: str, texts: str, tmp_path: Path) -> None:
     """As their schema says: vectors alone, tokens, heads, and lines that were not compared."""
+    import jsonschema
+
     np.save(tmp_path / "v.npy", np.stack([hs.open("-").trace(line).outputs["last_hidden_state"][0] for line in LINES]))
     for b in (other, str(tmp_path / "v.npy")):
         record = json.loads(run("-", b, texts, "--json", code=1).stdout)

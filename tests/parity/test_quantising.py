@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import onnx
 import onnxruntime
@@ -115,6 +114,8 @@ def test_the_shortest_list_is_found_wherever_the_search_begins(
 
 
 def test_the_command_finds_the_file_beside_the_weights(files: tuple[Path, Path], tmp_path: Path) -> None:
+    import jsonschema
+
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:2]), encoding="utf-8")
     args = ["parity", str(files[0]), str(texts), "--quantise", "plan"]

@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 from surveying import contents
+from typer.testing import CliRunner
 
 from headscope.atlas.progress import clock, described
 from headscope.atlas.run import Tally
+from headscope.cli import app
 from patience import PATIENCE
 
 HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
@@ -33,8 +35,8 @@ runpy.run_module("headscope", run_name="__main__", alter_sys=True)
 ASKED = [*("--set", "length=32", "--set", "part_size=500", "--set", "max_document=10000", "--set", "threads=1")]
 
 
-def run(*args: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*HEADSCOPE, *args], input=given, capture_output=True, timeout=PATIENCE)
+def run(*args: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*HEADSCOPE, *args], capture_output=True, timeout=PATIENCE)
 
 
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
@@ -57,8 +59,9 @@ def test_the_same_files_as_in_python(corpus, whole, tmp_path):
 
 
 def test_standard_input_and_json(tmp_path):
-    done = run("-", "--out", str(tmp_path / "out"), "--statistic", "cls, sep", "--json", given=b"The cat sat.")
-    assert done.returncode == 0, done.stderr.decode()
+    arguments = ["survey", "-", "-", "--out", str(tmp_path / "out"), "--statistic", "cls, sep", "--json"]
+    done = CliRunner().invoke(app, arguments, input="The cat sat.")
+    assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     aggregates = json.loads((tmp_path / "out" / "aggregates.json").read_bytes())
     assert record == {**aggregates, "schema": "headscope/survey", "version": 1}

@@ -79,9 +79,9 @@ def survey(
     from headscope.atlas.folder import Folder
     from headscope.atlas.result import Survey
 
+    corpus = open_corpus(documents)  # what is wrong with its name is said before PyTorch is imported
     source, defaults = source_of(model, settings.tokenizer, settings.revision)
     chosen = settings.resolved(*defaults)
-    corpus = open_corpus(documents)
     _check_corpus(corpus, chosen, live=source.live is not None)
     with _place(settings.out) as path:
         folder = Folder(path)
