@@ -31,7 +31,7 @@ export function Top() {
         <div class="row">
           {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
           {info && state.pane.value === "head" && <details class="save"><summary>{say("save_figure")}</summary><div class="panel row">{KINDS.map((kind) => <button key={kind} onClick={(event) => { event.currentTarget.closest("details")!.open = false; void saveAs(kind); }}>{kind}</button>)}</div></details>}
-          <Settings />
+          <Settings say={say} />
           <button data-test="help" onClick={() => { state.help.value = !state.help.value; }}>{say("help_short")} <kbd>?</kbd></button>
         </div>
       </div>
