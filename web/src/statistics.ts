@@ -7,7 +7,7 @@ import { apart, tokenPairs } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
 import { effect as effects } from "./runs";
 import { engine } from "./trace/engine";
-import { everyRow } from "./trace/measures";
+import { everyRow } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
 import { sifted } from "./sifted";
