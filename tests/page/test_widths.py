@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Watch = Callable[..., Watched]
 
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
+PHONE = 680
+"""Up to here the page shows one thing at a time, behind a bar."""
+SCREENS = ("heads", "chain", "head")
 LANGUAGES = ("en", "ja", "zh")
 FULL = [(kind, language) for kind in FACTORS for language in LANGUAGES]
 ODD, EVEN = (
@@ -28,6 +31,10 @@ ODD, EVEN = (
     for rest in (1, 0)
 )
 """Fonts and languages: together, a file and a served page have each pair of a font and a language once."""
+LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true })).map((one) => one.getBoundingClientRect().bottom))"""
+"""Where the last thing on the page ends."""
+PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
 LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
 
 
@@ -44,10 +51,16 @@ def complaints(page: Page, displayed: Page | Frame) -> list[str]:
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
         for pane in ("head", "compare", "causes", "anatomy"):
+            if width <= PHONE:
+                displayed.locator("[data-test=unfold]").click()
+                result += [f"{width} px, unfolded: {one}" for one in unreadable(displayed)]
             displayed.locator(f"[data-test=pane-{pane}]").click()
-            if pane == "head":
+            if pane == "head" and width > PHONE:
                 displayed.wait_for_selector("[data-test=weight]")
             result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
+        for screen in SCREENS if width <= PHONE else ():
+            displayed.locator(f"[data-test=screen-{screen}]").click()
+            result += [f"{width} px, {screen}: {one}" for one in unreadable(displayed)]
     return result
 
 
@@ -119,21 +132,35 @@ def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language
 
 @pytest.mark.parametrize("kind", FACTORS)
 def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str) -> None:
-    """Grid and head stand side by side where there is room, and no panel is squeezed away."""
+    """Grid and head stand side by side where there is room, else a bar goes to each; no panel is squeezed away."""
     watched = watch(locale="en")
     watched.page.add_init_script(brought(kind))
     page = watched.open(html.to_html(two, tmp_path / "two.html").as_uri() + LOOKED)
     settled(page)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
+        if width <= PHONE:
+            for screen, names in PANELS.items():
+                page.locator(f"[data-test=screen-{screen}]").click()
+                bar = page.locator(".screens").bounding_box()
+                assert bar == {"x": 0, "y": 660, "width": width, "height": 60}
+                shown = [name for name in (".grid", ".picture", ".cell", ".inspector") if page.locator(name).is_visible()]
+                assert shown == names
+                for name in names:
+                    box = page.locator(name).bounding_box()
+                    assert box is not None
+                    assert min(box["width"], box["height"]) > 150, (width, name)
+                page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+                assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
+            continue
         boxes = {name: page.locator(name).bounding_box() for name in (".grid", ".picture", ".cell", ".inspector")}
         grid, head = boxes[".grid"], boxes[".picture"]
         assert grid is not None
         assert head is not None
         assert all(box is not None and box["width"] > 150 for box in boxes.values()), width
         assert all(boxes[name]["height"] > 150 for name in (".grid", ".picture", ".inspector")), width  # type: ignore[index]
-        beside = grid["x"] + grid["width"] <= head["x"] and abs(grid["y"] - head["y"]) < 2
-        assert beside is (width > 680)
+        assert grid["x"] + grid["width"] <= head["x"]
+        assert abs(grid["y"] - head["y"]) < 2
         matrix = page.locator(".matrix").bounding_box()
         assert matrix is not None
         assert min(matrix["width"], matrix["height"]) > 120, width

@@ -5,6 +5,7 @@ import * as state from "./state";
 import { remarks } from "./opening";
 import { column, doc, failure, row } from "./store";
 import { Anatomy } from "./panels/anatomy";
+import { Bar, screen } from "./panels/screens";
 import { Cell } from "./panels/cell";
 import { Causes } from "./panels/causes";
 import { Divider, widths } from "./panels/divider";
@@ -33,11 +34,12 @@ export function App({ Typing }: { Typing: ComponentType | undefined }) {
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
       {doc.value && <Ribbon />}
       {doc.value && state.pane.value === "head" && !opened && <Findings />}
-      {doc.value && <main class={`columns at-${state.pane.value}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
+      {doc.value && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value.id} /><Divider side="right" /></>}<Inspector />
       </main>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
         {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>
+      {doc.value && <Bar />}
       <Help />
       <Share />
     </>

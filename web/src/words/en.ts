@@ -428,6 +428,11 @@ export const en = {
   s_added: "{d} numbers, added to “{token}”",
   t_weight: "weight",
   t_key_word: "word",
+  screens: "What is on the screen",
+  screen_head: "Sentence",
+  screen_heads: "Heads",
+  screen_chain: "Chain",
+  screen_causes: "Causes",
   offline_keys: "There is no model here: run `headscope view MODEL TEXT` to silence heads, mask tokens or cut edges.",
 } as const;
 

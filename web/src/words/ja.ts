@@ -430,5 +430,10 @@ export const ja: Record<Word, string> = {
   s_added: "{d} 個の数。「{token}」に加えられる",
   t_weight: "重み",
   t_key_word: "語",
+  screens: "画面に表示する内容",
+  screen_head: "文",
+  screen_heads: "ヘッド",
+  screen_chain: "計算",
+  screen_causes: "原因",
   offline_keys: "ここにはモデルがありません。ヘッドの無効化やマスクには `headscope view MODEL TEXT` を実行してください。",
 };

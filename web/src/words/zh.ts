@@ -430,5 +430,10 @@ export const zh: Record<Word, string> = {
   s_added: "{d} 个数，加到“{token}”上",
   t_weight: "权重",
   t_key_word: "词",
+  screens: "屏幕上显示的内容",
+  screen_head: "句子",
+  screen_heads: "头",
+  screen_chain: "计算",
+  screen_causes: "原因",
   offline_keys: "这里没有模型：要关闭头、遮盖词元或切断边，请运行 `headscope view MODEL TEXT`。",
 };
