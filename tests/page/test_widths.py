@@ -144,7 +144,9 @@ def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], 
                 page.locator(f"[data-test=screen-{screen}]").click()
                 bar = page.locator(".screens").bounding_box()
                 assert bar == {"x": 0, "y": 660, "width": width, "height": 60}
-                shown = [name for name in (".grid", ".picture", ".cell", ".inspector") if page.locator(name).is_visible()]
+                shown = [
+                    name for name in (".grid", ".picture", ".cell", ".inspector") if page.locator(name).is_visible()
+                ]
                 assert shown == names
                 for name in names:
                     box = page.locator(name).bounding_box()
