@@ -32,7 +32,8 @@ ODD, EVEN = (
 )
 """Fonts and languages: together, a file and a served page have each pair of a font and a language once."""
 LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
-  .filter((one) => one.checkVisibility({ visibilityProperty: true })).map((one) => one.getBoundingClientRect().bottom))"""
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }))
+  .map((one) => one.getBoundingClientRect().bottom))"""
 """Where the last thing on the page ends."""
 PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
 LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"

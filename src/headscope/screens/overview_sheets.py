@@ -65,7 +65,8 @@ def overview_sheet(trace: Trace) -> Sheet:
         table=lambda: rows,
         drawings=(
             lambda paper: title(
-                f"{_which(trace)}: {len(trace.layers)} layers {paper.sign('×', 'x')} {trace.heads} heads, counted from 0",
+                f"{_which(trace)}: {len(trace.layers)} layers {paper.sign('×', 'x')} {trace.heads} heads, "
+                "counted from 0",
                 trace_aside(trace),
             )(paper),
             tokens_line(trace),
