@@ -185,7 +185,7 @@ export default defineConfig(({ mode }) => {
       target: "es2022",
       modulePreload: false,
       minify: "terser",
-      terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false } },
+      terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false, unsafe: true } },
       cssCodeSplit: false,
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,

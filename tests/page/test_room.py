@@ -236,6 +236,21 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
         assert step.evaluate("(one) => one.scrollHeight <= one.clientHeight")
 
 
+def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, cat_file: Path) -> None:
+    page = watch(viewport={"width": 1280, "height": 720}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&mode=both")
+    page.wait_for_selector("[data-test=weight]")
+    page.emulate_media(media="print")
+    for width in (1280, 794):
+        page.set_viewport_size({"width": width, "height": 1123})
+        picture, status = box(page, ".matrix"), box(page, "[data-test=status]")
+        assert picture["y"] + picture["height"] <= status["y"] + 1
+        cut = page.evaluate(
+            """[...document.querySelectorAll(".lines .token")].filter((one) => one.checkVisibility()).filter((one) =>
+              one.getBoundingClientRect().bottom > one.closest(".lines").getBoundingClientRect().bottom + 1).length"""
+        )
+        assert cut == 0
+
+
 def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path) -> None:
     trace = hs.open("-").trace("The animal did not cross the street because it was too tired.")
     watched = watch(viewport={"width": 390, "height": 844}, has_touch=True)

@@ -18,7 +18,7 @@ import { correct, followRemarks, openOnFinding } from "./opening";
 import { followNotebook, told } from "./notebook";
 import { restoreWidths } from "./panels/divider";
 import { followTools } from "./panels/tools";
-import { fetchRuns } from "./runs";
+import { fetchRuns, followEffects } from "./runs";
 import { followNumbers } from "./statistics";
 import { followSifted } from "./sifted";
 import { followRow, followSelection } from "./pictures";
@@ -139,6 +139,7 @@ export function begin(withModel: Typing | null): void {
   followOverlay();
   followRest();
   followNumbers();
+  followEffects();
   followSifted();
   listen();
   addEventListener("dragover", (event) => event.preventDefault());

@@ -5,7 +5,7 @@ import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart, tokenPairs } from "./comparing";
 import { at, doc, failure, otherDoc } from "./store";
-import { effect as effects } from "./runs";
+import { effects } from "./runs";
 import { engine } from "./trace/engine";
 import { everyRow } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";

@@ -192,7 +192,7 @@ function Step({ n, of, title, formula, says, children }: {
 }
 
 /** Where labels stand: each at its bar, and as far from the next as one is wide. */
-function apart(bars: number[], of: number, wide: string): [number, string][] {
+function apart(bars: number[], of: number, wide: string): string[] {
   const sorted = [...bars].sort((a, b) => a - b);
   let last = "";
   const places = sorted.map((n) => (last = `${last && `max(${last} + ${wide}, `}${(100 * (n + 0.5)) / of}%${last && ")"}`));
@@ -201,7 +201,7 @@ function apart(bars: number[], of: number, wide: string): [number, string][] {
     places[n] = `min(${last}, ${places[n]})`;
     last = `${places[n]} - ${wide}`;
   }
-  return sorted.map((bar, n) => [bar, places[n]]);
+  return bars.map((bar) => places[sorted.indexOf(bar)]);
 }
 
 /** Numbers as bars above and below a line, the larger of them with their numbers; each row ends at its own largest. */
@@ -223,8 +223,8 @@ export function Bars({ values, bands, kind, axis = false }: { values: Float32Arr
         <path class="more" d={path(1, true)} /><path class="less" d={path(-1, true)} />
       </svg>
       <hr style={{ top: `${zero}%` }} />
-      {apart(bands, values.length, "6.5ch").map(([n, left]) => <b key={n} class={values[n] < 0 ? "below" : ""} style={{ left, top: `${zero}%` }}>{number(values[n], 2)}</b>)}
-      {axis && apart(bands, values.length, "2.5ch").map(([n, left]) => <small key={n} style={{ left }}>{n}</small>)}
+      {apart(bands, values.length, "6.5ch").map((left, at) => <b key={at} class={values[bands[at]] < 0 ? "below" : ""} style={{ left, top: `${zero}%` }}>{number(values[bands[at]], 2)}</b>)}
+      {axis && apart(bands, values.length, "2.5ch").map((left, at) => <small key={at} style={{ left }}>{bands[at]}</small>)}
     </div>
   );
 }

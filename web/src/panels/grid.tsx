@@ -10,7 +10,7 @@ import { drawn, faint, goToNext, isSigned, range, ranked, shade, tone, toneScale
 import { members, memberColour, overlaid, pick } from "../several";
 import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
-import { effect as effects, effectAbout } from "../runs";
+import { effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../catalog";
 import { coming, isUniform, known, table } from "../statistics";

@@ -213,7 +213,7 @@ export const en = {
   stale_change: "another change is chosen above",
   stale_measure: "another output is chosen above",
   again: "Run again",
-  stat_effect: "effect of changing the head",
+  stat_effect: "head's effect",
   causes_heads: "silence heads",
   causes_tokens: "mask tokens",
   causes_this_head: "silence head {head} (x)",

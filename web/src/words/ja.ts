@@ -215,7 +215,7 @@ export const ja: Record<Word, string> = {
   stale_change: "上で別の変更が選ばれています",
   stale_measure: "上で別の出力が選ばれています",
   again: "再実行",
-  stat_effect: "ヘッドを変更した影響",
+  stat_effect: "ヘッドの影響",
   causes_heads: "無効化するヘッド",
   causes_tokens: "マスクするトークン",
   causes_this_head: "ヘッド {head} を無効化 (x)",

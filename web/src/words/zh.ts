@@ -215,7 +215,7 @@ export const zh: Record<Word, string> = {
   stale_change: "上方选择了另一种改动",
   stale_measure: "上方选择了另一种输出",
   again: "重新运行",
-  stat_effect: "改动该头的影响",
+  stat_effect: "该头的影响",
   causes_heads: "要屏蔽的头",
   causes_tokens: "要遮盖的词元",
   causes_this_head: "屏蔽头 {head} (x)",
