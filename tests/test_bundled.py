@@ -20,6 +20,8 @@ FOLDER = Path(hs.__file__).parent / "models" / "tiny"
 TREEBANK = Path(__file__).parents[1] / "docs" / "walkthroughs" / "pud" / "en_pud-first500.conllu"
 SENTENCES = (Path(__file__).parent / "data" / "alice.txt").read_text(encoding="utf-8").splitlines()
 """A book that neither the tokenizer nor the model has seen (Carroll 1865, public domain)."""
+READS = pytest.mark.slow
+"""Reads a book or a treebank for seconds; the weights are those that are committed."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def masked_accuracy(model: hs.Model) -> float:
     return right / total
 
 
-@pytest.mark.slow  # reads a book; the weights are those that are committed
+@READS
 def test_it_guesses_hidden_pieces_of_a_book_it_never_saw(model: hs.Model) -> None:
     found = masked_accuracy(model)
     assert found >= 0.37
@@ -109,17 +111,20 @@ def atlas() -> hs.Survey:
     return hs.survey("-", TREEBANK, labels=True, report=False)
 
 
+@READS
 def test_most_of_its_heads_have_a_label(atlas: hs.Survey) -> None:
     labels = atlas.labels.to_pylist()
     assert len(labels) == 16
     assert sum(row["label"] != "none" for row in labels) >= 12
 
 
+@READS
 def test_few_of_its_heads_rest_on_one_token_or_look_evenly(atlas: hs.Survey) -> None:
     resting = (atlas["cls"].array > 0.7) | (atlas["sep"].array > 0.7)
     assert (resting | (atlas["normalised_entropy"].array > 0.9)).sum() <= 3
 
 
+@READS
 def test_a_head_finds_a_relation_that_no_offset_does(atlas: hs.Survey) -> None:
     gains = [
         row["accuracy_held_out"] - row["offset_accuracy"] for row in atlas.syntax.to_pylist() if row["count"] >= 150

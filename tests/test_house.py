@@ -190,6 +190,7 @@ def test_the_public_names_are_these() -> None:
         "load",
         "match",
         "open",
+        "pair_heads",
         "parity",
         "quantise_plan",
         "survey",
@@ -237,7 +238,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5008,
-    "checkpoint": 5733,
+    "checkpoint": 5751,
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
@@ -247,14 +248,14 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10008,
-    "screens": 4730,
+    "atlas": 10650,
+    "screens": 4766,
     "page": 2430,
-    "cli": 2352,
-    "": 1493,
+    "cli": 2385,
+    "": 1497,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 345
+FILES_IN_ALL = 348
 ROOM = 1.03
 LONG_FILES = 12
 """Files of more than 400 lines."""

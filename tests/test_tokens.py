@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoTokenizer
 
@@ -19,6 +20,7 @@ from headscope.atlas.words import words_of_text
 from headscope.explain.content import content_of
 from headscope.heads import roles_of
 from headscope.heads.windows import axis_of
+from headscope.page.parts import header_bytes
 from headscope.page.trace import page_bytes
 from headscope.results.parts import groups_of
 from headscope.results.tokens import punctuation, whole_words
@@ -149,6 +151,26 @@ def test_a_page_shows_each_sign_once(roberta: Path, tmp_path: Path) -> None:
     assert "▁" in kept.tokens
     spans = [span for span, special in zip(kept.queries.spans, kept.queries.special, strict=True) if not special]
     assert "".join("the cat , sat ."[slice(*span)] for span in spans if span) == "thecat,sat."
+
+
+@pytest.mark.parametrize("content", [page_bytes, header_bytes])
+def test_a_page_merges_the_words_that_everything_else_counts(
+    roberta: Path, tmp_path: Path, content: Callable[[hs.Trace], bytes]
+) -> None:
+    text = "The cat, it sat (on the mat) ."
+    (tmp_path / "page.trace").write_bytes(content(hs.open(roberta).trace(text)))
+    with safe_open(tmp_path / "page.trace", "numpy") as file:
+        metadata = file.metadata()
+    axis, labels = json.loads(metadata["headscope"])["queries"], json.loads(metadata["headscope.view"])["labels"]
+    words: dict[int, str] = {}
+    for word, span in zip(axis["words"], axis["spans"], strict=True):
+        if word is not None:
+            words[word] = words.get(word, "") + text[slice(*span)]
+    expected = [word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)]
+    assert [word for word in words.values() if word] == expected
+    assert [word is None for word in axis["words"]] == axis["special"]
+    signs = set(string.punctuation)
+    assert [label for label in labels if label.strip("·") in signs] == [word for word in expected if word in signs]
 
 
 def test_bytes_of_a_character_are_one_word() -> None:

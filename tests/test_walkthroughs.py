@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encodi
 PAGES = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
 PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "contacts", "export", "ranking", "confused"]
 PAGES += ["ship"]
-RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes"]
+RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes", "labels"]
 QUESTIONS = ["checkpoint", "head", "answer", "similarity", "finetuning", "heads", "trust"]
 WITH_LIVE_PAGES = [*(f"walkthroughs/{page}" for page in PAGES), *(f"questions/{page}" for page in QUESTIONS), "gallery"]
 AT = re.compile(r'\bat=f?"([^"]*)"')

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headscope.atlas.comparing import compare
+    from headscope.atlas.pair_heads import pair_heads
     from headscope.atlas.result import Survey
     from headscope.atlas.run import survey
     from headscope.errors import HeadscopeError
@@ -73,6 +74,7 @@ __all__ = [
     "load",
     "match",
     "open",
+    "pair_heads",
     "parity",
     "quantise_plan",
     "survey",
@@ -107,6 +109,7 @@ LAZY = {
     "load": "headscope.traces:load",
     "match": "headscope.explain.matching:match",
     "open": "headscope.opening:open_any",
+    "pair_heads": "headscope.atlas.pair_heads:pair_heads",
     "parity": "headscope.verify.parity:parity",
     "quantise_plan": "headscope.verify.quantising:quantise_plan",
     "survey": "headscope.atlas.run:survey",

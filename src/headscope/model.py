@@ -89,6 +89,8 @@ class Model:
     Attributes:
         checkpoint: the files on disk or on the hub.
         anatomy: the meaning of their tensors.
+        tokenizer_from: the tokenizer that `hs.open` was given; None for the checkpoint's own.
+        segments: likewise.
     """
 
     def __init__(
@@ -103,10 +105,10 @@ class Model:
             raise InputError(
                 f"unknown segments {segments!r:.40}", where="segments", advice=f"use one of {', '.join(SEGMENTS)}"
             )
-        self._segments = segments
+        self.segments = segments
         self.checkpoint = checkpoint
         self.anatomy = anatomy
-        self._tokenizer_from = tokenizer
+        self.tokenizer_from = tokenizer
 
     @property
     def name(self) -> str:
@@ -183,9 +185,9 @@ class Model:
         """
         from headscope.checkpoint.tokenizer import borrowed_tokenizer, load_tokenizer
 
-        if self._tokenizer_from is None:
-            return load_tokenizer(self.checkpoint, self._segments)
-        return borrowed_tokenizer(self._tokenizer_from, self.checkpoint, self.anatomy.known().vocab, self._segments)
+        if self.tokenizer_from is None:
+            return load_tokenizer(self.checkpoint, self.segments)
+        return borrowed_tokenizer(self.tokenizer_from, self.checkpoint, self.anatomy.known().vocab, self.segments)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -318,10 +320,9 @@ class Model:
                     where="trace(text=[…])",
                     advice="pass only the list of texts",
                 )
-            pairs = self._pairs(text, pair)
             several = [
                 self._read_at(at, first, second, max_length)
-                for at, (first, second) in enumerate(zip(text, pairs, strict=True))
+                for at, (first, second) in enumerate(zip(text, self._pairs(text, pair), strict=True))
             ]
             return self._run(several, silenced, hidden_states, progress)
         if isinstance(pair, list):
@@ -338,12 +339,13 @@ class Model:
                 advice='pass a text: model.trace("The cat sat on the mat.")',
             )
         if text is not None:
-            single: Prepared | Encoded = self._read(text, pair, max_length)
+            single: Prepared | Encoded = self._read(text, pair, max_length=max_length)
         elif words is not None:
             single = self.tokenizer.encode_words(words, max_length=max_length)
         else:
             single = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-        return self._run([single], silenced, hidden_states, progress)[0]
+        (trace,) = self._run([single], silenced, hidden_states, progress)
+        return trace if words is None else trace.replaced(notes=tuple(self.tokenizer.doubts(pair=False)))
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
         """Compute one forward pass in several independent ways and compare them. See headscope.verify.
@@ -460,13 +462,14 @@ class Model:
             for layer, head in pairs
         )
 
-    def _read(self, text: str, pair: str | None, max_length: int | None) -> Prepared:
+    def _read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
         """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs."""
         if self.checkpoint.file("modules.json") is not None:
             return self._as_read(text, pair, max_length=max_length)
         from headscope.checkpoint.tokenizer import Prepared
 
-        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
+        notes = tuple(self.tokenizer.doubts(pair=pair is not None))
+        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
 
     def _read_at(self, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
         """Prepare one text of a list.
@@ -475,7 +478,7 @@ class Model:
             InputError: the tokenizer's error, with the index of the text.
         """
         try:
-            return self._read(text, pair, max_length)
+            return self._read(text, pair, max_length=max_length)
         except InputError as error:
             where = f"{error.where}[{at}]"
             raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error

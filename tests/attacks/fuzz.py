@@ -24,6 +24,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -218,8 +219,28 @@ def _peak() -> int:
 def _start(worker: bool) -> None:
     if worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    watch()
+    limit_memory()
+
+
+@cache
+def watch() -> None:
+    """Note code that is run while a reader reads. Python keeps a hook as long as the process lives: one is enough."""
     sys.addaudithook(_audit)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def limit_memory() -> None:
+    """Let this process take MOST_MEMORY more than it has."""
+    linux = sys.platform == "linux"
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if linux else 0
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def forget() -> None:
+    """Remove the files of all readers."""
+    for _, place in _places.values():
+        place.cleanup()
+    _places.clear()
 
 
 def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | None) -> tuple[dict[str, Counts], bool]:

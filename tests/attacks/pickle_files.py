@@ -233,6 +233,7 @@ ARCHIVES: dict[str, Attack] = {
     "nothing at all": (binary(b""), CheckpointError, "begins with b''"),
     "something else": (binary(b"ABCD" * 9), CheckpointError, "begins with b'ABCD"),
     "another format": (binary(b"GGUF" * 9), CheckpointError, "this is a GGUF file"),
+    "TensorFlow's": (binary(b"\x89HDF\r\n\x1a\n" * 9), CheckpointError, r"rename it to tf_model.h5; .*from_tf=True"),
     "a git lfs pointer": (binary(b"version https://git-lfs/spec/v1\n"), CheckpointError, "git lfs pull"),
     "cut": (binary(GOOD[:-30]), CheckpointError, "without its directory"),
     "cut at the front": (binary(b"PK\3\4" + GOOD[40:]), CheckpointError, "not a complete PyTorch checkpoint"),

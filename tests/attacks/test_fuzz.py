@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,14 +27,58 @@ from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.errors import CheckpointError, HeadscopeError, InputError
 
 COMMAND = [sys.executable, str(Path(__file__).parent / "fuzz.py")]
+DEAR = {"survey by a stranger": 30}
+"""Mutations of the readers for which 100 take seconds: that reads a whole survey each time."""
 
 
-def test_damaged_files_of_every_kind_are_read_or_refused() -> None:
+@pytest.fixture(scope="module")
+def watched() -> Iterator[None]:
+    """This process watches for code that is run, and has no memory for a file that asks for gigabytes."""
+    gc.collect()  # what other tests left is not removed while a reader is watched
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    fuzz.watch()
+    fuzz.limit_memory()
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    fuzz.forget()
+
+
+@pytest.fixture(params=readers.READERS)
+def reader(request: pytest.FixtureRequest, watched: None) -> str:
+    """The name of a reader whose whole files are made."""
+    fuzz.prepared(request.param)
+    return str(request.param)
+
+
+def test_damaged_files_of_every_kind_are_read_or_refused(reader: str) -> None:
     """The short form of the fuzz run: no exception that is not ours, no code run, nothing on standard error."""
-    done = subprocess.run([*COMMAND, "--mutations", "15", "--jobs", "1"], capture_output=True, text=True)
+    count = DEAR.get(reader, 100)
+    counts = fuzz.fuzz(reader, range(count), 0)
+    assert not counts.findings
+    assert (counts.mutations, counts.read + counts.refused, counts.foreign, counts.code) == (count, count, 0, 0)
+
+
+def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(data: bytes, folder: Path) -> None:
+        (folder / "file").write_bytes(data)
+        (folder / "file").unlink()
+        if data != b"whole":
+            np.empty(fuzz.MOST_MEMORY, np.uint8)
+
+    monkeypatch.setitem(readers.READERS, "removes", readers.Reader(lambda _: [b"whole"], (mutate_bytes,), remove))
+    counts = fuzz.fuzz("removes", range(10), 1)
+    assert counts.code == 10
+    assert "code: os.remove" in counts.findings
+    assert any("MemoryError" in kind for kind in counts.findings)
+
+
+def test_the_command_prints_a_row_for_each_reader() -> None:
+    names = ["safetensors", "vectors"]
+    options = [text for name in names for text in ("--reader", name)]
+    done = subprocess.run([*COMMAND, "--mutations", "3", "--jobs", "1", *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 9]
-    assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(readers.READERS, "15")
+    assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(names, "3")
 
 
 def test_the_documentation_names_every_reader() -> None:

@@ -301,44 +301,50 @@ def block_mask(mask_mod: Any, size: int = TOKENS, rows: int | None = 2, blocks: 
     return flex.create_block_mask(mask_mod, rows, None, size, size, device="cpu", BLOCK_SIZE=blocks)
 
 
-def assert_as_the_formula(layers: list[Flexible], formula: Formula, allowed: torch.Tensor, names: Any = None) -> None:
-    """Capture these layers in a row, and compare every cell with the formula."""
+def assert_as_the_formula(layers: list[Flexible], formulas: list[Formula], allowed: torch.Tensor, names: Any) -> None:
+    """Capture these layers in a row, and compare every cell of each with its formula."""
     model, x = nn.Sequential(*layers).eval(), torch.randn(2, TOKENS, 32)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         alone = model(x)
         with capture(model) as captured:
             assert torch.equal(model(x), alone)
-        for number, layer in enumerate(layers):
+        for number, (layer, formula) in enumerate(zip(layers, formulas, strict=True)):
             q, k, _ = layer.parts(x)
             raw = q @ k.repeat_interleave(HEADS // len(k[0]), 1).mT * layer.options.get("scale", 8**-0.5)
             weights = formula(raw).masked_fill(~allowed, float("-inf")).softmax(-1)
+            after = layer(x)
             for row, trace in enumerate(captured.traces):
                 kept = slice(0, len(trace.keys))
                 np.testing.assert_allclose(trace[number].weights[:], weights[row, :, kept, kept], atol=2e-6)
-                assert names is None or trace[number].terms.named == names
+                assert trace[number].terms.named == names[number]
                 assert trace[number].mask.bias is None
                 written = sum(trace[number, head].output for head in range(HEADS)) + layer.out.bias.numpy()
-                np.testing.assert_allclose(written, (layer(x) - x)[row, kept], atol=1e-5)
-            x = layer(x)
+                np.testing.assert_allclose(written, (after - x)[row, kept], atol=1e-5)
+            x = after
     assert captured.unrecorded == ()
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
-@pytest.mark.parametrize(("name", "mask", "kv_heads"), pairwise(tuple(MODS), tuple(MASKS), (4, 2)))
-def test_score_mods_that_are_score_terms(name: str, mask: str, kv_heads: int) -> None:
-    mod, formula, terms = MODS[name]
+TWO = tuple(zip(tuple(MODS)[::2], tuple(MODS)[1::2], strict=True))
+"""The score_mods of two layers."""
+
+
+@pytest.mark.parametrize(("two", "mask", "kv_heads"), pairwise(TWO, tuple(MASKS), (4, 2)))
+def test_score_mods_that_are_score_terms(two: tuple[str, str], mask: str, kv_heads: int) -> None:
+    """Each under every mask, and with keys for each head and for two: what one layer's rules say is not another's."""
     mask_mod, allowed = MASKS[mask]
     given = None if mask_mod is None else block_mask(mask_mod)
-    layers = [Flexible(kv_heads=kv_heads, mod=mod, mask=given), Flexible(kv_heads=kv_heads, mod=mod, mask=given)]
-    assert_as_the_formula(layers, formula, allowed, terms)
+    mods, formulas, terms = zip(*(MODS[name] for name in two), strict=True)
+    layers = [Flexible(kv_heads=kv_heads, mod=mod, mask=given) for mod in mods]
+    assert_as_the_formula(layers, list(formulas), allowed, terms)
 
 
 @pytest.mark.parametrize("cls", [Flexible, Compiled])
 @pytest.mark.parametrize("options", [{}, {"scale": 0.2}, {"return_aux": flex.AuxRequest(lse=True)}], ids=str)
 def test_ways_to_call_it(cls: type[Flexible], options: dict[str, Any]) -> None:
     mod, formula, terms = MODS["cap of the sum"]
-    assert_as_the_formula([cls(mod=mod, mask=block_mask(causal), **options)], formula, MASKS["causal"][1], terms)
-    assert_as_the_formula([cls(**options)], lambda s: s, MASKS["none"][1], ())
+    assert_as_the_formula([cls(mod=mod, mask=block_mask(causal), **options)], [formula], MASKS["causal"][1], [terms])
+    assert_as_the_formula([cls(**options)], [lambda s: s], MASKS["none"][1], [()])
 
 
 def test_the_same_distances_in_some_of_the_heads(tmp_path: Any) -> None:
@@ -369,7 +375,9 @@ print([trace.stack for trace in captured.traces])
 """
 
 
-@pytest.mark.parametrize("name", ['"flex_attention"', '"_".join(["flex", "attention"])'])
+@pytest.mark.parametrize(
+    "name", ['"flex_attention"', pytest.param('"_".join(["flex", "attention"])', marks=pytest.mark.slow)]
+)
 def test_the_first_call_of_a_process_is_in_a_capture(name: str) -> None:
     """PyTorch compiles something then. A name that no code shows is read, too, in a module that is seen to attend."""
     code = FIRST.format(name=name)

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from explain.tops import TEXT, readable
+from headscope.atlas.loading import load
+from headscope.atlas.run import source_of
 from headscope.cli import app
 from random_models import made
 from small_bert import small_bert
@@ -44,6 +46,23 @@ def test_a_tokenizer_from_elsewhere(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["fill", str(weights), "the [MASK]", "--tokenizer", str(words), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["masks"]
+
+
+def test_a_survey_reads_with_the_tokenizer_that_open_was_given(tmp_path: Path) -> None:
+    """As transformers loads it: from a folder, another checkpoint, or the bundled one."""
+    weights, words = apart(tmp_path)
+    bundled = Path(hs.__file__).parent / "models" / "tiny"
+
+    def library(folder: Path) -> Any:
+        return transformers.AutoTokenizer.from_pretrained(folder, config=transformers.BertConfig())
+
+    for given, folder in ((words, words), ("-", bundled)):
+        size = len(library(folder))
+        made(weights, "Bert", vocab_size=size)
+        source, _ = source_of(hs.open(weights, tokenizer=given), None, None)
+        tokenizer = load(source, device="cpu", dtype="fp32").tokenizer
+        expected = library(folder)
+        assert (tokenizer(TEXT)["input_ids"], len(tokenizer)) == (expected(TEXT)["input_ids"], size)
 
 
 def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:

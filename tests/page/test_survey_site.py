@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 import headscope as hs
 from headscope.atlas.report import write_report, write_site
+from products import pairwise
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -409,9 +410,9 @@ def widths(page: Page) -> Iterator[str]:
         yield from (f"{width} px: {complaint}" for complaint in unreadable(page))
 
 
-@pytest.mark.parametrize("language", ["en", "ja"])
-@pytest.mark.parametrize("kind", FACTORS)
-@pytest.mark.parametrize("name", ["index.html", "head-0-10.html"])
+@pytest.mark.parametrize(
+    ("name", "kind", "language"), pairwise(("index.html", "head-0-10.html"), tuple(FACTORS), ("en", "ja"))
+)
 def test_it_holds_at_every_width(known: Path, watch: Watch, name: str, kind: str, language: str) -> None:
     watched = watch(locale=language)
     watched.page.add_init_script(brought(kind, "report"))

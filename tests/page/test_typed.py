@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ from looking import HOSTILE, Watched, head_of, number, ranked, until
 from typer.testing import CliRunner
 
 import headscope as hs
+from explain.tops import readable
 from headscope.cli import app
+from headscope.errors import InputError, UnsupportedError
 from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
 from headscope.page.trace import page_bytes
 from headscope.page.typed import typed_page
@@ -345,3 +348,49 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
     shown = f"{found['cosine']:.3f}"
     until(opened, f"document.querySelector('[data-test=live-cosine] h2 b')?.textContent === {shown!r}")
     opened.close()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Any]:
+    """A small model of sentence-transformers, with a limit, whose texts are lower-cased before the tokenizer."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    readable(tmp_path / "plain", "Bert", "Model")
+    settings = json.loads((tmp_path / "plain" / "tokenizer_config.json").read_text())
+    (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps({**settings, "do_lower_case": False}))
+    inner = Transformer(str(tmp_path / "plain"), max_seq_length=12, do_lower_case=True)
+    library = SentenceTransformer(modules=[inner, Pooling(inner.get_embedding_dimension())], device="cpu")
+    library.save_pretrained(str(tmp_path / "saved"))
+    return tmp_path / "saved", library
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_text_is_read_as_sentence_transformers_reads_it(
+    browser: Browser, saved: tuple[Path, Any], older: bool
+) -> None:
+    """Version 6 keeps the lower case in the tokenizer, older ones in a file of their own."""
+    folder, library = saved
+    if older:
+        state = json.loads((folder / "tokenizer.json").read_text())
+        state["normalizer"] = state["normalizer"]["normalizers"][1]
+        (folder / "tokenizer.json").write_text(json.dumps(state))
+        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
+    model = hs.open(folder)
+    page = page_with(browser, model)
+    read = answered(page, "(text) => wordpiece.encode(text)", "The CAT sat on the mat. [MASK]")
+    assert read["ids"] == library.tokenize(["The CAT sat on the mat. [MASK]"])["input_ids"][0].tolist()
+    assert "[UNK]" not in read["tokens"][:8]
+    refused = answered(page, "(text) => { try { passed(text) } catch (error) { return error.message } }", "the " * 11)
+    assert refused == "the text has 13 tokens, the model takes 12 at most: shorten it"
+    page.close()
+    with pytest.raises(InputError, match="the text has 13 tokens, the model takes 12 at most"):
+        typed_page(model, "the " * 11)
+
+
+def test_a_model_with_a_prompt_is_refused(saved: tuple[Path, Any]) -> None:
+    folder, library = saved
+    library.prompts, library.default_prompt_name = {"find": "find: "}, "find"
+    library.save_pretrained(str(folder))
+    with pytest.raises(UnsupportedError, match=r"its prompt 'find: ' is put before every text(.|\n)*headscope view"):
+        typed_page(hs.open(folder), "the cat")

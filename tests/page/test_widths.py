@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from fonts import FACTORS, brought
+from fonts import EVEN, FACTORS, ODD, brought
 from looking import Watched, unreadable, until
 from serving import serving
 
@@ -24,13 +24,6 @@ WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
 PHONE = 680
 """Up to here the page shows one thing at a time, behind a bar."""
 SCREENS = ("heads", "chain", "head")
-LANGUAGES = ("en", "ja", "zh")
-FULL = [(kind, language) for kind in FACTORS for language in LANGUAGES]
-ODD, EVEN = (
-    [pytest.param(*one, marks=() if at % 2 == rest else pytest.mark.slow) for at, one in enumerate(FULL)]
-    for rest in (1, 0)
-)
-"""Fonts and languages: together, a file and a served page have each pair of a font and a language once."""
 LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
   .filter((one) => one.checkVisibility({ visibilityProperty: true }))
   .map((one) => one.getBoundingClientRect().bottom))"""
@@ -45,22 +38,38 @@ def settled(page: Page | Frame) -> None:
     until(page, "document.querySelector('[data-test=ranked] li[data-weight]') !== null")
 
 
+SHOW = """(name) => {
+  document.querySelector(`[data-test=${name}]`).click();
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+}"""
+"""Shows a pane in half of the time that a pointer takes, which first waits until nothing moves."""
+
+
+def shows(displayed: Page | Frame, name: str, width: int) -> None:
+    """Press a button; at the ends of the widths with a pointer."""
+    if width in (WIDTHS[0], WIDTHS[-1]):
+        displayed.locator(f"[data-test={name}]").click()
+    else:
+        displayed.evaluate(SHOW, name)
+
+
 def complaints(page: Page, displayed: Page | Frame) -> list[str]:
-    """Text that can't be read, in any pane at any width."""
+    """Text that can't be read, in any pane at any width; at the ends of the widths a pointer clicks."""
     settled(displayed)
     result = []
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
         for pane in ("head", "compare", "causes", "anatomy"):
             if width <= PHONE:
-                displayed.locator("[data-test=unfold]").click()
+                shows(displayed, "unfold", width)
                 result += [f"{width} px, unfolded: {one}" for one in unreadable(displayed)]
-            displayed.locator(f"[data-test=pane-{pane}]").click()
+            shows(displayed, f"pane-{pane}", width)
+            displayed.wait_for_selector(f"[data-test=pane-{pane}][aria-pressed=true]", state="attached")
             if pane == "head" and width > PHONE:
                 displayed.wait_for_selector("[data-test=weight]")
             result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
         for screen in SCREENS if width <= PHONE else ():
-            displayed.locator(f"[data-test=screen-{screen}]").click()
+            shows(displayed, f"screen-{screen}", width)
             result += [f"{width} px, {screen}: {one}" for one in unreadable(displayed)]
     return result
 
@@ -86,19 +95,24 @@ def test_a_file_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: s
         page.wait_for_selector("dialog[open]", state="detached")
 
 
-@pytest.mark.parametrize("state", ["dir=to&on=3.4.5.6.7.8", "of=ab", "heads=0.1.2.3&blend=mean"])
+PROSE = ("dir=to&on=3.4.5.6.7.8", "of=ab", "heads=0.1.2.3&blend=mean")
+"""What the running text shows: words that are looked at, both texts, heads mixed."""
+
+
 @pytest.mark.parametrize("kind", FACTORS)
-def test_prose_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str, state: str) -> None:
+def test_prose_holds(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str) -> None:
     watched = watch(locale="ja")
     watched.page.add_init_script(brought(kind))
-    page = watched.open(f"{html.to_html(two, tmp_path / 'two.html').as_uri()}{LOOKED}&mode=text&{state}")
-    settled(page)
-    page.wait_for_selector(".word.inked")
+    file = html.to_html(two, tmp_path / "two.html").as_uri()
     found = []
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 720})
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        found += [f"{width} px: {one}" for one in unreadable(page)]
+    for state in PROSE:
+        page = watched.open(f"{file}?{PROSE.index(state)}{LOOKED}&mode=text&{state}")
+        settled(page)
+        page.wait_for_selector(".word.inked")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 720})
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            found += [f"{state}, {width} px: {one}" for one in unreadable(page)]
     assert found == []
 
 
@@ -131,6 +145,15 @@ def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language
         assert complaints(page, page) == []
 
 
+BOXES = """Object.fromEntries(
+  [".grid", ".picture", ".cell", ".inspector", ".matrix"].map((name) => [
+    name,
+    document.querySelector(name).getBoundingClientRect().toJSON(),
+  ]),
+)"""
+BESIDE = f"(({{'.grid': grid, '.picture': head}}) => grid.right <= head.x && Math.abs(grid.y - head.y) < 2)({BOXES})"
+
+
 @pytest.mark.parametrize("kind", FACTORS)
 def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str) -> None:
     """Grid and head stand side by side where there is room, else a bar goes to each; no panel is squeezed away."""
@@ -156,17 +179,11 @@ def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], 
                 page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
                 assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
             continue
-        boxes = {name: page.locator(name).bounding_box() for name in (".grid", ".picture", ".cell", ".inspector")}
-        grid, head = boxes[".grid"], boxes[".picture"]
-        assert grid is not None
-        assert head is not None
-        assert all(box is not None and box["width"] > 150 for box in boxes.values()), width
-        assert all(boxes[name]["height"] > 150 for name in (".grid", ".picture", ".inspector")), width  # type: ignore[index]
-        assert grid["x"] + grid["width"] <= head["x"]
-        assert abs(grid["y"] - head["y"]) < 2
-        matrix = page.locator(".matrix").bounding_box()
-        assert matrix is not None
-        assert min(matrix["width"], matrix["height"]) > 120, width
+        until(page, BESIDE)
+        boxes = page.evaluate(BOXES)
+        assert all(box["width"] > 150 for name, box in boxes.items() if name != ".matrix"), width
+        assert all(boxes[name]["height"] > 150 for name in (".grid", ".picture", ".inspector")), width
+        assert min(boxes[".matrix"]["width"], boxes[".matrix"]["height"]) > 120, width
 
 
 def test_the_fonts_are_as_wide_as_they_say(watch: Watch, two: list[hs.Trace], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_labels_of_single_pairs_are_parted_by_one_score(model: Path, tmp_path: P
         ("pairs.jsonl", '{"query": "a"}', "there is no document"),
         ("pairs.jsonl", '{"query": "a", "document": " "}', "the document is empty"),
         ("pairs.jsonl", '{"query": "\\ud800", "document": "b"}', "can't be encoded"),
-        ("pairs.jsonl", '{"query": 3, "document": "b"}', "the query is no text"),
+        ("pairs.jsonl", '{"query": 3, "document": "b"}', "expected the query to be a text, got 3"),
         ("pairs.jsonl", '{"query": "a", "document": "b", "label": 7}', "the label is 7"),
         ("pairs.jsonl", "[1]", "pairs.jsonl#1"),
         ("pairs.csv", "question,document\na,b\n", "there is no query"),

@@ -154,8 +154,7 @@ def _over_texts(
     """
     a.anatomy.computable()
     b.anatomy.computable()
-    limits = [model.text_rule.max_length for model in (a, b) if model.text_rule.stated]
-    most = min(a.anatomy.longest_text, b.anatomy.longest_text, *(limit for limit in limits if limit is not None))
+    most = min(limit for one in (a, b) for limit in (one.anatomy.longest_text, one.text_rule.limit) if limit)
     length = min(LENGTH, most) if max_length is None else max_length
     done: dict[str, None] = {}
     tables: tuple[list[HeadTable], list[HeadTable]] = ([], [])

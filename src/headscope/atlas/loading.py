@@ -27,6 +27,7 @@ from torch import nn
 
 from headscope.atlas.documents import spelled
 from headscope.atlas.settings import DTYPES
+from headscope.checkpoint import open_checkpoint
 from headscope.checkpoint.json_text import few
 from headscope.checkpoint.memory import unwrapped
 from headscope.checkpoint.tokenizer.backend import library_errors
@@ -47,11 +48,18 @@ class ModelSource:
         name: a hub id, a folder, or `-`; for a live model, its name.
         revision: a branch, tag or commit of a hub id.
         live: the model and its tokenizer, if they are in memory.
+        tokenizer, segments: as hs.open was given them.
     """
 
     name: str
     revision: str | None = None
     live: tuple[nn.Module, Any] | None = None
+    tokenizer: str | os.PathLike[str] | None = None
+    segments: str = "own"
+
+    def opened(self) -> Model:
+        """The checkpoint, opened."""
+        return open_model(self.name, revision=self.revision, tokenizer=self.tokenizer, segments=self.segments)
 
     @property
     def public_name(self) -> str:
@@ -95,7 +103,7 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
         _check_live(model, device, dtype)
         count = sum(tensor.numel() for tensor in model.state_dict().values())
         return Loaded(model, tokenizer, weights_digest(model), count)
-    opened = open_model(source.name, revision=source.revision)
+    opened = source.opened()
     model, tokenizer = _pretrained(opened)
     digest, count = weights_digest(model), _parameters_of(opened, model)
     try:
@@ -194,8 +202,11 @@ def _tokenizer(opened: Model, config: Any) -> Any:
         CheckpointError: a tokenizer file is damaged.
         UnsupportedError: transformers can't load the tokenizer without foreign code, or it isn't a fast one.
     """
-    checkpoint, where = opened.checkpoint, opened.checkpoint.where
-    name, _, commit = where.rpartition("@") if checkpoint.origin == "hub" else (where, "", "main")
+    given = opened.tokenizer_from
+    named = "" if given is None or not os.path.isdir(given) else os.fspath(given)
+    checkpoint = opened.checkpoint if given is None or named else open_checkpoint(given)
+    where = named or checkpoint.where
+    name, _, commit = where.rpartition("@") if checkpoint.origin == "hub" and not named else (where, "", "main")
     kind = getattr(transformers, opened.tokenizer.kind or "", transformers.PreTrainedTokenizerFast)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerFast)):
         raise not_fast(str(opened.tokenizer.kind))  # before it is made: such classes load dictionaries of other engines

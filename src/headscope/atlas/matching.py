@@ -19,7 +19,6 @@ from headscope.atlas.documents import parts
 from headscope.atlas.pair_readers import read_pairs
 from headscope.atlas.run import Tally, check_extras, source_of, unfinished, versions, workers_for
 from headscope.atlas.settings import Settings
-from headscope.model import open_model
 from headscope.results.wrong_pairs import MatchedPairs, WrongPair
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def match_pairs(
     from headscope.explain.matching import engine_of
 
     source, _ = source_of(model, None, None)
-    opened = open_model(source.name, revision=source.revision)
+    opened = source.opened()
     engine_of(opened, "query", ("document",), level, kind)  # refuses before the workers load the model
     folder, tally, report = Folder(Path(out), columns=columns()), Tally(None), progress or (lambda tally: None)
     with folder.locked(), workers_for(source, Settings(), threads, ray, workers) as crew:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headscope.atlas.documents import Document, Refused, checked
 from headscope.atlas.settings import MAX_DOCUMENT
-from headscope.checkpoint.json_text import JsonError, parse_object
+from headscope.checkpoint.json_text import JsonError, brief, parse_object
 from headscope.errors import InputError
 
 FORMS = (
@@ -159,7 +159,7 @@ def _text(record: dict[str, Any], name: str, place: str) -> str:
     if text is None:
         problem = f"there is no {name}"
     elif not isinstance(text, str):
-        problem = f"the {name} is no text"
+        problem = f"expected the {name} to be a text, got {brief(text)}"
     elif isinstance(checked(place, text, 0.0, MAX_DOCUMENT), Refused):
         problem = f"the {name} is empty, too long, or can't be encoded in UTF-8"
     if problem:

@@ -90,9 +90,8 @@ class Replica:
         self.loaded = load(source, device=settings.device, dtype=settings.dtype)
         tokenizer = self.loaded.tokenizer
         length = window_length(self.loaded.model, tokenizer, settings.length)
-        rule = self.loaded.opened.text_rule if self.loaded.opened is not None and settings.length is None else None
-        limit = rule.max_length if rule is not None and rule.stated else None
-        self.cutter = Cutter(tokenizer, length if limit is None else min(limit, length))
+        own = self.loaded.opened is not None and settings.length is None and self.loaded.opened.text_rule.limit
+        self.cutter = Cutter(tokenizer, min(own or length, length))
         self._grams: dict[int, torch.Tensor] = {}
         self._segments_wanted = takes_segments(self.loaded.model, tokenizer)
         # Taken before the model runs for the first time: some models keep state from a run.
@@ -102,6 +101,7 @@ class Replica:
             "tokenizer": tokenizer_record(tokenizer),
             "modules": modules_record(model),
             "running": running_record(model, settings.device),
+            **({} if source.segments == "own" else {"segments": source.segments}),
         }
         self._reader = _reader(self.loaded.opened, settings) if self.loaded.opened and settings.effects else None
         self.described = self._describe(source)

@@ -147,7 +147,9 @@ def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSo
     from headscope.live.captured import name_of
     from headscope.model import Model
 
+    given: dict[str, Any] = {}
     if isinstance(model, Model):
+        given = {"tokenizer": model.tokenizer_from, "segments": model.segments}
         if revision is None and model.checkpoint.origin == "hub":
             revision = model.checkpoint.where.rpartition("@")[2]  # the commit that it was opened at
         model = model.name
@@ -158,7 +160,7 @@ def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSo
                 where="tokenizer",
                 advice="omit it: a named model's tokenizer is loaded with it",
             )
-        return ModelSource(os.fspath(model), revision), ("cpu", "fp32")
+        return ModelSource(os.fspath(model), revision, **given), ("cpu", "fp32")
     if tokenizer is None or not hasattr(model, "parameters"):
         raise InputError(
             f"a live {type(model).__name__} was passed without a tokenizer"

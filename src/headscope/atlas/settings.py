@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -224,3 +224,29 @@ class SurveySettings(Declared):
             effects_output=self.effects_output,
             effects_method=self.effects_method,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSettings(Declared):
+    """Settings of a search for heads that see marked pairs."""
+
+    directed: Annotated[
+        bool, Setting("A pair goes from its first word to its second; otherwise scores are symmetrised and corrected.")
+    ] = False
+    apart: Annotated[
+        int, Setting("Fewest words from one word of a pair to the other; closer pairs count nowhere.", "N", least=1)
+    ] = 1
+    chosen_on: Annotated[
+        int | None,
+        Setting(
+            "Choose on the first N documents, report on the rest; by default each fifth is held out.", "N", least=1
+        ),
+    ] = None
+    relations: Annotated[
+        str | Iterable[str] | None,
+        Setting("Of a treebank, the relations whose arcs are pairs; by default all but punctuation.", "NAME,NAME…"),
+    ] = None
+    progress: Annotated[
+        Callable[[int, int], None] | None,
+        "called with the number of traced documents and of all; each is traced twice.",
+    ] = None

@@ -43,13 +43,21 @@ TRACE_FORMAT = "headscope.trace"
 """Value of `format` in the safetensors metadata of a trace."""
 
 LFS_POINTER = b"version https://git-lfs"
+LOAD = "with transformers 4.49 and {}, load it in config.json's class with from_pretrained({}), and save that"
+FROM_TF = LOAD.format("TensorFlow", "folder, from_tf=True")
+CONVERT = {
+    ".h5": FROM_TF,
+    ".ckpt": LOAD.format("TensorFlow", "the path of the .ckpt.index, from_tf=True, config=config"),
+    ".msgpack": LOAD.format("Flax", "folder, from_flax=True"),
+}
+"""Suffix of another library's weights -> the advice. transformers 4.57 leaves such weights on the meta device."""
 RENAME = "rename it to {name}, or download the file again"
 AGAIN = "download the file again"
 FIRST_BYTES = (
     (b"PK\3\4", "a zip archive, as torch.save writes it", RENAME.format(name="pytorch_model.bin")),
     (b"\x80\2", "a pickle, as torch.save wrote it before 1.6", RENAME.format(name="pytorch_model.bin")),
     (b"\x1f\x8b", "a gzip archive", "unpack it"),
-    (b"\x89HDF\r\n", "an HDF5 file, as TensorFlow writes it", "save the model from TensorFlow as model.safetensors"),
+    (b"\x89HDF\r\n", "an HDF5 file, as TensorFlow writes it", f"rename it to tf_model.h5; {FROM_TF}"),
     (b"GGUF", "a GGUF file", "download the model as model.safetensors"),
     (b"<", "a web page", f"{AGAIN}: the server sent a web page instead"),
     (b"{", "JSON text", AGAIN),

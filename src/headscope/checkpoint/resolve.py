@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from headscope.checkpoint.files import FileTree, Folder
-from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
+from headscope.checkpoint.formats import CONVERT, PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
 from headscope.checkpoint.json_text import JsonError, few, read_object, shown
 from headscope.errors import HeadscopeError, InputError, NotFoundError, UnsupportedError
 
@@ -232,7 +232,10 @@ def _nothing(place: FileTree, names: list[str]) -> HeadscopeError:
         return UnsupportedError(
             f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope can't read",
             where=place.where,
-            advice="load them with the library that wrote them and save them as model.safetensors",
+            advice=next(
+                (advice for suffix, advice in CONVERT.items() if suffix in foreign[0][0]),
+                "load them with the library that wrote them and save them as model.safetensors",
+            ),
         )
     packed = [name for name in names if name.endswith(PACKED_SUFFIXES)]
     return NotFoundError(

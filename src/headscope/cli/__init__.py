@@ -18,7 +18,7 @@ MODULES = {
     "look": ("shapes", "summary", "config", "tree", "fit", "head"),
     "run": ("attend", "verify", "fill", "predict", "view"),
     "typed": ("live",),
-    "corpus": ("survey", "compare"),
+    "corpus": ("survey", "compare", "pairs"),
     "explain": ("effects", "attribute", "why", "match"),
     "check": ("parity", "doctor"),
     "agents": ("mcp",),

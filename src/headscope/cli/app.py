@@ -129,18 +129,18 @@ def named(model: str) -> tuple[str, str | None]:
     )
 
 
-def opened(model: str, tokenizer: str | None = None, segments: str = "own") -> Model:
+def opened(model: str, tokenizer: str | None = None, segments: str | None = None) -> Model:
     """Open the model of this name, also NAME@REVISION. Reads its header and config, but no weights.
 
     Args:
         model: its name.
         tokenizer: folder or name of another tokenizer.
-        segments: of a pair: own, one or two.
+        segments: of a pair: own (by default), one or two.
     """
     from headscope.model import open_model
 
     name, revision = named(model)
-    return open_model(name, revision=revision, tokenizer=tokenizer, segments=segments)
+    return open_model(name, revision=revision, tokenizer=tokenizer, segments=segments or "own")
 
 
 def print_version(requested: bool) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from headscope.atlas.settings import Effects, Field, Labels, SurveySettings
-from headscope.cli.app import app, named, opened, show, tell_saved
+from headscope.atlas.settings import Effects, Field, Labels, PairSettings, SurveySettings
+from headscope.cli.app import app, layer_progress, named, opened, show, tell_saved
 from headscope.cli.explain import EXPLAIN, finish
 from headscope.cli.options import (
     MODEL,
@@ -122,3 +122,32 @@ def compare(
     else:
         step = pasted("head", b, "{}.{}".format(*sheet.look_at))
     finish(sheet, form, step, html)
+
+
+@app.command(rich_help_panel=EXPLAIN)
+@takes_options
+def pairs(
+    model: ModelName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAIRS",
+            show_default=False,
+            help='A .jsonl file of {"words": […], "pairs": [[0, 1]]}, a treebank (.conllu), a .pdb file or a folder of '
+            "them.",
+        ),
+    ],
+    form: Form,
+    top: Top = None,
+    *,
+    settings: PairSettings,
+) -> None:
+    """Find the heads that see pairs of words that somebody has marked: arcs, coreference, contacts of residues."""
+    from headscope.atlas.pair_heads import pair_heads
+    from headscope.screens.survey_sheet import pairs_sheet
+
+    check_top(top)
+    with layer_progress(sys.stderr) as progress:
+        found = pair_heads(opened(model), file, **{**vars(settings), "progress": progress})
+    sheet = pairs_sheet(found, top)
+    show(sheet, form.name, step=pasted("head", model, "{}.{}".format(*found.heads[0])))

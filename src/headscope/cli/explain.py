@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli.app import app, layer_progress, named, opened, show, tell, tell_saved
-from headscope.cli.options import OUT, Form, Html, ModelName, Top, check_top, number, takes_options
+from headscope.cli.options import OUT, Form, Html, ModelName, Segments, Top, check_top, number, takes_options
 from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
 from headscope.settings import Declared, Setting
@@ -243,6 +243,7 @@ def why(
 class MatchSettings(AttributionSettings):
     """The comparison of a query and its documents, and its form."""
 
+    segments: Segments = None
     level: Annotated[
         str,
         Setting(
@@ -285,9 +286,8 @@ def match(
     if out is not None:
         finish(_pairs_sheet(model, query, texts, out, settings, top), form, pasted("summary", model), html)
         return
-    result = matched(
-        opened(model), as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check
-    )
+    read = opened(model, segments=settings.segments)
+    result = matched(read, as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check)
     step = pasted("attribute", model, query, "--like", texts[0])
     step = step if len(query) + len(texts[0]) < LONGEST else pasted("summary", model)
     finish(match_sheet(named(model)[0], result, top, settings.by, links=settings.check), form, step, html)
@@ -307,5 +307,6 @@ def _pairs_sheet(
             "a file of pairs has the documents already", where="DOCUMENTS", advice="write match MODEL FILE --out DIR"
         )
     with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
-        result = match_pairs(opened(model), pairs, out, level=settings.level, kind=settings.kind, progress=progress)
+        read = opened(model, segments=settings.segments)
+        result = match_pairs(read, pairs, out, level=settings.level, kind=settings.kind, progress=progress)
     return wrong_pairs_sheet(result, top)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.cli.app import tell
 from headscope.errors import InputError
 from headscope.screens.values import shortened, whole_number
@@ -60,6 +61,9 @@ Parquet = Annotated[
     Path | None, typer.Option("--parquet", metavar="FILE", help="Also write the complete table as Parquet.")
 ]
 Save = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the complete numbers to a file.")]
+Segments = Annotated[
+    str | None, Setting("Segments of a pair: those of its own tokenizer, one, or two.", "KIND", choices=SEGMENTS)
+]
 MaxLength = Annotated[int | None, Setting("Cut texts to at most N tokens.", metavar="N", least=1)]
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.cli.app import DOUBTFUL, layer_progress, opened, tell
-from headscope.cli.options import MaxLength, ModelName
+from headscope.cli.options import MaxLength, ModelName, Segments
 from headscope.errors import InputError
 from headscope.settings import Setting, declared
 
@@ -38,9 +37,7 @@ class TextRequest:
         str | None, typer.Option("--pair", metavar="TEXT", help="A second text, for models that read pairs.")
     ] = None
     max_length: MaxLength = None
-    segments: Annotated[
-        str | None, Setting("Segments of a pair: those of its own tokenizer, one, or two.", "KIND", choices=SEGMENTS)
-    ] = None
+    segments: Segments = None
     tokenizer: Annotated[
         str | None,
         typer.Option("--tokenizer", metavar="NAME", help="Folder or model to take the tokenizer from."),
@@ -52,11 +49,8 @@ class TextRequest:
         return None if self.pair is None else as_typed(self.pair)
 
     def opened(self) -> Model:
-        """Open the model, and say on stderr what its tokenizer's files leave in doubt."""
-        model = opened(self.model, self.tokenizer, self.segments or "own")
-        for doubt in model.tokenizer.doubts(pair=self.pair is not None):
-            tell(f"! {doubt}")
-        return model
+        """Open the model."""
+        return opened(self.model, self.tokenizer, self.segments)
 
     def given_text(self) -> str:
         """TEXT, or standard input for `-`.

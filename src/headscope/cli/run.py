@@ -25,9 +25,10 @@ RUN = "Run a model on a text or a corpus"
 
 @dataclass(frozen=True)
 class AttendSettings(Declared):
-    """A statistic to show instead of weights; or which cells of a head are drawn, and how dark."""
+    """Numbers to show instead of weights; or which cells of a head are drawn, and how dark."""
 
     statistics: Statistics = None
+    groups: Annotated[str | None, Setting("Weights between the groups of tokens in a file.", metavar="FILE")] = None
     threshold: Annotated[
         float | None,
         Setting("Show only as many keys as hold this share (0 to 1) of each query's weight.", metavar="SHARE"),
@@ -71,10 +72,11 @@ def attend(
         heads = None
     chosen = chosen_heads(heads, layer, head)
     names = [] if settings.statistics is None else list(settings.statistics)
-    if names and (chosen or query is not None or len(names) > 1):
+    of_all = len(names) + (settings.groups is not None)
+    if of_all and (chosen or query is not None or of_all > 1):
         raise InputError(
-            "--statistic shows one statistic of all heads",
-            where="--statistic",
+            "--statistic and --set groups show one statistic, or groups, of all heads",
+            where="--statistic" if names else "--set groups",
             advice="name one, and leave out --heads and --query",
         )
     if save is not None:
@@ -91,6 +93,10 @@ def attend(
         from headscope.screens.overview_sheets import statistic_sheet
 
         sheet = statistic_sheet(trace, names[0])
+    elif settings.groups is not None:
+        from headscope.screens.overview_sheets import groups_sheet
+
+        sheet = groups_sheet(trace, settings.groups)
     else:
         sheet = attend_sheets(
             trace,

@@ -52,6 +52,7 @@ class RawMask:
         keys: (batch, keys), True where a key may be looked at.
         causal, window: as in Mask.
         deferred: another mask, to be read first. Those of flex attention are functions of their cells.
+        padded: the mask instead of `keys` where padding is kept, if queries of padding follow another rule.
     """
 
     mask: torch.Tensor | BatchCells | None = None
@@ -60,6 +61,7 @@ class RawMask:
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
     deferred: Deferred | None = None
+    padded: torch.Tensor | None = None
 
     def read(self) -> RawMask:
         """The mask itself, with what this one adds to a deferred one."""
@@ -258,7 +260,8 @@ def find_rules(
         rule, its = _row_rule(raw, index, queries, keys, tokens, exact=exact, where=where)
         relied = min(relied, its)
         if whole and (rule.queries is not None or rule.keys is not None):
-            uncut, its = _row_rule(raw, index, queries, keys, None, exact=exact, where=where)
+            every = raw if raw.padded is None else replace(raw, keys=None, mask=raw.padded)
+            uncut, its = _row_rule(every, index, queries, keys, None, exact=exact, where=where)
             rule, relied = replace(rule, whole=replace(uncut, keys=None)), min(relied, its)
         rows.append(rule)
     return Rules(tuple(rows), relied)

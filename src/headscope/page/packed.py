@@ -57,10 +57,10 @@ def packed(model: Model) -> bytes:
 
 
 def check_form(model: Model) -> None:
-    """Check that the page can run a model.
+    """Check that the page can run a model, and reads its texts as every other way in does.
 
     Raises:
-        UnsupportedError: its form isn't BERT's, or it is too large.
+        UnsupportedError: its form isn't BERT's, it has a prompt, or it is too large.
     """
     anatomy, sizes = model.anatomy, model.anatomy.computable()
     family = anatomy.family
@@ -79,6 +79,8 @@ def check_form(model: Model) -> None:
     sample = np.full(sizes.positions, next(i for i in range(3) if i != anatomy.config.get("pad_token_id")))
     if positions(anatomy, sample).tolist() != list(range(sizes.positions)):
         raise _unsupported(model, "its positions don't count from 0")
+    if model.text_rule.prompt:
+        raise _unsupported(model, f"its prompt {model.text_rule.prompt!r} is put before every text")
     for name in {model.encoder.activation, model.tops.masked_lm_activation()} - set(ACTIVATIONS):
         raise _unsupported(model, f"its activation is {name}")
     size = 2 * sum(row.count for row in model.parameters if row.role not in UNUSED)
@@ -121,13 +123,14 @@ def _half(model: Model, role: str, layer: int | None = None) -> Float16[np.ndarr
 
 
 def _about(model: Model, vocabulary: dict[str, Any]) -> dict[str, Any]:
-    anatomy, sizes = model.anatomy, model.anatomy.known()
+    anatomy, sizes, rule = model.anatomy, model.anatomy.known(), model.text_rule
+    vocabulary = {**vocabulary, "lowercase": vocabulary["lowercase"] or (rule.stated and rule.lowercase)}
     return {
         "config": {
             "layers": sizes.layers,
             "heads": sizes.heads,
             "d": sizes.d_model,
-            "positions": sizes.positions,
+            "positions": min(sizes.positions, rule.limit or sizes.positions),
             "types": sizes.types,
             "eps": float(anatomy.setting("norm_eps")),
             "activation": str(anatomy.setting("activation")),

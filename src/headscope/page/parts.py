@@ -22,7 +22,7 @@ from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.norms import value_norms
 from headscope.page.questions import whole_number, whole_numbers
-from headscope.page.trace import about
+from headscope.page.trace import about, page_axis
 from headscope.traces import Trace
 from headscope.traces.file import metadata_of
 
@@ -48,7 +48,7 @@ def header_bytes(trace: Trace) -> bytes:
     """A trace file for the page without q, k, v and lse, whose shapes it names. Nothing is computed for it."""
     from safetensors.numpy import save as to_bytes
 
-    trace = trace.replaced(outputs={}, source=trace.source)  # a page doesn't read outputs
+    trace = trace.replaced(queries=page_axis(trace), outputs={}, source=trace.source)  # a page doesn't read outputs
     shapes: dict[str, tuple[int, ...]] = {}
     tensors = {}
     for at, record in enumerate(trace.layers):

@@ -18,7 +18,7 @@ from headscope.errors import InputError
 from headscope.heads import roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.page.findings import page_findings
-from headscope.results.tokens import own_span
+from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
 from headscope.traces import Trace
 from headscope.traces.file import DTYPES, pack
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
+    from headscope.results.arrays import TokenAxis
 
 VIEW_VERSION = 1
 VALUES_UP_TO = 4 << 20
@@ -74,8 +75,7 @@ def page_file(
     if dtype not in DTYPES:
         raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
     narrow = _narrow(trace, layers, heads, DTYPES[dtype])
-    spans = tuple(own_span(trace.queries, at) for at in range(len(trace.queries)))
-    narrow = narrow.replaced(queries=replace(trace.queries, spans=spans))
+    narrow = narrow.replaced(queries=page_axis(trace))
     width = np.dtype(DTYPES[dtype]).itemsize
     size = sum(record.v.size * width for record in narrow.layers if record.v is not None)
     left_out = values is None and size > VALUES_UP_TO
@@ -109,6 +109,14 @@ def page_file(
         }
     )
     return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
+
+
+def page_axis(trace: Trace) -> TokenAxis:
+    """The queries with the words and the spans that everything else counts by: those of headscope.results.tokens."""
+    axis = trace.queries
+    numbers, _ = whole_words(axis, trace.text, trace.pair)
+    words = tuple(None if word is None else number for number, word in zip(numbers, axis.words, strict=True))
+    return replace(axis, words=words, spans=tuple(own_span(axis, at) for at in range(len(axis))))
 
 
 def about(trace: Trace) -> dict[str, Any]:

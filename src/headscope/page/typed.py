@@ -10,7 +10,7 @@ from headscope.page.html import CHUNK, page
 from headscope.page.packed import packed
 from headscope.page.trace import model_name
 from headscope.pages import inert_element, script
-from headscope.runs.texts import as_input, encoded_text
+from headscope.runs.texts import as_input
 
 if TYPE_CHECKING:
     from headscope.model import Model
@@ -35,7 +35,7 @@ def typed_page(model: Model, text: str | None = None) -> tuple[bytes, str]:
         The file's content, and a line that describes it.
 
     Raises:
-        InputError: the text is empty, or longer than the model's window.
+        InputError: the text is empty, or longer than the model's window or its own limit.
         UnsupportedError: the page can't run the model.
         CheckpointError: a weight is not a number, or beyond half precision.
     """
@@ -43,7 +43,14 @@ def typed_page(model: Model, text: str | None = None) -> tuple[bytes, str]:
     first = text if text is not None else EXAMPLES[0] if bundled else PLAIN
     if not first.strip():
         raise InputError("the text is empty", where="TEXT", advice="type some words, or leave it out")
-    model.encoder.check(as_input(encoded_text(model, first, max_length=None)))
+    read = model._read(first)
+    if read.whole > len(read.encoded):
+        raise InputError(
+            f"the text has {read.whole} tokens, the model takes {len(read.encoded)} at most",
+            where="TEXT",
+            advice="shorten it",
+        )
+    model.encoder.check(as_input(read.encoded))
     content = packed(model)
     name = model_name(model.name)
     parts = [

@@ -150,6 +150,11 @@ class Pooling:
     prompt: str = ""
     include_prompt: bool = True
 
+    @property
+    def limit(self) -> int | None:
+        """The number of tokens of every text that is read, not only of one whose vector is; None without a limit."""
+        return self.max_length if self.stated else None
+
     def __str__(self) -> str:
         ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}
         length = ", divided by its length" if self.normalized else ""

@@ -68,13 +68,9 @@ def punctuation(axis: TokenAxis, text: str | None, pair: str | None = None) -> l
     found = []
     for at, source in enumerate(sources(axis, text, pair)):
         own, span = bare(axis.tokens[at]), own_span(axis, at)
-        if (
-            source is not None
-            and span is not None
-            and span[0] < span[1]
-            and not (own.isascii() and is_punctuation(own))
-        ):
-            own = source[1][slice(*span)]
+        written = "" if source is None or span is None else source[1][slice(*span)]
+        if written and not (own.isascii() and is_punctuation(own)):
+            own = written
         found.append(not axis.special[at] and is_punctuation(own))
     return found
 

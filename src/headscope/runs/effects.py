@@ -77,7 +77,7 @@ def prepared_for(
     model.anatomy.computable()
     rule = model.text_rule
     if not (rule.stated or of_vector(model, wanted, text if isinstance(text, str) else "")):
-        return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair)
+        return model._read(text, pair, max_length=max_length)
     found = prepared(model, text, pair, rule=limited(rule, max_length))
     others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
     notes = [

@@ -49,7 +49,8 @@ def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling,
     """
     model.anatomy.computable()
     tokenizer, prompt = model.tokenizer, rule.prompt
-    notes = [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
+    notes = tokenizer.doubts(pair=pair is not None)
+    notes += [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
     if rule.lowercase:
         lower = _lowered(model, text)
         notes += [f"{name} was lower-cased, as the model's files say"] if lower != text else []
@@ -120,17 +121,6 @@ def _lowered(model: Model, text: str) -> str:
     special = "|".join(map(re.escape, sorted(model.tokenizer.special_tokens, key=len, reverse=True)))
     parts = re.split(f"({special})", text) if special else [text]
     return "".join(part if at % 2 else part.lower() for at, part in enumerate(parts))
-
-
-def encoded_text(model: Model, text: str, pair: str | None = None, *, max_length: int | None) -> Encoded:
-    """A text as the model reads it.
-
-    Raises:
-        InputError: an empty text.
-        UnsupportedError: the model is one that headscope doesn't run.
-    """
-    model.anatomy.computable()
-    return model.tokenizer.encode(text, pair, max_length=max_length)
 
 
 def encoded_trace(trace: Trace) -> Encoded:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
 from headscope.screens.labels import fitted, printable, width
-from headscope.screens.pieces import highlighted, shown_tokens
+from headscope.screens.pieces import highlighted, noted, shown_tokens
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, title
 
@@ -49,7 +49,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
                 }
                 for mask in filled
             ],
-            **({"notes": trace.notes} if trace.notes else {}),
+            **noted(trace.notes),
         },
         table=lambda: Table(COLUMNS, rows),
         drawings=tuple(drawings),

@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.checkpoint import called
 from headscope.errors import InputError
-from headscope.results.tokens import SPACES, sources
+from headscope.results.tokens import SPACES, sources, whole_words
 from headscope.screens.labels import printable, width
 from headscope.screens.terminal import Drawing, Line, Paper, prose
 from headscope.screens.values import shortened, whole_number
@@ -31,13 +31,14 @@ def labels(axis: TokenAxis, text: str | None = None, pair: str | None = None) ->
     Special and unknown tokens keep their names, because the model sees no more of them.
     """
     names: list[str] = []
+    words, _ = whole_words(axis, text, pair)
     for at, (token, place) in enumerate(zip(axis.tokens, sources(axis, text, pair), strict=True)):
         if axis.special[at]:
             names.append(printable(token))
             continue
         span = axis.spans[at]
         source = place[1][span[0] : span[1]] if place is not None and span is not None else None
-        continued = at > 0 and axis.words[at] is not None and axis.words[at] == axis.words[at - 1]
+        continued = at > 0 and words[at] == words[at - 1]
         names.append((CONTINUED if continued else "") + _label(token, source, continued))
     return tuple(names)
 
@@ -126,8 +127,13 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "ablated": sorted(trace.ablated),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
         "broken": trace.broken,
-        **({"notes": trace.notes} if trace.notes else {}),
+        **noted(trace.notes),
     }
+
+
+def noted(notes: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The field of a record with notes, if there are any."""
+    return {"notes": notes} if notes else {}
 
 
 def trace_aside(trace: Trace) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headscope.checkpoint import called
 from headscope.results.measure import signed
 from headscope.screens.labels import clip, pad, printable, width
+from headscope.screens.pieces import noted
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, table, title
 
@@ -75,7 +76,7 @@ def prediction_sheet(model: str, prediction: Prediction, top: int | None = None)
             "task": prediction.task,
             "labels": prediction.labels,
             "predictions": prediction.rows(None),
-            **({"notes": prediction.notes} if prediction.notes else {}),
+            **noted(prediction.notes),
         },
         table=lambda: shown(top),
         drawings=(title(called(model), what), blank, body, notes([NOTES[prediction.kind]])),

@@ -17,6 +17,7 @@ from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, tabl
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headscope.atlas.pair_heads import PairHeads
     from headscope.atlas.result import Survey
 
 COLUMNS = (
@@ -106,3 +107,50 @@ def _files(folder: Path) -> list[tuple[str, str]]:
     ]
     files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal")]
     return [(what, name) for what, name in files if (folder / name).exists()]
+
+
+PAIR_COLUMNS = (
+    Column("layer", align="right"),
+    Column("head", align="right"),
+    Column("precision", align="right", form=".3f"),
+    Column("precision_low", "95 %", align="right", form=".3f"),
+    Column("precision_high", "to", align="right", form=".3f"),
+)
+TOP_HEADS = 10
+
+
+def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
+    """The heads that see marked pairs, and how well on documents that had no say in the choice.
+
+    Args:
+        found: by headscope.atlas.pair_heads.
+        top: most heads on the screen; None for TOP_HEADS.
+    """
+    rows = [tuple(row.values()) for row in found.table.rows(by="precision")]
+    names = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
+    distance = f"{found.distance:+d}" if found.directed else f"{found.distance}"
+    rules = (
+        (f"the scores of {names}", *vars(found.precision).values()),
+        ("the best single head", *vars(found.single).values()),
+        (f"the distance {distance}", *vars(found.offset).values()),
+        ("by chance", found.chance, None, None),
+    )
+    left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
+    return Sheet(
+        record=found.json,
+        table=lambda: Table(PAIR_COLUMNS, tuple(rows)),
+        drawings=(
+            title(f"{counted(found.pairs, 'marked pair')} in {counted(found.documents, 'document')}", ""),
+            prose(
+                f"{'Heads' if len(found.heads) > 1 else 'Head'} {names}: {found.precision.mean:.0%} of their strongest "
+                f"pairs are marked, in documents that had no say in the choice. By chance {found.chance:.0%} would be.",
+                "bold",
+            ),
+            blank,
+            table(Table((Column("rule", "predicted by"), *PAIR_COLUMNS[2:]), rules)),
+            blank,
+            table(Table(PAIR_COLUMNS, tuple(rows[: TOP_HEADS if top is None else top]))),
+            notes(["each head alone, on the documents that heads were chosen on", *left_out]),
+        ),
+        look_at=found.heads[0],
+    )

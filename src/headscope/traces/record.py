@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -337,6 +337,20 @@ class Trace:
             TraceError: norm-weighted statistics were requested by name, and the trace has no values or no model.
             UnsupportedError: the same, and the place of W_O in this live model is unknown.
             MissingExtraError: engine="torch" without PyTorch.
+        """
+        raise NotImplementedError
+
+    @late("headscope.heads.groups:group_weights")
+    def group_weights(self, groups: Mapping[str, Iterable[int | Sequence[int]]] | str | Path) -> HeadTable:
+        """Each head's weight from group to group: `a → b` is the mean weight of the tokens of a on those of b.
+
+        Args:
+            groups: name -> tokens of the group: positions, and spans (start, end) without their end; or a JSON file of
+                it. A token may be in several groups, or in none.
+
+        Raises:
+            InputError: there are no groups, or one has no tokens or a token that the trace hasn't.
+            UnsupportedError: queries and keys are different sequences.
         """
         raise NotImplementedError
 

@@ -368,9 +368,10 @@ def _warnings(checks: Iterable[Check]) -> Iterator[str]:
 
 def _notes(model: Model) -> Iterator[str]:
     try:
-        pooling = model.pooling
+        pooling, doubts = model.pooling, model.tokenizer.doubts(pair=True)
     except CheckpointError:
         return
+    yield from doubts
     yield f"pooling: {pooling}"
     if pooling.prompt:
         yield f"prompt before every text: {pooling.prompt!r}"

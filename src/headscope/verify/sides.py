@@ -95,7 +95,7 @@ class CheckpointSide:
         self.name = model.name
         self.shape = Shape(sizes.layers, sizes.heads, sizes.d_model, sizes.vocab)
         self.pooling: Pooling | None = model.pooling
-        self.notes: tuple[str, ...] = ()
+        self.notes = tuple(model.tokenizer.doubts(pair=False))
         self._runner = NumpyRunner(model)
 
     def encode(self, text: str, max_length: int | None) -> Encoded | None:

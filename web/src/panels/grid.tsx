@@ -288,6 +288,7 @@ export function Grid() {
       {notes.length > 0 && <p class="quiet small">{notes.join(" · ")}</p>}
       {info.awaited.size > 0 && <p class="quiet small" data-test="awaited">{say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</p>}
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
+      {info.notes.length > 0 && <p class="quiet small" data-test="notes">{info.notes.join(" · ")}</p>}
       {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
       {part && <p class="quiet small" data-test="part">{say("grid_part", {
         layers: info.layerNumbers.join(", "),

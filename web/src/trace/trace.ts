@@ -82,6 +82,8 @@ export interface TraceInfo {
   ablated: [number, number][];
   /** Descriptions of attention that ran in the same forward pass but was not recorded. */
   unrecorded: string[];
+  /** What was done to the text before the model saw it, in sentences. */
+  notes: string[];
   /** Heads (layer * heads + head) whose weights are not numbers. */
   broken: ReadonlySet<number>;
   precision: string;
@@ -194,6 +196,7 @@ export class HeldTrace {
       hasValues: entries.has("layers.0.v"),
       ablated: about.ablated,
       unrecorded: about.unrecorded ?? [],
+      notes: about.notes ?? [],
       broken: this.broken(about.layers.length, heads),
       precision: first.dtype,
       bytes: raw.byteLength,

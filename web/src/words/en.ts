@@ -151,7 +151,7 @@ export const en = {
   anatomy_norm: "LayerNorm",
   anatomy_add: "+ add",
   causes_none: "There is no model here, and the file holds no runs. Run `headscope view MODEL TEXT` to silence heads, change tokens and see what follows.",
-  causes_how: "Choose a change and an output above, and run. The answer stands here, under the change that made it.",
+  causes_how: "Choose a change and an output, and run: the answer stands here.",
   causes_change: "change",
   causes_measure: "and read",
   causes_run: "Run",

@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
+from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.results.tokens import SPACES
 
 if TYPE_CHECKING:
     import tokenizers
+
+
+SEEN, WORDS, FEWEST = 1024, 32, 4
+"""Pieces of a vocabulary that are looked at, words among them that are read, and the fewest that prove anything."""
+FOREIGN = 0.9
+"""From this share of words that are not read as themselves, the vocabulary is another tokenizer's."""
 
 
 class Backend:
@@ -40,6 +48,31 @@ class Backend:
             self._byte_level_without_space = any(
                 part.get("type") == "ByteLevel" and not part.get("add_prefix_space")
                 for part in _parts(_state(rust.pre_tokenizer), "pretokenizers")
+            )
+            self.notes += self._foreign()
+
+    def _foreign(self) -> Iterator[str]:
+        """A note, if the tokenizer doesn't read the vocabulary's own words as themselves."""
+        rust, model = self._rust, self._rust.model
+        end = getattr(model, "end_of_word_suffix", None) or ""
+        inner = getattr(model, "continuing_subword_prefix", None) or "##"
+        size = rust.get_vocab_size(with_added_tokens=False)
+        pieces = [one for at in range(0, size, max(1, size // SEEN)) if (one := rust.id_to_token(at))]
+        first = [one for one in pieces if one[0] in SPACES] or [one for one in pieces if not one.startswith(inner)]
+        words = {one: one.lstrip(SPACES).removesuffix(end) for one in first if one.endswith(end)}
+        ascii_only = "ByteLevel" in str(rust.pre_tokenizer)  # which spells other letters by their bytes
+        words = {one: word for one, word in words.items() if len(word) > 2 and word.isalpha()}
+        chosen = [one for one, word in words.items() if not ascii_only or word.isascii()]
+        read = {
+            one: [rust.encode(text, add_special_tokens=False).tokens for text in (words[one], f" {words[one]}")]
+            for one in chosen[:: max(1, len(chosen) // WORDS)]
+        }
+        wrong = [one for one in read if [one] not in read[one]]
+        if len(wrong) >= FEWEST and len(wrong) > FOREIGN * len(read):
+            yield (
+                f"{FOREIGN_VOCABULARY} {type(model).__name__} tokenizer: {len(wrong)} of {len(read)} of its words "
+                f"are not read as themselves ({wrong[0]} as {' '.join(read[wrong[0]][0])[:40]}); use the tokenizer "
+                "that the model was trained with (tokenizer=)"
             )
 
     @property

@@ -54,7 +54,7 @@ class Prepared:
         text: with the prompt, lower-cased where the model's files say so.
         encoded: its tokens, cut; spans are places in `text`.
         prompt: characters of the prompt.
-        notes: what was added, lower-cased or cut, in sentences.
+        notes: what was added, lower-cased or cut, and what the tokenizer's files leave in doubt, in sentences.
         pair: the second text.
         whole: number of tokens before it was cut.
     """

@@ -187,31 +187,8 @@ def reads_segments(settings: Settings, class_name: str | None, wanted: str = "ow
     )
 
 
-FOREIGN_VOCABULARY = "this vocabulary can't belong to a WordPiece tokenizer"
+FOREIGN_VOCABULARY = "this vocabulary can't belong to its"
 """The beginning of the note on one."""
-
-BRACKETS = (("[", "]"), ("<", ">"))
-"""Brackets around special tokens."""
-
-MARKS = "▁Ġ"
-"""Marks of SentencePiece and byte-level BPE before a piece that begins a word."""
-
-
-def misfit(vocabulary: Iterable[str]) -> str:
-    """A note on a vocabulary that can't belong to WordPiece, whose continuations begin with ##; empty if it can."""
-    pieces = [one for one in vocabulary if any(map(str.isalpha, one)) and (one[0], one[-1]) not in BRACKETS]
-    marked = sorted(piece for piece in pieces if piece[0] in MARKS)
-    if any(piece.startswith("##") for piece in pieces) or len(marked) < FOREIGN * max(1, len(pieces)):
-        return ""
-    return (
-        f"{FOREIGN_VOCABULARY}: {len(marked)} of its {len(pieces)} tokens with letters "
-        f"begin with {marked[0][0]} ({_some(marked)}) and none with ##, so that most words are the unknown token; use "
-        "the tokenizer that the model was trained with (tokenizer=)"
-    )
-
-
-FOREIGN = 0.1
-"""From this share of pieces with another tokenizer's mark, the vocabulary is that tokenizer's."""
 
 ENOUGH = 0.01
 """From this share of upper-case (or accented) tokens, the model was trained with them. Fewer prove nothing."""
@@ -242,8 +219,6 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
     ideographs = settings.flag("tokenize_chinese_chars", None)
     words = [piece for piece in vocabulary if not (piece.startswith("[") and piece.endswith("]"))]
     lettered = [piece for piece in words if any(map(str.isalpha, piece))]
-    if foreign := misfit(vocabulary):
-        return Casing(lower is not False, accents, ideographs is not False, [foreign])
     if lower is None:
         upper = [piece for piece in lettered if piece.lower() != piece]
         lower = not upper

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
-from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, misfit, usual_specials
+from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -55,8 +55,6 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
         notes = _apply_settings(rust, settings, class_name)
         _mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
-    if type(rust.model).__name__ == "WordPiece" and (foreign := misfit(rust.get_vocab(with_added_tokens=False))):
-        notes.append(foreign)
     backend.notes += notes
     return backend
 
@@ -108,7 +106,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
         )
         _mark_special(rust, settings, "BertTokenizer")
     backend = Backend(rust, where=where, settings=settings)
-    backend.notes += casing.reasons
+    backend.notes = backend.notes or casing.reasons  # a foreign vocabulary is no evidence of a casing
     return backend
 
 

@@ -18,18 +18,18 @@ def described(tokenizer: Tokenizer) -> dict[str, Any]:
     Raises:
         UnsupportedError: a part of the tokenizer is of another type, or has options that BERT's lacks.
     """
-    state = tokenizer.library_state()
+    state = tokenizer.library_state() or {}
+    steps = (state.get("normalizer") or {}).get("normalizers", ())
+    if lowered := [step["type"] for step in steps] == ["Lowercase", PARTS["normalizer"]]:
+        state["normalizer"] = steps[1]  # sentence-transformers put the lower case before it
     for part, wanted in PARTS.items():
-        kind = ((state or {}).get(part) or {}).get("type")
-        if kind != wanted:
+        if (kind := (state.get(part) or {}).get("type")) != wanted:
             raise _unsupported(tokenizer, f"its {part} is {kind or 'none'}, not {wanted}")
-    assert state is not None
     model, normalizer = state["model"], state["normalizer"]
     vocabulary: dict[str, int] = model["vocab"]
     added = {piece["content"]: piece["id"] for piece in state["added_tokens"]}
     for piece in state["added_tokens"]:
-        options = [name for name in ("single_word", "lstrip", "rstrip", "normalized") if piece[name]]
-        if options:
+        if options := [name for name in ("single_word", "lstrip", "rstrip", "normalized") if piece[name]]:
             raise _unsupported(tokenizer, f"its added token {piece['content']!r} has the option {options[0]}")
     by_id = {index: token for token, index in (*vocabulary.items(), *added.items())}
     if sorted(by_id) != list(range(len(by_id))) or len(by_id) < len({*vocabulary, *added}):
@@ -48,7 +48,7 @@ def described(tokenizer: Tokenizer) -> dict[str, Any]:
         "clean": normalizer["clean_text"],
         "ideographs": normalizer["handle_chinese_chars"],
         "strip": lowercase if strip is None else strip,
-        "lowercase": lowercase,
+        "lowercase": lowercase or lowered,
         "single": _slots(tokenizer.layout(1)),
         "pair": _slots(tokenizer.layout(2)),
     }

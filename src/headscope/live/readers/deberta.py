@@ -121,7 +121,7 @@ def _mask(mask: torch.Tensor) -> RawMask:
     if square and all(
         bool((mask[:, 0, rows].bool() == (real[:, rows, None] & real[:, None])).all()) for rows in blocks
     ):
-        return RawMask(keys=real)
+        return RawMask(keys=real, padded=mask.bool())
     return RawMask(mask=mask.bool())
 
 

@@ -1,0 +1,165 @@
+"""Documents whose words somebody has paired, for headscope.atlas.pair_heads.
+
+- `.jsonl`: {"words": ["The", "cat"], "pairs": [[0, 1]]} in each line: coreference, alignment, whatever has pairs; with
+  {"text": "MKV", ...} every letter is a word. Positions count from 0.
+- `.conllu`: the arcs of a treebank, from a word to its head; punctuation's are left out, unless relations are named.
+- `.pdb`, `.ent`, or a folder of them: the first chain of a protein; residues whose C-beta atoms (C-alpha of glycine)
+  are closer than 8 Angstrom are pairs (Rao et al. 2021; they count pairs at least 6 residues apart).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headscope.atlas.documents import Refused, read_conllu
+from headscope.checkpoint.json_text import JsonError, brief, parse_object
+from headscope.errors import InputError
+
+Pairs: TypeAlias = Iterable[tuple[str | Sequence[str], Iterable[tuple[int, int]]]]
+FORMS = (
+    'give a .jsonl file of {"words": ["The", "cat"], "pairs": [[0, 1]]}, a .conllu file, a .pdb file, or a folder '
+    "of .pdb files"
+)
+CONTACT = 8.0
+"""Angstrom: closer residues are in contact."""
+LONGEST = 1 << 24
+"""Bytes of a line or of a document."""
+NAMES = "ALAARGASNASPCYSGLNGLUGLYHISILELEULYSMETPHEPROSERTHRTRPTYRVALMSESECPYL"
+RESIDUES = {NAMES[3 * at : 3 * at + 3]: letter for at, letter in enumerate("ARNDCQEGHILKMFPSTWYVMUO")}
+"""Names of residues in the Protein Data Bank, and their letters; others are X."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A document: its words, and the pairs of their positions that are marked."""
+
+    name: str
+    words: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+def read_marked(documents: str | os.PathLike[str] | Pairs, relations: Iterable[str] | None) -> list[Marked]:
+    """Return the documents that have pairs.
+
+    Raises:
+        InputError: a file that can't be read, a pair that isn't one, or relations of something else than a treebank.
+    """
+    treebank = False
+    if isinstance(documents, str | os.PathLike):
+        path = Path(documents)
+        treebank = path.suffix == ".conllu"
+        try:
+            found = list(_read(path, None if relations is None else frozenset(relations)))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"it can't be read: {error}", where=str(path), advice=FORMS) from error
+    else:
+        found = [_checked(f"document {at}", words, pairs) for at, (words, pairs) in enumerate(documents)]
+    if relations is not None and not treebank:
+        raise InputError(
+            "only a treebank has relations", where="relations", advice="pass a .conllu file, or leave it out"
+        )
+    found = [one for one in found if one.pairs]
+    if not found:
+        raise InputError("no document has a pair", where=str(documents)[:200], advice=FORMS)
+    return found
+
+
+def _read(path: Path, relations: frozenset[str] | None) -> Iterator[Marked]:
+    if path.is_dir():
+        for file in sorted(file for file in path.iterdir() if file.suffix in (".pdb", ".ent")):
+            yield _protein(file)
+    elif path.suffix == ".conllu":
+        yield from _trees(path, relations)
+    elif path.suffix in (".pdb", ".ent"):
+        yield _protein(path)
+    elif path.suffix == ".jsonl":
+        yield from _lines(path)
+    else:
+        raise InputError(
+            f"{path.suffix or 'a file without a suffix'} is no form of pairs", where=str(path), advice=FORMS
+        )
+
+
+def _lines(path: Path) -> Iterator[Marked]:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST):
+            number += 1
+            if not line.strip():
+                continue
+            name = f"{path.name}#{number}"
+            try:
+                record = parse_object(line.decode(), unique=True)
+            except JsonError as error:
+                raise InputError(f"line {number} isn't a document: {error}", where=str(path), advice=FORMS) from error
+            yield _checked(name, record.get("words", record.get("text")), record.get("pairs"))
+
+
+def _checked(name: str, words: Any, pairs: Any) -> Marked:
+    """A document whose pairs are pairs of different words."""
+    if not isinstance(words, str | Sequence) or not all(isinstance(word, str) and word.strip() for word in words):
+        raise InputError(f"its words are {brief(words)}: expected a list of words", where=name, advice=FORMS)
+    found = []
+    for pair in pairs if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [pairs]:
+        places = tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else (pair,)
+        numbers = [int(at) for at in places if isinstance(at, int | np.integer) and not isinstance(at, bool)]
+        if len(places) != 2 or len(numbers) != 2 or not all(0 <= at < len(words) for at in numbers):
+            raise InputError(
+                f"{brief(pair)} is no pair of positions from 0 to {len(words) - 1}", where=name, advice=FORMS
+            )
+        if numbers[0] == numbers[1]:
+            raise InputError(f"{brief(pair)} pairs a word with itself", where=name, advice="leave it out")
+        found.append((numbers[0], numbers[1]))
+    return Marked(name, tuple(words), tuple(dict.fromkeys(found)))
+
+
+def _trees(path: Path, relations: frozenset[str] | None) -> Iterator[Marked]:
+    for document in read_conllu(path, path.name, field="text", max_document=LONGEST):
+        if isinstance(document, Refused):
+            raise InputError(document.detail, where=document.name, advice=FORMS)
+        for sentence in document.sentences:
+            arcs = tuple(
+                (word, head)
+                for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
+                if head >= 0 and (relation != "punct" if relations is None else relation in relations)
+            )
+            yield Marked(f"{path.name}, line {sentence.line}", sentence.words, arcs)
+
+
+def _protein(path: Path) -> Marked:
+    """The residues of the first chain, and those in contact. The columns are those of the format's version 3.3."""
+    atoms: dict[str, dict[str, tuple[float, float, float]]] = {}
+    names: dict[str, str] = {}
+    chain = None
+    for number, line in enumerate(path.read_text(encoding="ascii", errors="replace").splitlines(), 1):
+        if line.startswith(("ENDMDL", "TER")) and names:
+            break
+        residue = line[17:20].strip()
+        if not (line.startswith("ATOM  ") or (line.startswith("HETATM") and residue in ("MSE", "SEC", "PYL"))):
+            continue
+        chain = line[21:22] if chain is None else chain
+        if line[21:22] != chain:
+            break
+        try:
+            place = float(line[30:38]), float(line[38:46]), float(line[46:54])
+        except ValueError as error:
+            raise InputError(f"line {number} has no coordinates", where=str(path), advice=FORMS) from error
+        key = line[22:27]
+        names.setdefault(key, residue)
+        atoms.setdefault(key, {}).setdefault(line[12:16].strip(), place)
+    kept = [key for key, atom in atoms.items() if "CB" in atom or "CA" in atom]
+    if not kept:
+        raise InputError("no residue has a C-alpha or C-beta atom", where=str(path), advice=FORMS)
+    places = np.array([atoms[key].get("CB", atoms[key].get("CA")) for key in kept])
+    pairs = [
+        (at, at + 1 + int(other))
+        for at in range(len(kept))
+        for other in np.flatnonzero(np.linalg.norm(places[at + 1 :] - places[at], axis=1) < CONTACT)
+    ]
+    return Marked(path.name, tuple(RESIDUES.get(names[key], "X") for key in kept), tuple(pairs))

@@ -1,0 +1,318 @@
+"""Heads for a pair task: which heads see pairs of words that somebody has marked, such as arcs, coreference, contacts.
+
+From word i to word j a head has the weight A_ij: the sum over the tokens of j, the mean over those of i. Where a pair
+has no direction, a head's score is symmetrised, with the average product correction (Rao et al. 2021, section 3.2):
+
+    M = A + A^T,    F_ij = M_ij - r_i r_j / t        r: the sums of M over words, t: the sum of r
+
+Where it has one, the score is A_ij. The L pairs with the highest scores are predicted, L the number of marked pairs of
+the document; the precision is the share of them that are marked. The heads are ranked by their mean precision over the
+documents that they are chosen on; of the first K of the ranking the scores are added up, and K is the number that is
+best there. What is reported comes from documents that had no say in it: of five folds, each in turn, or of the rest.
+
+A document is traced twice, and its scores are computed some words at a time: only L of them are kept for each head.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.atlas.pair_files import Marked, Pairs, read_marked
+from headscope.atlas.settings import PairSettings
+from headscope.atlas.word_scores import Highest, WordTokens, candidates, heads_of, word_scores
+from headscope.errors import InputError
+from headscope.heads.intervals import mean_interval
+from headscope.model import Model, open_model
+from headscope.results.measure import Head, HeadValues, Measure
+from headscope.results.table import HeadTable, in_columns
+from headscope.settings import takes
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.traces import Trace
+
+FOLDS = 5
+MOST = 10
+"""Most heads whose scores are added up."""
+PRECISION = Measure("precision", meaning="mean share of marked pairs among as many pairs with the highest scores")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A mean over documents that had no say in the choice, with its 95 % interval over them (NaN for one document)."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1%} ({self.low:.1%} to {self.high:.1%})"
+
+
+@dataclass(frozen=True, repr=False)
+class PairHeads:
+    """Heads that see marked pairs, and how well, beside simple rules.
+
+    Attributes:
+        heads: (layer, head), the best first: the sum of their scores is the prediction.
+        precision: of that sum, on documents that had no say in the choice.
+        single: of the best single head, likewise.
+        offset: of the best distance, likewise: “the word k to the right”.
+        distance: that distance, from the first to the second word of a pair.
+        chance: the share of marked pairs among all.
+        table: each head's mean precision over the documents that heads were chosen on, with intervals.
+        documents: how many were used.
+        pairs: how many of theirs were marked.
+        left_out: pairs of words without a token: they count nowhere.
+        directed: True if pairs have a direction.
+        apart: the fewest words from one to the other.
+    """
+
+    heads: tuple[Head, ...]
+    precision: Precision
+    single: Precision
+    offset: Precision
+    distance: int
+    chance: float
+    table: HeadTable
+    documents: int
+    pairs: int
+    left_out: int
+    directed: bool
+    apart: int
+
+    def predict(self, trace: Trace, *, top: int | None = None) -> list[tuple[int, int, float]]:
+        """The pairs of another text's words with the highest scores: (first word, second word, score), best first.
+
+        Args:
+            trace: of the same model, from `model.trace(words=[...])`.
+            top: how many; by default as many as there are words.
+
+        Raises:
+            InputError: the trace lacks one of the heads, or words of its own.
+        """
+        words = WordTokens(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
+        top = len(words.kept) if top is None else top
+        heads = list(heads_of(trace))
+        missing = [head for head in self.heads if head not in heads]
+        if missing or not len(words.kept):
+            found = f"no head {missing[0][0]}.{missing[0][1]}" if missing else "no words"
+            raise InputError(f"the trace has {found}", where="trace", advice="pass a whole trace of words, same model")
+        order = np.array([heads.index(head) for head in self.heads])
+        best = Highest(1, top)
+        for first, scored in word_scores(trace, words, self.directed):
+            rows, columns = candidates(words.kept, first, scored.shape[1], self.apart, self.directed)
+            places = (rows + first) * len(words.kept) + columns
+            best.take(scored[order].sum(0)[None, rows, columns], places)
+        names = words.kept
+        return [
+            (int(names[place // len(names)]), int(names[place % len(names)]), float(value))
+            for value, place in zip(best.values[0], best.places[0], strict=True)
+        ]
+
+    def json(self) -> dict[str, Any]:
+        """Everything as a record for JSON."""
+        shares = {name: vars(getattr(self, name)) for name in ("precision", "single", "offset")}
+        counts = {name: getattr(self, name) for name in ("distance", "chance", "documents", "pairs", "left_out")}
+        return {
+            "heads": [list(head) for head in self.heads],
+            **shares,
+            **counts,
+            "directed": self.directed,
+            "apart": self.apart,
+            "table": self.table.rows(),
+        }
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.heads)
+        return (
+            f"heads {names}: precision {self.precision} on documents that had no say in the choice; best single head "
+            f"{self.single}, best distance {self.offset}, chance {self.chance:.1%}"
+        )
+
+
+@takes(PairSettings)
+def pair_heads(
+    model: str | os.PathLike[str] | Model,
+    documents: str | os.PathLike[str] | Pairs,
+    settings: PairSettings,
+) -> PairHeads:
+    """Find the heads that see pairs of words that somebody has marked, on few documents, and say how well.
+
+    Args:
+        model: a hub id or a folder, or a model from hs.open.
+        documents: a .jsonl, .conllu or .pdb file, or a folder of .pdb files: see headscope.atlas.pair_files. Or
+            (words, pairs) of each document: a list of words, or a string of letters; pairs of positions in it.
+        settings: as the command's.
+
+    Raises:
+        InputError: a file that can't be read, a pair that isn't one, too few documents, or a text that is too long.
+        UnsupportedError: headscope can't compute the model, or its queries and keys are different sequences.
+    """
+    opened = model if isinstance(model, Model) else open_model(os.fspath(model))
+    marked = read_marked(documents, settings.relations)
+    if len(marked) < 2 or (settings.chosen_on or 0) >= len(marked):
+        raise InputError(
+            f"{len(marked)} documents have pairs: none is left to report on",
+            where="documents" if settings.chosen_on is None else "chosen_on",
+            advice="give at least 2 documents; with chosen_on, more than that",
+        )
+    work = _Work(opened, marked, settings.directed, settings.apart)
+    work.tell = settings.progress or work.tell
+    return _reported(work, settings.chosen_on)
+
+
+def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
+    """Choose heads, and measure the choice where it had no say."""
+    alone = work.every()
+    count = len(work.marked)
+    number = np.arange(count)
+    folds = [number >= chosen_on] if chosen_on else [number % FOLDS == fold for fold in range(min(FOLDS, count))]
+    chosen = number < chosen_on if chosen_on else number >= 0
+    orders = np.stack([_ranking(alone[~held]) for held in [*folds, ~chosen]])
+    sums = work.every(orders).reshape(count, *orders.shape)
+    offsets = np.stack([work.offsets(at) for at in range(count)])
+    held_out = np.full((3, count), np.nan)
+    for fold, held in enumerate(folds):
+        held_out[0, held] = sums[held, fold, sums[~held, fold].mean(0).argmax()]
+        held_out[1, held] = alone[held, orders[fold, 0]]
+        held_out[2, held] = offsets[held, offsets[~held].mean(0).argmax()]
+    together, single, offset = (Precision(*map(float, of)) for of in zip(*mean_interval(held_out.T), strict=True))
+    best = orders[-1, : 1 + int(sums[chosen, -1].mean(0).argmax())]
+    return PairHeads(
+        heads=tuple(work.heads[at] for at in best),
+        precision=together,
+        single=single,
+        offset=offset,
+        distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
+        chance=float(np.mean(work.shares)),
+        table=work.table(alone[chosen]),
+        documents=count,
+        pairs=sum(work.counts),
+        left_out=work.left_out,
+        directed=work.directed,
+        apart=work.apart,
+    )
+
+
+def _ranking(precisions: Float[np.ndarray, "documents heads"]) -> Int[np.ndarray, " most"]:
+    """The heads with the greatest mean precision, the first of equals first; a broken head's is -1."""
+    return np.argsort(-precisions.mean(0), kind="stable")[:MOST]
+
+
+class _Work:
+    """The documents and what is counted over them."""
+
+    def __init__(self, model: Model, marked: Sequence[Marked], directed: bool, apart: int) -> None:
+        self.model, self.marked, self.directed, self.apart = model, marked, directed, apart
+        longest = max(len(one.words) for one in marked)
+        self.distances = np.arange(-longest + 1 if directed else 1, max(longest, 2))
+        self.heads: list[Head] = []
+        self.counts: list[int] = []
+        self.shares: list[float] = []
+        self.by_distance: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
+        """Of each document, the marked pairs and all pairs at each distance."""
+        self.left_out = 0
+        self.tell: Callable[[int, int], None] = lambda done, total: None
+        self.shape: list[tuple[int, tuple[int, ...]]] = []
+
+    def every(self, orders: Int[np.ndarray, "orders most"] | None = None) -> Float[np.ndarray, "documents ..."]:
+        """The precisions in every document."""
+        found, count = [], len(self.marked)
+        for at in range(count):
+            found.append(self.precisions(at, orders))
+            self.tell(at + 1 + (0 if orders is None else count), 2 * count)
+        return np.stack(found)
+
+    def precisions(self, at: int, orders: Int[np.ndarray, "orders most"] | None = None) -> Float[np.ndarray, "..."]:
+        """Each head's precision in a document; or for every k, that of the first k heads of each order.
+
+        A broken head's is -1. The first reading of a document, without orders, also counts its pairs.
+        """
+        trace, words, ranks = self._read(at, count=orders is None)
+        best = Highest(len(self.heads) if orders is None else orders.size, len(ranks))
+        for first, scored in word_scores(trace, words, self.directed):
+            i, j = candidates(words.kept, first, scored.shape[1], self.apart, self.directed)
+            found = scored[:, i, j]
+            if orders is not None:
+                found = np.concatenate([found[order].cumsum(0) for order in orders])
+            best.take(found, (i + first) * len(words.kept) + j)
+        marked = np.array([i * len(words.kept) + j for i, j in ranks])
+        hits = np.isin(best.places, marked) & (best.values > -np.inf)
+        return np.where((best.values > -np.inf).any(1), hits.sum(1) / len(ranks), -1.0)
+
+    def _read(self, at: int, *, count: bool) -> tuple[Trace, WordTokens, set[tuple[int, int]]]:
+        """A document's trace, its words, and its marked pairs, as places among the words that have tokens."""
+        one = self.marked[at]
+        try:
+            trace = self.model.trace(words=list(one.words))
+        except InputError as error:
+            raise InputError(error.found, where=one.name, advice=error.advice) from error
+        words = WordTokens(trace, len(one.words))
+        place = {int(word): rank for rank, word in enumerate(words.kept)}
+        wanted = {pair for pair in one.pairs if self.apart <= abs(pair[1] - pair[0])}
+        ranks = {(place[i], place[j]) for i, j in wanted if i in place and j in place}
+        left_out = len(wanted) - len(ranks)
+        if not self.directed:
+            ranks = {(min(pair), max(pair)) for pair in ranks}
+        if not ranks:
+            raise InputError(
+                f"no marked pair has tokens on both sides and {self.apart} words from one to the other",
+                where=one.name,
+                advice="leave the document out, or lower apart",
+            )
+        if count:
+            self.left_out += left_out
+            self._count(words.kept, ranks)
+            self.heads = self.heads or list(heads_of(trace))
+            self.shape = [(layer, trace.head_numbers(layer)) for layer in trace.numbers]
+        return trace, words, ranks
+
+    def _count(self, kept: Int[np.ndarray, " words"], ranks: set[tuple[int, int]]) -> None:
+        """Count a document's pairs by their distance in words of the document."""
+        counts, hits = np.zeros(len(self.distances)), np.zeros(len(self.distances))
+        for first in range(len(kept)):
+            _, others = candidates(kept, first, 1, self.apart, self.directed)
+            counts += np.bincount(kept[others] - kept[first] - self.distances[0], minlength=len(counts))
+        for i, j in ranks:
+            hits[kept[j] - kept[i] - self.distances[0]] += 1
+        self.by_distance.append((hits, counts))
+        self.counts.append(len(ranks))
+        self.shares.append(len(ranks) / counts.sum())
+
+    def offsets(self, at: int) -> Float[np.ndarray, " distances"]:
+        """The precision in a document of “the pairs nearest to this distance”, for each; equals count in part."""
+        hits, counts = self.by_distance[at]
+        wanted = self.counts[at]
+        found = np.zeros(len(counts))
+        for number in range(len(counts)):
+            away = abs(np.arange(len(counts)) - number)
+            n, h = np.bincount(away, weights=counts), np.bincount(away, weights=hits)
+            taken = np.clip(wanted - (np.cumsum(n) - n), 0, n)
+            found[number] = (taken * h / np.maximum(n, 1)).sum() / wanted
+        return found
+
+    def table(self, alone: Float[np.ndarray, "documents heads"]) -> HeadTable:
+        """Each head's mean precision, with its interval over documents."""
+        alone = np.where(alone < 0, np.nan, alone)
+        ends = np.cumsum([0, *(len(numbers) for _, numbers in self.shape)])
+        columns = [
+            in_columns(
+                [part[first:last] for first, last in pairwise(ends)],
+                [numbers for _, numbers in self.shape],
+            )
+            for part in mean_interval(alone)
+        ]
+        return HeadTable(
+            {"precision": HeadValues.of(PRECISION, columns[0], low=columns[1], high=columns[2])},
+            layers=tuple(layer for layer, _ in self.shape),
+            heads=tuple(numbers for _, numbers in self.shape),
+            source="pair_heads",
+        )

@@ -1,0 +1,313 @@
+"""Heads for marked pairs, held against loops over whole maps of transformers' eager attention."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_syntax import TREEBANK, read_trees
+from transformers import AutoTokenizer, BertModel
+from typer.testing import CliRunner
+
+import headscope as hs
+from headscope.atlas import word_scores as at_work
+from headscope.atlas.pair_files import read_marked
+from headscope.checkpoint.resolve import BUNDLED
+from headscope.cli.app import app
+from headscope.errors import InputError
+from random_models import made
+
+COUNT = 8
+CHOSEN = 4
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[tuple[list[str], list[tuple[int, int]]]]:
+    """Sentences and their arcs, by the test's own reader."""
+    trees = [tree for document in read_trees(TREEBANK) for tree in document][:COUNT]
+    return [
+        (
+            words,
+            [
+                (at, head - 1)
+                for at, (head, of) in enumerate(zip(heads, relations, strict=True))
+                if head and of != "punct"
+            ],
+        )
+        for words, heads, relations in trees
+    ]
+
+
+@pytest.fixture(scope="module")
+def maps(documents: Any) -> list[np.ndarray]:
+    """(heads, words, words) of each document: sums over the tokens that are seen, means over those that look."""
+    tokenizer, module = AutoTokenizer.from_pretrained(BUNDLED), BertModel.from_pretrained(BUNDLED).eval()
+    module.set_attn_implementation("eager")
+    found = []
+    for words, _ in documents:
+        encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        numbers = encoded.word_ids()
+        with torch.inference_mode():
+            layers = module(**encoded, output_attentions=True).attentions
+        heads = np.concatenate([layer[0].double().numpy() for layer in layers])
+        tokens = [[at for at, word in enumerate(numbers) if word == number] for number in range(len(words))]
+        found.append(np.array([[[head[np.ix_(i, j)].sum(1).mean() for j in tokens] for i in tokens] for head in heads]))
+    return found
+
+
+def corrected(head: np.ndarray) -> np.ndarray:
+    """Rao et al. 2021, section 3.2, cell by cell."""
+    both = head + head.T
+    sums, count = both.sum(1), len(both)
+    return np.array([[both[i, j] - sums[i] * sums[j] / sums.sum() for j in range(count)] for i in range(count)])
+
+
+def precision(scores: np.ndarray, pairs: list[tuple[int, int]], *, directed: bool, apart: int) -> float:
+    """Of as many pairs as are marked, those with the highest scores: the share that is marked."""
+    places = [(i, j) for i in range(len(scores)) for j in range(len(scores)) if i != j and (directed or i < j)]
+    places = [(i, j) for i, j in places if abs(i - j) >= apart]
+    marked = {pair if directed else (min(pair), max(pair)) for pair in pairs if abs(pair[0] - pair[1]) >= apart}
+    best = sorted(places, key=lambda place: -scores[place])[: len(marked)]
+    return sum(place in marked for place in best) / len(marked)
+
+
+def distances(count: int, pairs: list[tuple[int, int]], offset: int, *, directed: bool, apart: int) -> float:
+    """The expected precision of “the pairs whose distance is nearest to this one”, equals in any order."""
+    places = [(i, j) for i in range(count) for j in range(count) if abs(i - j) >= apart and (directed or i < j)]
+    marked = {pair if directed else (min(pair), max(pair)) for pair in pairs if abs(pair[0] - pair[1]) >= apart}
+    wanted, hits = len(marked), 0.0
+    for away in range(2 * count):
+        group = [(i, j) for i, j in places if abs(j - i - offset) == away]
+        taken = min(wanted, len(group))
+        if group:
+            hits += taken * sum(place in marked for place in group) / len(group)
+        wanted -= taken
+    return hits / len(marked)
+
+
+@pytest.mark.parametrize(("directed", "apart"), [(False, 1), (True, 1), (False, 3)])
+def test_precisions_and_choices_are_those_of_whole_maps(
+    directed: bool, apart: int, documents: Any, maps: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_work, "CELLS", 3000)  # some words at a time
+    found = hs.pair_heads("-", documents, directed=directed, apart=apart, chosen_on=CHOSEN)
+    rule = {"directed": directed, "apart": apart}
+    scored = [[head if directed else corrected(head) for head in heads] for heads in maps]
+    alone = np.array(
+        [[precision(head, pairs, **rule) for head in of] for of, (_, pairs) in zip(scored, documents, strict=True)]
+    )
+    table = found.table["precision"].array
+    np.testing.assert_allclose(table.ravel(), alone[:CHOSEN].mean(0), atol=1e-9)
+    order = np.argsort(-alone[:CHOSEN].mean(0), kind="stable")[:10]
+    sums = np.array(
+        [
+            [precision(sum(of[head] for head in order[: k + 1]), pairs, **rule) for k in range(len(order))]
+            for of, (_, pairs) in zip(scored, documents, strict=True)
+        ]
+    )
+    best = int(sums[:CHOSEN].mean(0).argmax())
+    assert [layer * table.shape[1] + head for layer, head in found.heads] == order[: best + 1].tolist()
+    assert found.precision.mean == pytest.approx(sums[CHOSEN:, best].mean())
+    assert found.single.mean == pytest.approx(alone[CHOSEN:, order[0]].mean())
+    rest = sums[CHOSEN:, best]
+    half = 3.182446 * rest.std(ddof=1) / math.sqrt(len(rest))  # Student's t for 3 degrees of freedom
+    assert (found.precision.low, found.precision.high) == pytest.approx(
+        (rest.mean() - half, rest.mean() + half), abs=1e-4
+    )
+    longest = max(len(words) for words, _ in documents)
+    offsets = range(-longest + 1 if directed else 1, longest)
+    by_offset = np.array(
+        [[distances(len(words), pairs, offset, **rule) for offset in offsets] for words, pairs in documents]
+    )
+    at = int(by_offset[:CHOSEN].mean(0).argmax())
+    assert found.distance == offsets[at]
+    assert found.offset.mean == pytest.approx(by_offset[CHOSEN:, at].mean())
+
+
+def test_every_document_is_held_out_once(documents: Any, maps: list[np.ndarray]) -> None:
+    found = hs.pair_heads("-", documents)
+    rule = {"directed": False, "apart": 1}
+    alone = np.array(
+        [
+            [precision(corrected(head), pairs, **rule) for head in of]
+            for of, (_, pairs) in zip(maps, documents, strict=True)
+        ]
+    )
+    singles = []
+    for at in range(COUNT):
+        others = [other for other in range(COUNT) if other % 5 != at % 5]
+        singles.append(alone[at, alone[others].mean(0).argmax()])
+    assert found.single.mean == pytest.approx(np.mean(singles))
+    np.testing.assert_allclose(found.table["precision"].array.ravel(), alone.mean(0), atol=1e-9)
+    assert found.table["precision"].low is not None
+    assert (found.documents, found.left_out) == (COUNT, 0)
+
+
+def test_predictions_are_the_highest_scores_of_the_heads(documents: Any, maps: list[np.ndarray]) -> None:
+    model = hs.open()
+    found = hs.pair_heads(model, documents, chosen_on=CHOSEN)
+    words, _ = documents[-1]
+    across = found.table.across
+    scores = sum(corrected(maps[-1][layer * len(across) + head]) for layer, head in found.heads)
+    best = sorted(((i, j) for j in range(len(words)) for i in range(j)), key=lambda place: -scores[place])
+    told = found.predict(model.trace(words=words), top=5)
+    assert [(i, j) for i, j, _ in told] == best[:5]
+    assert [score for *_, score in told] == pytest.approx([scores[place] for place in best[:5]], abs=1e-6)
+    assert len(found.predict(model.trace(words=words))) == len(words)
+    with pytest.raises(InputError, match="no words"):
+        found.predict(model.trace(ids=[2, 3]))
+
+
+def test_heads_of_random_weights_see_nothing_but_chance(tmp_path: Path) -> None:
+    """Pairs at random, of random letters: what is held out shows that the choice was worth nothing."""
+    made(tmp_path, "Esm", vocab_size=33)
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"])
+    )
+    random = np.random.default_rng(0)
+    proteins = [
+        ("".join(random.choice(list("LAGVSERTIDPKQNFYMHWC"), 24)), random.integers(0, 12, (8, 2)) + np.array([0, 12]))
+        for _ in range(20)
+    ]
+    found = hs.pair_heads(
+        tmp_path, [(letters, [tuple(map(int, pair)) for pair in pairs]) for letters, pairs in proteins]
+    )
+    assert found.precision.low < found.chance
+    assert found.documents == 20
+
+
+def test_few_rows_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """600 letters, 12 heads: all maps between words are 35 MB in fp64."""
+    made(tmp_path, "Esm", vocab_size=33, max_position_embeddings=602)
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"])
+    )
+    monkeypatch.setattr(at_work, "CELLS", 1 << 15)
+    model = hs.open(tmp_path)
+    document = "LAGVSERTIDPK" * 50, [(at, at + 20) for at in range(0, 500, 10)]
+    hs.pair_heads(model, [("LAGV", [(0, 2)])] * 2)
+    tracemalloc.start()
+    hs.pair_heads(model, [document] * 2, chosen_on=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * 600 * 600 * 8 / 3
+
+
+ATOM = (
+    "{kind:<6}{at:>5} {atom:<4}{alternative}{residue:>3} {chain}{number:>4}    {x:8.3f}{y:8.3f}{z:8.3f}  1.00  0.00\n"
+)
+
+
+def protein(residues: list[tuple[str, float]], chain: str = "A") -> str:
+    """Residues along a line, their C-alpha atoms far from everything."""
+    lines = []
+    for number, (residue, x) in enumerate(residues, 5):
+        kind = "HETATM" if residue == "MSE" else "ATOM"
+        atoms = [(" CA ", 0.0 if residue == "GLY" else 99.0 + 20 * number)] + [(" CB ", 0.0)] * (residue != "GLY")
+        for atom, y in atoms:
+            for alternative, shift in ((" ", 0.0),) if residue != "SER" else (("A", 0.0), ("B", 50.0)):
+                fields = {"alternative": alternative, "residue": residue, "chain": chain, "number": number}
+                lines.append(ATOM.format(kind=kind, at=1, atom=atom, x=x + shift, y=y, z=0.0, **fields))
+    return "".join(lines)
+
+
+def test_contacts_are_read_from_a_protein(tmp_path: Path) -> None:
+    chain = [("ALA", 0.0), ("GLY", 5.0), ("MSE", 12.9), ("SER", 13.1), ("TRP", 30.0)]
+    other = "MODEL        1\n" + protein(chain) + protein([("ALA", 1.0)], "B") + "ENDMDL\n" + protein(chain)
+    (tmp_path / "a.pdb").write_text("HEADER    X\nHETATM    1  O   HOH A   1       0.000   0.000   0.000\n" + other)
+    (one,) = read_marked(tmp_path / "a.pdb", None)
+    assert "".join(one.words) == "AGMSW"
+    assert one.pairs == ((0, 1), (1, 2), (2, 3))  # 5.0, 7.9 and 0.2; from G to S it is 8.1
+    (tmp_path / "b.ent").write_text(protein(chain[:2]))
+    assert [len(found.words) for found in read_marked(tmp_path, None)] == [5, 2]
+
+
+def test_forms_of_files(tmp_path: Path, documents: Any) -> None:
+    found = read_marked(TREEBANK, None)
+    assert [([*one.words], [*one.pairs]) for one in found[:COUNT]] == documents
+    subjects = read_marked(TREEBANK, ["nsubj"])
+    rows = [tree for document in read_trees(TREEBANK) for tree in document]
+    assert sum(len(one.pairs) for one in subjects) == sum(relations.count("nsubj") for *_, relations in rows)
+    lines = tmp_path / "pairs.jsonl"
+    lines.write_text('{"words": ["A", "cat"], "pairs": [[1, 0], [1, 0]]}\n\n{"text": "MKV", "pairs": [[0, 2]]}\n')
+    assert [(one.words, one.pairs) for one in read_marked(lines, None)] == [
+        (("A", "cat"), ((1, 0),)),
+        (("M", "K", "V"), ((0, 2),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", "", "no document has a pair"),
+        ("a.jsonl", "[1]\n", "line 1 isn't a document"),
+        ("a.jsonl", '{"pairs": [[0, 1]]}', "its words are None"),
+        ("a.jsonl", '{"words": ["a", 3], "pairs": [[0, 1]]}', "its words are"),
+        ("a.jsonl", '{"words": ["a", " "], "pairs": [[0, 1]]}', "its words are"),
+        ("a.jsonl", '{"words": ["a", "b"], "pairs": [[0, 2]]}', r"\[0, 2\] is no pair of positions from 0 to 1"),
+        ("a.jsonl", '{"words": ["a", "b"], "pairs": [[-1, 0]]}', "is no pair"),
+        ("a.jsonl", '{"words": ["a", "b"], "pairs": [[0, 1, 1]]}', "is no pair"),
+        ("a.jsonl", '{"words": ["a", "b"], "pairs": [[0, true]]}', "is no pair"),
+        ("a.jsonl", '{"words": ["a", "b"], "pairs": 7}', "7 is no pair"),
+        ("a.jsonl", '{"words": ["a", "b"], "pairs": [[1, 1]]}', "pairs a word with itself"),
+        ("a.jsonl", b"\xff\n", "can't be read|isn't a document"),
+        ("a.txt", "x", ".txt is no form of pairs"),
+        ("a.pdb", "HEADER\n", "no residue has"),
+        ("a.pdb", "ATOM      1  CA  ALA A   1       x.000   0.000   0.000\n", "line 1 has no coordinates"),
+        ("missing.jsonl", None, "can't be read"),
+    ],
+)
+def test_files_that_are_no_pairs(name: str, content: str | bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message) as error:
+        hs.pair_heads("-", tmp_path / name)
+    assert error.value.where
+    assert error.value.advice
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "message"),
+    [
+        ([(["A", "cat"], [(0, 1)])], {}, "1 documents have pairs: none is left"),
+        ([(["A", "cat"], [(0, 1)])] * 3, {"chosen_on": 3}, "none is left to report on"),
+        ([(["A", "cat"], [(0, 1)])] * 3, {"apart": 2}, "no marked pair has tokens on both sides"),
+        ([(["A", "cat"], [(0, 1)])] * 3, {"apart": 0}, "apart is 0"),
+        ([(["A", "cat"], [(0, 1)])] * 3, {"relations": ["nsubj"]}, "only a treebank has relations"),
+        ([(["word"] * 900, [(0, 1)])] * 2, {}, "tokens"),
+    ],
+)
+def test_what_leaves_nothing_to_report(documents: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        hs.pair_heads("-", documents, **options)
+
+
+def test_a_word_without_a_token_is_left_out_and_counted() -> None:
+    words = ["The", "\u200b", "cat", "sat"]
+    found = hs.pair_heads("-", [(words, [(0, 2), (1, 2), (2, 3)])] * 2)
+    assert (found.pairs, found.left_out) == (4, 2)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["pairs", "-", str(TREEBANK), "--set", "chosen_on=10", "--top", "2"])
+    assert shown.exit_code == 0, shown.output
+    found = hs.pair_heads("-", TREEBANK, chosen_on=10)
+    heads = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
+    assert f"{heads}: {found.precision.mean:.0%} of their strongest" in " ".join(shown.output.split())
+    answer = CliRunner().invoke(app, ["pairs", "-", str(TREEBANK), "--set", "chosen_on=10", "--json"])
+    record = json.loads(answer.stdout)
+    assert record["schema"] == "headscope/pairs"
+    assert record["heads"] == [list(head) for head in found.heads]
+    assert record["precision"]["mean"] == pytest.approx(found.precision.mean)
+    assert len(record["table"]) == found.table["precision"].array.size
+    only = CliRunner().invoke(app, ["pairs", "-", str(TREEBANK), "--set", "relations=nsubj,obj", "--csv"])
+    assert only.stdout.splitlines()[0] == "layer,head,precision,precision_low,precision_high"
+    wrong = CliRunner().invoke(app, ["pairs", "-", str(tmp_path / "none.jsonl")])
+    assert wrong.exit_code == 2
+    assert str(found) == repr(found)
