@@ -6,10 +6,8 @@ import { build, defineConfig, type LibraryOptions, type Plugin, type Rolldown } 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
 /** What a page may do beyond running its own script and style. The report shows numbers and needs nothing else. */
-const PAGES: Record<string, string[]> = {
-  page: ["style-src-attr 'unsafe-inline'", "img-src data: blob:", "worker-src blob:", "connect-src 'self'"],
-  report: [],
-};
+const ACTS = ["style-src-attr 'unsafe-inline'", "img-src data: blob:", "worker-src blob:", "connect-src 'self'"];
+const PAGES: Record<string, string[]> = { page: ACTS, typed: ACTS, report: [] };
 
 function oneFile(name: string): Plugin {
   return {
@@ -25,6 +23,8 @@ function oneFile(name: string): Plugin {
       }
       const page = bundle[`${name}.html`];
       if (page?.type !== "asset") throw new Error(`there is no ${name}.html in the build`);
+      // one word for both, which gzip finds more often
+      script = script.replace(/\bconst (?=[\w$[{])/g, "let ");
       script = `\n${script.trim().replaceAll("</script", "<\\/script").replaceAll("<!--", "<\\!--")}\n`;
       style = `\n${style.trim()}\n`;
       const policy = [
@@ -94,39 +94,51 @@ const sources = (): string =>
     .map((file) => readFileSync(`src/${file}`, "utf-8"))
     .join("\n");
 
-/** The English words whose names a build replaces by numbers, and the others: names that the page makes, or that may mean something else. */
+/**
+ * The English words whose names a build replaces by numbers, the others (names that the page makes, or that may mean
+ * something else), and at last those that only a page with a model needs.
+ */
 function numbered(): [string, string][][] {
   const begin = [...new Set([...sources().matchAll(/`([a-z]+_)\$\{/g)].map(([, text]) => text))];
   const isMade = ([name]: [string, string]): boolean => !name.includes("_") || begin.some((text) => name.startsWith(text));
+  const isTyped = ([name]: [string, string]): boolean => name.startsWith("live_");
   const all = entries(readFileSync("src/words/en.ts", "utf-8"));
-  return [all.filter((one) => !isMade(one)), all.filter(isMade)];
+  const shown = all.filter((one) => !isTyped(one));
+  return [shown.filter((one) => !isMade(one)), shown.filter(isMade), all.filter(isTyped)];
+}
+
+/** A language's part of the words that all pages share. */
+function commonWords(language: string): [string, string][] {
+  const code = readFileSync("src/words/common.ts", "utf-8");
+  return entries(new RegExp(`^const ${language}\\b.*?^}`, "ms").exec(code)![0]);
 }
 
 /** Names of words are numbers in the page: each stood in it twice, and says nothing to a browser. */
-const numbersForNames: Plugin = {
+const numbersForNames = (page: string): Plugin => ({
   name: "numbers-for-names",
   apply: "build",
   enforce: "pre",
   transform(code, id) {
-    const [plain, made] = numbered();
+    const [plain, made, typed] = numbered();
     if (id.endsWith("/words/en.ts")) {
-      const table = made.map(([name, text]) => `${name}: ${text}`);
+      const table = [...made, ...(page === "typed" ? typed : [])].map(([name, text]) => `${name}: ${text}`);
       return `export const en = Object.assign([${plain.map(([, text]) => text)}], {${table}});`;
     }
+    if (id.endsWith("/words/common.ts")) return `export const common = { en: { ${commonWords("en").map(([name, text]) => `${name}: ${text}`)} } };`;
     if (!/\/web\/src\/.*\.tsx?$/.test(id)) return null;
     const places = new Map(plain.map(([name], n) => [name, n]));
     return code.replace(/"(\w+)"/g, (whole, name: string) => String(places.get(name) ?? whole));
   },
-};
+});
 
-/** The page's words in other languages: not in its code, but data that Python embeds, in the order of `numbersForNames`. */
+/** The page's words in other languages: not in its code, but data that Python embeds. First the common ones, then in the order of `numbered`. */
 function wordsBeside(): string {
   const order = new Map(numbered().flat().map(([name], n) => [name, n]));
   const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => name);
   const lists = ["ja", "zh"].map((language): [string, string[]] => {
     const list: string[] = [];
     texts(`src/words/${language}.ts`).forEach((text, n) => { list[order.get(names[n])!] = text; });
-    return [language, list];
+    return [language, [...commonWords(language).map(([, text]) => JSON.parse(text) as string), ...list]];
   });
   return JSON.stringify(Object.fromEntries(lists))
     .replace(/[<>&]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -164,7 +176,8 @@ export default defineConfig(({ mode }) => {
   }
   const name = mode in PAGES ? mode : "page";
   return {
-    plugins: [asFunction, name === "page" ? numbersForNames : namesOnce, oneFile(name)],
+    oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
+    plugins: [asFunction, name === "report" ? namesOnce : numbersForNames(name), oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/page/static",
@@ -172,7 +185,7 @@ export default defineConfig(({ mode }) => {
       target: "es2022",
       modulePreload: false,
       minify: "terser",
-      terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false } },
+      terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false, unsafe: true } },
       cssCodeSplit: false,
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,

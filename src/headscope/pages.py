@@ -16,7 +16,7 @@ TITLE = "<title>headscope</title>"
 
 @cache
 def template(name: str) -> str:
-    """Return a built page without data: `page` or `report`. They are built from web/ and committed."""
+    """Return a page without data, as web/ builds it: `page`, `typed` (which runs a model) or `report`."""
     return (files("headscope") / "page" / "static" / f"{name}.html").read_text(encoding="utf-8")
 
 
@@ -39,7 +39,7 @@ def filled(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
     """Return a built page with its title and data, as bytes.
 
     Args:
-        name: `page` or `report`, as in `template`.
+        name: as in `template`.
         title: plain text; it is escaped here.
         elements: script elements, from `json_element`.
     """

@@ -120,6 +120,26 @@ def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal()
     ).replace(" 0.", " .").replace("head .", "head 0.")
 
 
+def test_no_link_crosses_a_hyphen_or_ends_on_a_preposition() -> None:
+    words = ["[CLS]", "a", "third", "-", "party", "cell", "stands", "behind", "green", "doors", "[SEP]"]
+    place = {word: at for at, word in enumerate(words)}
+    pattern = np.zeros((len(words), len(words)))
+    for looking, looked in (("party", "third"), ("doors", "behind"), ("green", "cell")):
+        pattern[place[looking], place[looked]] = 1
+    (one,) = kinds(planted(uniform(size=len(words)), mixed(pattern, 0.9), tokens=words))["link"]
+    assert one.cells == (Cell(1, 0, place["green"], place["cell"]),)
+
+
+def test_a_head_of_the_first_layer_comes_later() -> None:
+    """Before its weight is seen in context, a word can only be compared as the vocabulary has it."""
+    place = {word: at for at, word in enumerate(WORDS)}
+    first, second = np.zeros((2, len(WORDS), len(WORDS)))
+    first[place["guests"], place["house"]] = 1
+    second[place["doors"], place["trees"]] = 1
+    links = kinds(planted(mixed(first, 0.9), mixed(second, 0.5)))["link"]
+    assert [(link.cells[0].layer, link.cells[0].query) for link in links] == [(1, place["doors"]), (0, place["guests"])]
+
+
 def test_a_head_that_always_looks_that_far_links_nothing() -> None:
     """A link's weight is held against the head's average at the same distance too."""
     assert "link" not in kinds(planted(mixed(np.eye(len(WORDS), k=-3), 0.9)))
@@ -129,8 +149,9 @@ def test_each_link_is_told_once_in_the_head_where_it_surprises_most() -> None:
     place = {word: at for at, word in enumerate(WORDS)}
     pattern = np.zeros((len(WORDS), len(WORDS)))
     pattern[place["guests"], place["house"]] = 1
-    (one,) = kinds(planted(np.concatenate([mixed(pattern, 0.5), mixed(pattern, 0.9)]), mixed(pattern, 0.6)))["link"]
-    assert (one.cells[0].layer, one.cells[0].head) == (0, 1)
+    two = np.concatenate([mixed(pattern, 0.5), mixed(pattern, 0.9)])
+    (one,) = kinds(planted(uniform(2), two, mixed(pattern, 0.6)))["link"]
+    assert (one.cells[0].layer, one.cells[0].head) == (1, 1)
 
 
 def test_heads_that_look_alike_query_by_query() -> None:

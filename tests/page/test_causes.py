@@ -175,6 +175,14 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
     assert f"{weights[most]:.3f}" in says
     assert f"number {rank} of 12" in says
     assert page.locator("[data-test=asked]").inner_text().startswith("each head in turn: silenced")
+    # effects stand beside the causes; the sentence has the question from before
+    asked = "!location.hash.includes('by=effect') && document.querySelector('[data-test=statistic]').value !== 'effect'"
+    page.locator("[data-test=pane-head]").click()
+    until(page, asked)
+    page.locator("[data-test=pane-causes]").click()
+    until(page, "location.hash.includes('by=effect')")
+    page.locator("[data-test=pane-head]").click()
+    until(page, asked)
 
 
 @pytest.mark.parametrize("way", ["mean", "patch", "edge"])

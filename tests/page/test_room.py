@@ -182,16 +182,19 @@ def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
 def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, width: int) -> None:
     watched = watch(viewport={"width": width, "height": 800}, has_touch=True)
     page = watched.open(f"{cat_file.as_uri()}#l=9&h=1&q=4&k=3")
-    page.wait_for_selector("[data-test=weight]")
+    page.wait_for_selector(".said-word.looking")
     assert page.locator(".said button").is_visible()  # the address asks for a layer that is missing
-    small = page.evaluate(
-        """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
-          .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
-          .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect().height])
-          .filter(([, height]) => height < 43.5)"""
-    )
+    small = []
+    for name in ("screen-heads", "screen-chain", "screen-causes", "screen-head", "unfold"):
+        page.locator(f"[data-test={name}]").click()
+        small += page.evaluate(
+            """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
+              .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
+              .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect().height])
+              .filter(([, height]) => height < 43.5)"""
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert small == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> None:
@@ -231,6 +234,21 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
         assert place is not None
         assert place["y"] + place["height"] <= cell["y"] + cell["height"]
         assert step.evaluate("(one) => one.scrollHeight <= one.clientHeight")
+
+
+def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, cat_file: Path) -> None:
+    page = watch(viewport={"width": 1280, "height": 720}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&mode=both")
+    page.wait_for_selector("[data-test=weight]")
+    page.emulate_media(media="print")
+    for width in (1280, 794):
+        page.set_viewport_size({"width": width, "height": 1123})
+        picture, status = box(page, ".matrix"), box(page, "[data-test=status]")
+        assert picture["y"] + picture["height"] <= status["y"] + 1
+        cut = page.evaluate(
+            """[...document.querySelectorAll(".lines .token")].filter((one) => one.checkVisibility()).filter((one) =>
+              one.getBoundingClientRect().bottom > one.closest(".lines").getBoundingClientRect().bottom + 1).length"""
+        )
+        assert cut == 0
 
 
 def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path) -> None:

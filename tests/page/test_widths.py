@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 Watch = Callable[..., Watched]
 
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
+PHONE = 680
+"""Up to here the page shows one thing at a time, behind a bar."""
+SCREENS = ("heads", "chain", "head")
+LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }))
+  .map((one) => one.getBoundingClientRect().bottom))"""
+"""Where the last thing on the page ends."""
+PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
 LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
 
 
@@ -31,10 +39,18 @@ def settled(page: Page | Frame) -> None:
 
 
 SHOW = """(name) => {
-  document.querySelector(`[data-test=pane-${name}]`).click();
+  document.querySelector(`[data-test=${name}]`).click();
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }"""
 """Shows a pane in half of the time that a pointer takes, which first waits until nothing moves."""
+
+
+def shows(displayed: Page | Frame, name: str, width: int) -> None:
+    """Press a button; at the ends of the widths with a pointer."""
+    if width in (WIDTHS[0], WIDTHS[-1]):
+        displayed.locator(f"[data-test={name}]").click()
+    else:
+        displayed.evaluate(SHOW, name)
 
 
 def complaints(page: Page, displayed: Page | Frame) -> list[str]:
@@ -44,14 +60,17 @@ def complaints(page: Page, displayed: Page | Frame) -> list[str]:
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
         for pane in ("head", "compare", "causes", "anatomy"):
-            if width in (WIDTHS[0], WIDTHS[-1]):
-                displayed.locator(f"[data-test=pane-{pane}]").click()
-            else:
-                displayed.evaluate(SHOW, pane)
-            displayed.wait_for_selector(f"[data-test=pane-{pane}][aria-pressed=true]")
-            if pane == "head":
+            if width <= PHONE:
+                shows(displayed, "unfold", width)
+                result += [f"{width} px, unfolded: {one}" for one in unreadable(displayed)]
+            shows(displayed, f"pane-{pane}", width)
+            displayed.wait_for_selector(f"[data-test=pane-{pane}][aria-pressed=true]", state="attached")
+            if pane == "head" and width > PHONE:
                 displayed.wait_for_selector("[data-test=weight]")
             result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
+        for screen in SCREENS if width <= PHONE else ():
+            shows(displayed, f"screen-{screen}", width)
+            result += [f"{width} px, {screen}: {one}" for one in unreadable(displayed)]
     return result
 
 
@@ -137,14 +156,30 @@ BESIDE = f"(({{'.grid': grid, '.picture': head}}) => grid.right <= head.x && Mat
 
 @pytest.mark.parametrize("kind", FACTORS)
 def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], tmp_path: Path, kind: str) -> None:
-    """Grid and head stand side by side where there is room, and no panel is squeezed away."""
+    """Grid and head stand side by side where there is room, else a bar goes to each; no panel is squeezed away."""
     watched = watch(locale="en")
     watched.page.add_init_script(brought(kind))
     page = watched.open(html.to_html(two, tmp_path / "two.html").as_uri() + LOOKED)
     settled(page)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 720})
-        until(page, BESIDE if width > 680 else f"!({BESIDE})")
+        if width <= PHONE:
+            for screen, names in PANELS.items():
+                page.locator(f"[data-test=screen-{screen}]").click()
+                bar = page.locator(".screens").bounding_box()
+                assert bar == {"x": 0, "y": 660, "width": width, "height": 60}
+                shown = [
+                    name for name in (".grid", ".picture", ".cell", ".inspector") if page.locator(name).is_visible()
+                ]
+                assert shown == names
+                for name in names:
+                    box = page.locator(name).bounding_box()
+                    assert box is not None
+                    assert min(box["width"], box["height"]) > 150, (width, name)
+                page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+                assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
+            continue
+        until(page, BESIDE)
         boxes = page.evaluate(BOXES)
         assert all(box["width"] > 150 for name, box in boxes.items() if name != ".matrix"), width
         assert all(boxes[name]["height"] > 150 for name in (".grid", ".picture", ".inspector")), width

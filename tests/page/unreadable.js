@@ -1,7 +1,7 @@
-// Complaints about the page: one for each text or control that sticks out, is cut off, or lies on another.
+// Complaints about the page: one for each text or control that sticks out, is cut off, or lies on another, and each broken number.
 () => {
   /** What may be wider than its place, because it scrolls sideways by itself. */
-  const SIDEWAYS = ".across, .gridtable, .numbers";
+  const SIDEWAYS = ".across, .gridtable, .numbers, .step header";
   const UNSEEN = ".unseen, .tucked, .skip, .said, .none, svg, option, noscript, [aria-hidden=true]";
   const complaints = new Set();
 
@@ -29,6 +29,12 @@
     const range = document.createRange();
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) if (box.width > 0) parts.push({ box, element, text, from: element });
+    for (const { 0: written, index } of node.data.matchAll(/[+−]?\d+[.,]\d+/g)) {
+      range.setStart(node, index);
+      range.setEnd(node, index + written.length);
+      const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+      if (lines.size > 1) complaints.add(`${called({ element, text: written })} is broken over ${lines.size} lines`);
+    }
   }
   for (const element of page.querySelectorAll("button, select, input, .button")) {
     const box = element.getBoundingClientRect();
@@ -83,7 +89,7 @@
   }
 
   // What lies on another? From the top down, so that only neighbours are compared.
-  const over = ({ element }) => element.closest(".save, dialog") !== null; // what may lie over a panel's end as it scrolls
+  const over = ({ element }) => element.closest(".save, dialog, .screens") !== null; // what may lie over a panel's end as it scrolls
   left.sort((a, b) => a.here.top - b.here.top);
   left.forEach((a, n) => {
     for (let at = n + 1; at < left.length && left[at].here.top < a.here.bottom - 4; at++) {

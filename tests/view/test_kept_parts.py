@@ -50,13 +50,13 @@ def screen(trace: Trace, **options: Any) -> str:
 
 def test_the_grid_has_the_models_numbers() -> None:
     displayed = screen(made())
-    assert "the heads that were kept: 2 layers x 2 heads" in displayed
+    assert "the heads that were kept: 2 layers × 2 heads" in displayed
     lines = displayed.splitlines()
     head = next(at for at, line in enumerate(lines) if line.lstrip().startswith("head "))
     assert lines[head].split() == ["head", "1", "3"]
     assert [line.split()[:2] for line in lines[head + 1 : head + 3]] == [["layer", "0"], ["layer", "5"]]
     assert [(one.layer, one.head) for one in all_patterns(made())] == [(0, 1), (0, 3), (5, 1), (5, 3)]
-    assert "all heads: 2 layers x 2 heads" in screen(made(numbers=(None, None), heads=None))  # type: ignore[arg-type]
+    assert "all heads: 2 layers × 2 heads" in screen(made(numbers=(None, None), heads=None))  # type: ignore[arg-type]
 
 
 def test_patterns_are_those_of_the_layer_that_is_meant() -> None:

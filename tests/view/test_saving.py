@@ -21,7 +21,7 @@ def trace(tmp_path_factory):
 
 def test_npz_holds_every_head(trace, tmp_path):
     message = save_attention(trace, tmp_path / "w.npz")
-    assert message == "weights of 2 x 2 heads, 6 x 6 each"
+    assert message == "weights of 2 × 2 heads, 6 × 6 each"
     with np.load(tmp_path / "w.npz") as file:
         assert file["weights"].shape == (2, 2, 6, 6)
         np.testing.assert_array_equal(file["weights"][1, 0], np.asarray(trace[1, 0].weights))

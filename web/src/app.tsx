@@ -1,10 +1,11 @@
 // The page: the grid on the left, the head in the middle, the inspector on the right.
+import type { ComponentType } from "preact";
 import { say } from "./words";
 import * as state from "./state";
 import { remarks } from "./opening";
-import { start } from "./remote";
 import { column, doc, failure, row } from "./store";
 import { Anatomy } from "./panels/anatomy";
+import { Bar, screen } from "./panels/screens";
 import { Cell } from "./panels/cell";
 import { Causes } from "./panels/causes";
 import { Divider, widths } from "./panels/divider";
@@ -14,7 +15,6 @@ import { Grid } from "./panels/grid";
 import { HeadPane } from "./panels/headpane";
 import { Help } from "./panels/help";
 import { Inspector } from "./panels/inspector";
-import { Live } from "./panels/live";
 import { Ribbon } from "./panels/ribbon";
 import { Share } from "./panels/share";
 import { Sign } from "./panels/sign";
@@ -22,7 +22,7 @@ import { Top } from "./panels/top";
 
 const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anatomy };
 
-export function App() {
+export function App({ Typing }: { Typing: ComponentType | undefined }) {
   const Pane = PANES[state.pane.value];
   const opened = state.chain.value && state.pane.value === "head" && row.value !== null && column.value !== null;
   const [left, right] = [widths.left.value, widths.right.value];
@@ -30,15 +30,16 @@ export function App() {
   return (
     <>
       <Top />
-      {start.value.model && doc.value && <Live />}
+      {Typing && doc.value && <Typing />}
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
       {doc.value && <Ribbon />}
       {doc.value && state.pane.value === "head" && !opened && <Findings />}
-      {doc.value && <main class={`columns at-${state.pane.value}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
+      {doc.value && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value.id} /><Divider side="right" /></>}<Inspector />
       </main>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
         {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>
+      {doc.value && <Bar />}
       <Help />
       <Share />
     </>

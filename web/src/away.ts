@@ -6,7 +6,8 @@ import { start } from "./remote";
 import { at, doc, docs, type Doc } from "./store";
 import type { Questions } from "./trace/desk";
 import { engine, type Urgency } from "./trace/engine";
-import { plain, size, type Groups } from "./trace/cells";
+import type { Groups } from "./trace/cells";
+import { plain, size } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
 

@@ -1,5 +1,5 @@
 // Which cells of a picture the model never looks at: their weight is not small, there is none.
-import { sees } from "./trace/cells";
+import { sees } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";
 import type { Label } from "./shown";
 

@@ -1,7 +1,8 @@
 // The picture of the selected head: computed on demand and cached.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { engine, Superseded } from "./trace/engine";
-import { size, type View } from "./trace/cells";
+import type { View } from "./trace/cells";
+import { size } from "./trace/parts";
 import type { Pairs } from "./trace/difference";
 import type { Drawn, Minus } from "./trace/desk";
 import { everyNth, lost, tileOf, tries } from "./away";

@@ -1,5 +1,5 @@
 // Runs of cause and effect: the question that is being put, the runs that the server or the file has, and which of them still hold.
-import { batch, computed, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Run } from "./ask";
 import { placeOf } from "./comparing";
 import { abortable, backend, run, running, start, trouble, told } from "./remote";
@@ -83,7 +83,7 @@ const effectRun = computed<Run | null>(() => (ofEachHead(shownRun.value) ? shown
 export const effectAbout = computed(() => (arriving.value && arriving.value.base === doc.value?.remote ? { ...arriving.value, target: null } : effectRun.value));
 
 /** (layers * heads) effects on the output, NaN where none is there (yet). */
-export const effect = computed<Float32Array | null>(() => {
+export const effects = computed<Float32Array | null>(() => {
   const info = doc.value?.info;
   const change = arriving.value?.base === doc.value?.remote ? arriving.value?.change : effectRun.value?.result.change;
   if (!info || !change) return null;
@@ -105,9 +105,32 @@ export async function look(one: Run): Promise<void> {
   });
 }
 
+/** What the grid was asked before a run put its effects there. */
+let before: [statistic: string, face: state.Face] | null = null;
+
 function showEffects(): void {
+  if (state.statistic.peek() !== "effect") before = [state.statistic.peek(), state.face.peek()];
   state.statistic.value = "effect";
   state.face.value = "values";
+}
+
+/** Effects that a run put into the grid stand there beside the causes; elsewhere it is asked what it was asked before. */
+export function followEffects(): void {
+  let last = state.pane.peek();
+  let left = false;
+  effect(() => {
+    const now = state.pane.value;
+    const shown = state.statistic.peek() === "effect";
+    if (now === "causes" && last !== now) {
+      if (left) showEffects();
+      else if (shown) before = null;
+      left = false;
+    } else if (last === "causes" && now !== last && shown && before) {
+      left = true;
+      [state.statistic.value, state.face.value] = before;
+    }
+    last = now;
+  });
 }
 
 /** Put a run's question to the text in view. */

@@ -4,7 +4,7 @@ import { catalog, massTokens } from "./catalog";
 import * as state from "./state";
 import { doc, failure, shown } from "./store";
 import { engine } from "./trace/engine";
-import { siftedShare } from "./trace/measures";
+import { siftedShare } from "./trace/parts";
 import { say } from "./words";
 import type { TraceInfo } from "./trace/trace";
 

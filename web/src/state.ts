@@ -71,6 +71,8 @@ export const least = signal(0);
 export const step = signal(0);
 /** True if the steps of the cell take the place of the picture. */
 export const chain = signal(false);
+/** True if a phone, which shows one thing at a time, shows the heads. */
+export const heads = signal(false);
 export const box = signal<Box>(null);
 
 /** How a run is changed, and the run in view. */
@@ -86,6 +88,8 @@ export const hoverColumn = signal<number | null>(null);
 export const hoverHead = signal<[number, number] | null>(null);
 export const help = signal(false);
 export const sharing = signal(false);
+/** True while a phone's header shows all that it has. */
+export const unfolded = signal(false);
 export const status = signal("");
 
 /** The part of the state that is kept in the URL. */
@@ -120,6 +124,7 @@ export const FIELDS = {
   run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
   step: field(step, whole),
   chain: flag(chain),
+  all: flag(heads),
   text: field(typed, (text) => text.slice(0, 2000)),
   box: field<Box>(
     box,

@@ -67,7 +67,7 @@ function closure(start: string): Set<string> {
 
 test("a page carries nothing of the other's, and what both need is there once", () => {
   const [page, report] = [closure("main.tsx"), closure("report/main.tsx")];
-  expect([...page].filter((name) => name.startsWith("report/"))).toEqual([]);
+  expect([...page].filter((name) => /^(report\/|encoder\/|.*\blive\.)/.test(name))).toEqual([]);
   expect([...report].filter((name) => name.startsWith("trace/") || ["state.ts", "store.ts", "words/en.ts"].includes(name))).toEqual([]);
   expect([...report].filter((name) => page.has(name)).sort()).toEqual([
     "appearance.ts", "colour.ts", "files.ts", "hash.ts", "panels/settings.tsx", "panels/sign.tsx", "steps.ts",
@@ -76,6 +76,6 @@ test("a page carries nothing of the other's, and what both need is there once", 
 });
 
 test("every module belongs to a page", () => {
-  const used = new Set([...closure("main.tsx"), ...closure("report/main.tsx"), ...closure("widget.ts")]);
+  const used = new Set([...closure("main.tsx"), ...closure("typed.tsx"), ...closure("report/main.tsx"), ...closure("widget.ts")]);
   expect(files.filter((name) => !used.has(name))).toEqual(["vite-env.d.ts", "words/ja.ts", "words/zh.ts"]);
 });

@@ -24,17 +24,21 @@ UNKNOWN = frozenset({"[UNK]", "<unk>"})
 FUNCTION_WORDS = frozenset(
     word
     for line in (
-        "a about above after again against all am an and any are as at be because been before being below",
-        "between both but by can could did do does doing down during each few for from had has have he her",
+        "a about above across after again against all along am amid among an and any are around as at be because",
+        "been before behind being below beneath beside besides between beyond both but by can could did do does",
+        "doing despite down during each few for from had has have he her",
         "here hers him his how i if in into is it its just may me might more most must my no nor not now of",
         "off on once one only or other our ours out over own said same shall she should so some such than",
-        "that the their them then there these they this those through to too under until up upon us very was",
-        "we were what when where which while who whom whose why will with would you your yours s t d ll m re",
-        "ve don n",
+        "that the their them then there these they this those through throughout to too toward towards under until",
+        "up upon us very via was we were what when where which while who whom whose why will with within without",
+        "would you your yours s t d ll m re ve don n",
     )
     for word in line.split()
 )
 """English words of the closed classes: they carry grammar. Words of other languages all count as content."""
+
+HYPHENS = frozenset("-\u2010\u2011")
+"""They put words together: those on both sides are neighbours."""
 
 THIRD_PERSON = frozenset(
     word
@@ -64,6 +68,7 @@ class Content:
         group: (tokens,), tokens of equal spelling share a number; -1 for special tokens and punctuation.
         place: (tokens,), the number of the word that a token belongs to, counted over both texts of a pair; special
             tokens count as words of their own.
+        step: (tokens,), the same without counting hyphens: the words on both sides of one are neighbours.
     """
 
     words: tuple[str, ...]
@@ -72,6 +77,7 @@ class Content:
     referring: Bool[np.ndarray, " tokens"]
     group: Int[np.ndarray, " tokens"]
     place: Int[np.ndarray, " tokens"]
+    step: Int[np.ndarray, " tokens"]
 
 
 def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
@@ -89,7 +95,10 @@ def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     nameless = special | ~letters | (punctuation if len(punctuation) == len(special) else False)
     looking = (named | _among(words, PRONOUNS)) & ~unknown
-    return Content(words, content, looking, _among(words, THIRD_PERSON), np.where(nameless, -1, group), np.array(place))
+    hyphens = np.cumsum(_among(words, HYPHENS))
+    steps = np.array(place) - hyphens
+    group = np.where(nameless, -1, group)
+    return Content(words, content, looking, _among(words, THIRD_PERSON), group, np.array(place), steps)
 
 
 def _among(words: Sequence[str], listed: frozenset[str]) -> Bool[np.ndarray, " tokens"]:

@@ -44,7 +44,7 @@ MOST_LINKS = 64
 
 FAR = 8
 """Words. A link over more than these is no more telling."""
-EMBEDDED = 0.5
+EMBEDDED = 0.05
 """Of the first layer: its heads compare words as they stand in the vocabulary, whatever the sentence says."""
 REFERRED = 1.5
 """Of a link from a pronoun of the third person back to a word: what it stands for."""
@@ -204,7 +204,7 @@ def _add_pairs(
     places = np.argwhere(p >= FINDINGS["link"])
     query, key = rows[places[:, 1]], places[:, 2]
     linked = content.looking[query] & content.content[key] & (content.group[query] != content.group[key])
-    linked &= np.abs(content.place[query] - content.place[key]) > 1
+    linked &= np.abs(content.step[query] - content.step[key]) > 1
     places = places[linked]
     sums.weights.append(p[tuple(places.T)])
     sums.cells.append(np.stack([places[:, 0], rows[places[:, 1]], places[:, 2]], axis=-1))
@@ -263,7 +263,7 @@ def _strongest_links(
 
 def _telling(content: Content, query: int, key: int) -> float:
     """A link's score as distance and pronouns change it."""
-    distance = int(content.place[key] - content.place[query])
+    distance = int(content.step[key] - content.step[query])
     refers = bool(content.referring[query]) and distance < 0
     return float(np.sqrt(np.log2(1 + min(abs(distance), FAR)))) * (REFERRED if refers else 1)
 

@@ -184,6 +184,8 @@ def size_note(
 def page(files: Sequence[bytes], *, home: str, title: str, elements: Sequence[bytes] = (), **about: Any) -> bytes:
     """The page's bytes, with trace files embedded.
 
+    With a field `model` it is the page that runs what is typed.
+
     Args:
         files: trace files, as made by `page_bytes`.
         home: file, server or notebook, which decides what the page can do.
@@ -199,7 +201,7 @@ def page(files: Sequence[bytes], *, home: str, title: str, elements: Sequence[by
         for number, at in enumerate(range(0, len(file), CHUNK)):
             name = f"hs-trace-{index}" + (f"-{number}" if number else "")
             parts.append(inert_element(name, b64encode(view[at : at + CHUNK])))
-    return filled("page", title=title, elements=[*parts, *elements])
+    return filled("typed" if "model" in about else "page", title=title, elements=[*parts, *elements])
 
 
 def default_title(trace: Trace) -> str:

@@ -65,9 +65,11 @@ def overview_sheet(trace: Trace) -> Sheet:
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
         drawings=(
-            title(
-                f"{_which(trace)}: {len(trace.layers)} layers x {trace.heads} heads, counted from 0", trace_aside(trace)
-            ),
+            lambda paper: title(
+                f"{_which(trace)}: {len(trace.layers)} layers {paper.sign('×', 'x')} {trace.heads} heads, "
+                "counted from 0",
+                trace_aside(trace),
+            )(paper),
             tokens_line(trace),
             blank,
             _grid(patterns),

@@ -60,7 +60,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
     cells = len(layers) * len(heads) * len(trace) * len(trace.keys)
     if cells > MOST_CELLS.get(kind, cells):
         raise InputError(
-            f"{len(layers)} x {len(heads)} heads of {len(trace)} x {len(trace.keys)} weights are {cells:,} values, "
+            f"{len(layers)} × {len(heads)} heads of {len(trace)} × {len(trace.keys)} weights are {cells:,} values, "
             f"too many for one {kind} file",
             where=str(path),
             advice="choose one head with --heads, or save the trace as .safetensors: its size is linear, "
@@ -68,7 +68,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
         )
     if kind == ".safetensors":
         trace.save(path)
-        return f"the trace: Q, K, V of {len(trace.layers)} x {trace.heads} heads, {len(trace)} tokens"
+        return f"the trace: Q, K, V of {len(trace.layers)} × {trace.heads} heads, {len(trace)} tokens"
     if kind == ".csv":
         write_atomically(path, _csv(trace, layers, None if head is None else heads))
     else:
@@ -84,7 +84,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
                 "segments": np.array(trace.segments),
             },
         )
-    return f"weights of {len(layers)} x {len(heads)} heads, {len(trace)} x {len(trace.keys)} each"
+    return f"weights of {len(layers)} × {len(heads)} heads, {len(trace)} × {len(trace.keys)} each"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> None:

@@ -40,7 +40,7 @@ interface Link extends Cell {
 }
 
 const [STRONG_LINK, STRONG, EVERY, LEAST_SURPRISE, LEAST_MOVED] = [0.3, 0.5, 0.9, 0.1, 0.001];
-const [FAR, EMBEDDED, REFERRED, LINKS, CUT, CLOSER] = [8, 0.5, 1.5, 2, 6, 32];
+const [FAR, EMBEDDED, REFERRED, LINKS, CUT, CLOSER] = [8, 0.05, 1.5, 2, 6, 32];
 
 /** Distance of a share from the expected one, in nats: a Kullback-Leibler divergence of two yes-or-no choices. */
 function surprise(share: number, expected: number): number {
@@ -88,7 +88,7 @@ function* linksOf(head: Head, parts: readonly Part[]): Generator<Link> {
   for (let query = 0; query < size; query++)
     for (let key = 0; key < size; key++) {
       const [from, to, weight] = [parts[query], parts[key], weights[query][key]];
-      const distance = to.place - from.place;
+      const distance = to.step - from.step;
       if (weight < STRONG_LINK || !from.looking || !to.content || Math.abs(distance) < 2 || (from.group === to.group)) continue;
       const telling = Math.sqrt(Math.log2(1 + Math.min(Math.abs(distance), FAR))) * (from.referring && distance < 0 ? REFERRED : 1) * (layer ? 1 : EMBEDDED);
       yield { layer, head: head.head, query, key, weight, expected: Math.max(0, keys[key] * size - weight) / Math.max(1, size - 1), telling };

@@ -5,7 +5,7 @@ import { cancel, outcomes, running, start } from "../remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
 import * as state from "../state";
 import { doc, docs, lookAt, lookedRow, otherDoc, placeOfDoc, shown } from "../store";
-import { plainLabel } from "../trace/trace";
+import { plainLabel } from "../trace/parts";
 import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";

@@ -191,13 +191,25 @@ function Step({ n, of, title, formula, says, children }: {
   );
 }
 
+/** Where labels stand: each at its bar, and as far from the next as one is wide. */
+function apart(bars: number[], of: number, wide: string): string[] {
+  const sorted = [...bars].sort((a, b) => a - b);
+  let last = "";
+  const places = sorted.map((n) => (last = `${last && `max(${last} + ${wide}, `}${(100 * (n + 0.5)) / of}%${last && ")"}`));
+  last = "100%";
+  for (let n = places.length - 1; n >= 0; n--) {
+    places[n] = `min(${last}, ${places[n]})`;
+    last = `${places[n]} - ${wide}`;
+  }
+  return bars.map((bar) => places[sorted.indexOf(bar)]);
+}
+
 /** Numbers as bars above and below a line, the larger of them with their numbers; each row ends at its own largest. */
 export function Bars({ values, bands, kind, axis = false }: { values: Float32Array; bands: number[]; kind: string; axis?: boolean }) {
   const all = Array.from(values);
   const most = Math.max(...all.map(Math.abs), 1e-9);
   const [up, down] = [Math.max(0, ...all) / most, Math.max(0, ...all.map((value) => -value)) / most];
   const zero = (100 * up) / (up + down || 1);
-  const place = (n: number): string => `${(100 * (n + 0.5)) / values.length}%`;
   const path = (sign: number, only: boolean): string => all.map((value, n) => {
     if (value * sign <= 0 || bands.includes(n) !== only) return "";
     const high = ((value / most) * 100) / (up + down);
@@ -211,8 +223,8 @@ export function Bars({ values, bands, kind, axis = false }: { values: Float32Arr
         <path class="more" d={path(1, true)} /><path class="less" d={path(-1, true)} />
       </svg>
       <hr style={{ top: `${zero}%` }} />
-      {bands.map((n) => <b key={n} class={values[n] < 0 ? "below" : ""} style={{ left: place(n), top: `${zero}%` }}>{number(values[n], 2)}</b>)}
-      {axis && bands.map((n) => <small key={n} style={{ left: place(n) }}>{n}</small>)}
+      {apart(bands, values.length, "6.5ch").map((left, at) => <b key={at} class={values[bands[at]] < 0 ? "below" : ""} style={{ left, top: `${zero}%` }}>{number(values[bands[at]], 2)}</b>)}
+      {axis && apart(bands, values.length, "2.5ch").map((left, at) => <small key={at} style={{ left }}>{bands[at]}</small>)}
     </div>
   );
 }

@@ -10,7 +10,7 @@ import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "
 import { at, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, otherDoc, placeOfDoc, shown, type Doc } from "../store";
 import { changed } from "../statistics";
 import { engine } from "../trace/engine";
-import { everyRow } from "../trace/measures";
+import { everyRow } from "../trace/parts";
 import { largestPlaces } from "../trace/strongest";
 import { Fill } from "./bar";
 import { Legend } from "./legend";

@@ -10,8 +10,8 @@ import { drawn, faint, goToNext, isSigned, range, ranked, shade, tone, toneScale
 import { members, memberColour, overlaid, pick } from "../several";
 import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
-import { effect as effects, effectAbout } from "../runs";
-import { everyRow } from "../trace/measures";
+import { effects, effectAbout } from "../runs";
+import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../catalog";
 import { coming, isUniform, known, table } from "../statistics";
 import { wanted } from "../pictures";
@@ -29,6 +29,11 @@ import { toolsOpen } from "./tools";
 const RANKS = 6;
 /** Rounding of the frame around a head. */
 const ROUND = 6;
+
+/** Heads beside each other on a phone, each under its own name: a row of more would be too small for a finger. */
+const PHONE = 6;
+/** The width from which on the page is no phone's, as in the style sheet. */
+const phone = matchMedia("(max-width: 680px)");
 
 let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
@@ -65,7 +70,8 @@ export function Grid() {
   const height = useSignal(0);
 
   const layout = (info: TraceInfo): Slots => {
-    return slots(info.heads, info.layers.length, width.value, height.value, state.order.value !== "place", state.face.value === "pictures");
+    const columns = phone.matches ? Math.min(PHONE, info.heads) : info.heads;
+    return slots(columns, Math.ceil((info.layers.length * info.heads) / columns), width.value, height.value, state.order.value !== "place", state.face.value === "pictures");
   };
 
   useEffect(() => {
@@ -103,7 +109,8 @@ export function Grid() {
     context.font = `12px ${text}`;
     context.fillStyle = quiet;
     context.textBaseline = "middle";
-    if (!sorted) {
+    const named = phone.matches && pictures && !sorted;
+    if (!sorted && !named) {
       const heads = sameHeads(info) ? info.headNumbers[0] : null;
       context.textAlign = "right";
       for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
@@ -146,7 +153,7 @@ export function Grid() {
         const middle = pictures ? y + side + meter + below / 2 + 1 : y + now.height / 2;
         context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
         context.fillStyle = pictures ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
-        context.fillText(`${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`, x + now.width / 2, middle, across - 2);
+        context.fillText(`${named ? `${layer}.${head} ` : ""}${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`, x + now.width / 2, middle, across - 2);
       }
       const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
       if (mark && pictures) {

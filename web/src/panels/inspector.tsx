@@ -1,6 +1,6 @@
 // Properties of the selected head, and of the hovered or pinned token.
 import { memo } from "../memo";
-import { entropy } from "../trace/cells";
+import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../masking";

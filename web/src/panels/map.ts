@@ -1,6 +1,6 @@
 // A matrix as a map: positions of its cells on the screen, zooming, the visible part.
 import { signal } from "@preact/signals";
-import { columnsOf, poolRow } from "../trace/pooling";
+import { columnsOf, poolRow } from "../trace/parts";
 import type { Picture } from "../pictures";
 import type { Box } from "../state";
 

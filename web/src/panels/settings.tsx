@@ -1,13 +1,12 @@
 // The settings for language and theme, on the right of every page's header.
 import { language, theme, THEMES } from "../appearance";
-import { common } from "../words/common";
-import { LANGUAGES, speaker, spoken } from "../words/speech";
+import type { common } from "../words/common";
+import { LANGUAGES, spoken } from "../words/speech";
 import { Sign } from "./sign";
 
-const say = speaker((language) => common[language]);
 const SIGNS = { auto: "◐", light: "○", dark: "●" };
 
-export const Settings = () => (
+export const Settings = ({ say }: { say: (word: keyof typeof common.en) => string }) => (
   <>
     <select value={spoken.value} title={say("language")} aria-label={say("language")} data-test="language" onChange={(event) => { language.value = event.currentTarget.value; }}>
       {Object.entries(LANGUAGES).map(([name, label]) => <option key={name} value={name}>{label}</option>)}

@@ -5,6 +5,7 @@ import { closeTrace, doc, docs, lookAt } from "../store";
 import { start, trouble } from "../remote";
 import { fullName, shortNames } from "../naming";
 import { KINDS, saveAs } from "../export";
+import { title } from "../several";
 import { hasRibbon } from "../sentence";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
@@ -14,24 +15,25 @@ export function Top() {
   const names = shortNames();
   const server = start.value.home === "server";
   return (
-    <header class="top">
+    <header class={`top${state.unfolded.value ? " unfolded" : ""}`}>
       <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
       <div class="row spread">
         <div class="row">
           <strong class="brand">headscope</strong>
           {info && <span class="quiet about"><span class="model" data-test="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
+        {info && <button class="fold" aria-expanded={state.unfolded.value} data-test="unfold" onClick={() => { state.unfolded.value = !state.unfolded.value; }}>{title()} ▾</button>}
         {!server && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.map((name) => (
             <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
-              onClick={() => { state.pane.value = name; }}>{say(`pane_${name}`)}</button>
+              onClick={() => { state.pane.value = name; state.unfolded.value = false; }}>{say(`pane_${name}`)}</button>
           ))}
         </nav>
-        <div class="row">
+        <div class="row acts">
           {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
           {info && state.pane.value === "head" && <details class="save"><summary>{say("save_figure")}</summary><div class="panel row">{KINDS.map((kind) => <button key={kind} onClick={(event) => { event.currentTarget.closest("details")!.open = false; void saveAs(kind); }}>{kind}</button>)}</div></details>}
-          <Settings />
+          <Settings say={say} />
           <button data-test="help" onClick={() => { state.help.value = !state.help.value; }}>{say("help_short")} <kbd>?</kbd></button>
         </div>
       </div>

@@ -2,6 +2,10 @@
 import { Desk, type Questions } from "./desk";
 import { Absent } from "./trace";
 
+export { entropy, plain, sees, size } from "./cells";
+export { everyRow, siftedShare } from "./measures";
+export { columnsOf, poolRow } from "./pooling";
+export { plainLabel } from "./trace";
 export { Absent, Desk };
 
 /** Arrays made for this answer are transferred, not copied. */

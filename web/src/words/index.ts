@@ -14,7 +14,7 @@ type Table = Record<Word, string>;
 /** The words of a language, in the order of the English ones, as Python embeds them (`words.json` of the build). */
 function read(language: Language): Table {
   const lists = JSON.parse(document.getElementById("hs-words")!.textContent!) as Record<string, string[]>;
-  return { ...common[language], ...Object.fromEntries(Object.keys(english).map((name, n) => [name, lists[language][n]])) } as Table;
+  return Object.fromEntries(Object.keys(common.en).concat(Object.keys(english)).map((name, n) => [name, lists[language][n]])) as Table;
 }
 
 const tables: Partial<Record<Language, Table>> = { en };

@@ -29,7 +29,7 @@ export function Header({ survey, cell }: { survey: Survey; cell: number | null }
           </>
         )}
       </span>
-      <span class="row"><Settings /></span>
+      <span class="row"><Settings say={say} /></span>
     </header>
   );
 }

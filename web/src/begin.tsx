@@ -1,0 +1,155 @@
+// How a page begins: read the embedded data, open the embedded traces, show them.
+import { render, type ComponentType } from "preact";
+import { effect } from "@preact/signals";
+import "./base.css";
+import "./style.css";
+import { App } from "./app";
+import { listen } from "./keyboard";
+import { catalog } from "./catalog";
+import { followAway } from "./away";
+import { backend, outcomes, start, type Start } from "./remote";
+import { Server } from "./server";
+import { followTheme } from "./appearance";
+import { isFresh } from "./hash";
+import { followHash, noStep } from "./steps";
+import * as state from "./state";
+import { FIELDS, FLOWING, status } from "./state";
+import { correct, followRemarks, openOnFinding } from "./opening";
+import { followNotebook, told } from "./notebook";
+import { restoreWidths } from "./panels/divider";
+import { followTools } from "./panels/tools";
+import { fetchRuns, followEffects } from "./runs";
+import { followNumbers } from "./statistics";
+import { followSifted } from "./sifted";
+import { followRow, followSelection } from "./pictures";
+import { followSlots } from "./comparing";
+import { followSeveral } from "./several";
+import { followInk } from "./ink";
+import { followOverlay } from "./overlay";
+import { doc, docs, failure, followRest, openTrace, type Doc } from "./store";
+import { openFile } from "./panels/compare";
+import { say } from "./words";
+import { followLanguage } from "./words/speech";
+
+const page = document.getElementById("page")!;
+
+/** What only a page with a model has. */
+export interface Typing {
+  open(waiting: HTMLElement): Promise<Doc>;
+  follow(): void;
+  Panel: ComponentType;
+}
+
+let typing: Typing | null = null;
+
+/** Clear the status message after a while. */
+function followSaid(): void {
+  let waiting = 0;
+  effect(() => {
+    if (!status.value) return;
+    clearTimeout(waiting);
+    waiting = window.setTimeout(() => { status.value = ""; }, 4000);
+  });
+}
+
+/** A trace's chunks, in order; each is removed from the page as it is read. */
+function* parts(n: number): Generator<string> {
+  for (let part = 0; ; part++) {
+    const element = document.getElementById(part ? `hs-trace-${n}-${part}` : `hs-trace-${n}`);
+    if (!element) return;
+    const base64 = element.textContent ?? "";
+    element.remove();
+    yield base64;
+  }
+}
+
+async function open(): Promise<void> {
+  catalog.value = about.statistics ?? [];
+  start.value = { home: "file", traces: 0, ...about };
+  if (typing) {
+    const opened = await typing.open(page);
+    typing.follow();
+    noStep();
+    if (fresh) openOnFinding(opened);
+    else correct();
+    show();
+    return;
+  }
+  if (start.value.home === "server") backend.value = new Server(start.value.token ?? "");
+  if (!start.value.traces) failure.value = say("no_trace");
+  for (let n = 0; n < start.value.traces; n++) {
+    const all = start.value.bytes?.[n] ?? 0;
+    if (n === 0) page.textContent = say("opening", { mb: (all / 1e6).toFixed(1) });
+    const remote = start.value.remote?.[n] ?? null;
+    if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
+    const { names, of } = start.value;
+    const changed = of?.[n] ?? null;
+    const opened = await openTrace({ parts: parts(n), all }, names?.[n] ?? null, remote, changed && { ...changed, origin: docs.value[changed.origin]?.id ?? -1 });
+    noStep();
+    if (fresh && n === 0) openOnFinding(opened);
+    if (!fresh && n === start.value.traces - 1) correct();
+    if (n === 0) void fetchRuns();
+    show();
+  }
+}
+
+let shown = false;
+
+function show(): void {
+  if (shown) return;
+  shown = true;
+  page.textContent = "";
+  render(<App Typing={typing?.Panel} />, page);
+}
+
+/** What went wrong at one head or in one pane is not said at the next. */
+function followFailure(): void {
+  let last = "";
+  effect(() => {
+    const now = [state.pane.value, state.trace.value, state.layer.value, state.head.value].join("/");
+    if (last && last !== now && doc.peek()) failure.value = null;
+    last = now;
+  });
+}
+
+const about = JSON.parse(document.getElementById("hs-about")?.textContent ?? "{}") as Partial<Start>;
+const given = told ?? location.hash;
+const bare = isFresh(given);
+const fresh = bare && !about.state;
+
+/** Open what the page holds, and follow what the reader does. */
+export function begin(withModel: Typing | null): void {
+  typing = withModel;
+  followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
+  followRemarks();
+  addEventListener("hashchange", () => { if (doc.value) correct(); });
+  followFailure();
+  restoreWidths();
+  followTools();
+  followTheme();
+  followLanguage();
+  followSaid();
+  followAway();
+  followNotebook();
+  followSelection();
+  followSeveral();
+  followSlots();
+  followRow();
+  followInk();
+  followOverlay();
+  followRest();
+  followNumbers();
+  followEffects();
+  followSifted();
+  listen();
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    const file = event.dataTransfer?.files[0];
+    if (file) void openFile(file);
+  });
+  open().catch((error: unknown) => {
+    failure.value = say(doc.value ? "file_refused" : "broken", { why: error instanceof Error ? error.message : String(error) });
+    show();
+  }).finally(show);
+}
