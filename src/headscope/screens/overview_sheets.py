@@ -54,22 +54,20 @@ def overview_sheet(trace: Trace) -> Sheet:
     """A grid of every head's pattern, and the head in which each pattern is strongest."""
     patterns = all_patterns(trace)
     whole = [pattern for pattern in patterns if not pattern.broken]
-    below: list[Drawing] = []
+    below: list[Drawing] = [blank, table(_extremes(whole))] if whole else []
     look_at = None
     if whole:
         clearest = max(whole, key=lambda pattern: max(pattern.means[name] for name in PLACES))
         look_at = (clearest.layer, clearest.head)
-        below = [blank, table(_extremes(whole))]
     rows = _pattern_table(patterns)
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
         drawings=(
-            lambda paper: title(
-                f"{_which(trace)}: {len(trace.layers)} layers {paper.sign('×', 'x')} {trace.heads} heads, "
-                "counted from 0",
+            lambda to: title(
+                f"{_which(trace)}: {len(trace.layers)} layers {to.sign('×', 'x')} {trace.heads} heads, counted from 0",
                 trace_aside(trace),
-            )(paper),
+            )(to),
             tokens_line(trace),
             blank,
             _grid(patterns),
