@@ -25,6 +25,8 @@ from random_models import made
 
 COUNT = 8
 CHOSEN = 4
+WEIGHT = 4e-6
+"""What rounding may change in a weight: scores of up to 30 are rounded at 2e-6 each, by us and by transformers."""
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +160,10 @@ def test_predictions_are_the_highest_scores_of_the_heads(documents: Any, maps: l
     best = sorted(((i, j) for j in range(len(words)) for i in range(j)), key=lambda place: -scores[place])
     told = found.predict(model.trace(words=words), top=5)
     assert [(i, j) for i, j, _ in told] == best[:5]
-    assert [score for *_, score in told] == pytest.approx([scores[place] for place in best[:5]], abs=1e-6)
+    # A score is a sum of 2 weights of each head, and weights of two passes in fp32 differ by rounding.
+    rounding = 2 * len(found.heads) * WEIGHT
+    assert scores[best[4]] - scores[best[5]] > 2 * rounding
+    assert [score for *_, score in told] == pytest.approx([scores[place] for place in best[:5]], abs=rounding)
     assert len(found.predict(model.trace(words=words))) == len(words)
     with pytest.raises(InputError, match="no words"):
         found.predict(model.trace(ids=[2, 3]))
