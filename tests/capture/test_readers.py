@@ -16,10 +16,10 @@ from headscope.errors import UnsupportedError
 from headscope.heads import roles_of
 from headscope.heads.fast import fast_statistics
 from headscope.heads.norms import LayerArrays
-from headscope.live import ablate, capture, inside
+from headscope.live import ablate, capture, checking, inside, masks
 from headscope.live.calls import Call, Forward
 from headscope.live.captured import feed
-from headscope.live.readers import READERS, reader_of
+from headscope.live.readers import READERS, deberta, reader_of
 from headscope.live.stacks import Stack
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
@@ -126,6 +126,54 @@ def test_weights_that_the_model_returns_itself(family: Family, padding: list[lis
         report = trace.verify(against=output.attentions)
         assert report.agrees, report
         assert report.checks[0].worst < 2e-6
+
+
+KEEP = ("drop", "keep")
+BLIND = torch.tensor([[1, 1, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1]]).bool()[:, None, None] & torch.tensor(
+    [[0] * 7, *([1] * 7 for _ in range(5)), [0] * 7], dtype=torch.bool
+)
+
+
+TAKES_PAIRS = [family for family in READ if family.name.startswith(("MPNet", "RoFormer", "Mpt"))]
+HIDDEN = [
+    *(
+        pytest.param(family, PADDING[0], keep, id=f"{family}, between tokens, {keep}")
+        for family in READ
+        for keep in KEEP
+    ),
+    *(pytest.param(family, PADDING[1], "keep", id=f"{family}, left") for family in READ),
+    *(pytest.param(family, BLIND, keep, id=f"{family}, whole rows, {keep}") for family in TAKES_PAIRS for keep in KEEP),
+]
+
+
+@pytest.mark.parametrize(("family", "padding", "keep"), HIDDEN)
+def test_queries_from_which_every_key_is_hidden(family: Family, padding: Any, keep: Any) -> None:
+    """They look at all keys alike where the module writes the lowest number over scores, and at none elsewhere."""
+    model = family.build()
+    with torch.no_grad(), capture(model, padding=keep) as captured:
+        output = model(
+            family.inputs(padded=False)["input_ids"], attention_mask=torch.as_tensor(padding), output_attentions=True
+        )
+    for trace in captured.traces:
+        for layer, theirs in enumerate(output.attentions):
+            cells = theirs[trace.row][:, list(trace.positions)][..., list(trace.key_positions)]
+            np.testing.assert_allclose(trace[layer].weights[:], cells, atol=2e-6)
+        assert trace.verify().agrees, trace.verify()
+
+
+@pytest.mark.parametrize("family", [READ[0], *(family for family in READ if family.name == "MptModel")], ids=str)
+def test_a_reader_that_thinks_they_look_at_none_is_refused(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = family.build(), {**family.inputs(padded=False), "attention_mask": torch.tensor(PADDING[1])}
+    monkeypatch.setattr(masks, "filled", lambda allowed: allowed)
+    monkeypatch.setattr(deberta, "filled", lambda allowed: allowed)
+    wrong = pytest.raises(UnsupportedError, match="computes something other than")
+    with wrong, torch.no_grad(), capture(model, padding="keep"):
+        model(**inputs)
+    monkeypatch.setattr(checking, "_sampled", lambda rule, queries: np.array([queries - 1]))
+    with torch.no_grad(), capture(model, padding="keep") as captured:
+        model(**inputs)
+    report = captured.traces[1].verify()
+    assert [check.name for check in report.checks if not check.agrees] == ["module output"]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -57,11 +57,17 @@ _SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
 
 
 def eligible(rule: RowRule, queries: int) -> np.ndarray:
-    """Positions of the queries that are not padding and see a key."""
-    flags = np.ones(queries, dtype=bool) if rule.queries is None else rule.queries.copy()
-    if rule.unseen is not None:
-        flags &= ~rule.unseen
-    return np.flatnonzero(flags)
+    """Positions of the queries that are not padding."""
+    return np.arange(queries) if rule.queries is None else np.flatnonzero(rule.queries)
+
+
+def _sampled(rule: RowRule, queries: int) -> np.ndarray:
+    """A few eligible queries: some that see keys, spread evenly, with the last; and one that sees none."""
+    places = eligible(rule, queries)
+    if rule.unseen is None:
+        return _spread(places)
+    unseen = rule.unseen[places]
+    return np.sort(np.concatenate([_spread(places[~unseen]), places[unseen][:1]]))
 
 
 def _spread(places: np.ndarray) -> np.ndarray:
@@ -176,7 +182,7 @@ def sample_of(call: Call, row: int) -> Sample | None:
     """The queries of a row of the batch that are recomputed; None if none can be."""
     rule, queries = call.rules.row(row), call.q.shape[2]
     if rule not in _SAMPLES:
-        rows = _spread(eligible(rule, queries))
+        rows = _sampled(rule, queries)
         _SAMPLES[rule] = sample_at(rule, rows, queries, call.k.shape[2], call.q.device) if len(rows) else None
     return _SAMPLES[rule]
 
@@ -257,7 +263,8 @@ def _explained(probes: Sequence[Probe]) -> bool:
     recomputed = recomputed.view(-1, heads, n, d_value)
     observed = torch.stack([probe.observed for probe in probes])
     if sample.empty is not None:
-        recomputed, observed = (x.masked_fill(sample.empty, 0) for x in (recomputed, observed))
+        recomputed = recomputed.masked_fill(sample.empty, 0)
+        observed = without_nan(observed, recomputed, sample.empty)
     worst, size = (x.flatten(1).abs().amax(1) for x in (recomputed - observed, recomputed))
     return bool((worst <= size * _share(eps)).all())
 
@@ -268,13 +275,29 @@ def _difference(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
     The bound is lower than the size that `_rounding` multiplies, and cheaper: no context is larger than the largest
     value.
     """
-    contexts, observed = recompute(probe)[1], probe.observed
+    contexts = recompute(probe)[1]
     if probe.projection is None:
-        if probe.sample.empty is not None:
-            observed = observed.masked_fill(probe.sample.empty.to(observed.device), 0)
-        return _largest(contexts - observed), _largest(contexts)
+        return _largest(contexts - without_nan(probe.observed, contexts, probe.sample.empty)), _largest(contexts)
     size = _largest(contexts) * probe.projection.weight[0].float().abs().sum()
-    return _largest(projected(contexts, probe.projection) - observed), size
+    outputs = projected(contexts, probe.projection)
+    return _largest(outputs - without_nan(probe.observed, outputs, probe.sample.empty)), size
+
+
+def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
+    """What was observed, with what was recomputed where a query sees no key and the module computed NaN.
+
+    A softmax over no key is 0 in fused kernels, and NaN where it is written out. Anything else shows that the query
+    looks at keys: a mask of finite numbers hides none of them if it is the same for all.
+
+    Args:
+        observed: (..., heads, n, width), or (n, d_out) for outputs.
+        recomputed: of the same shape.
+        empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
+    """
+    if empty is None:
+        return observed
+    where = (empty if observed.dim() > 2 else empty.all(0)).to(observed.device)
+    return torch.where(where & observed.isnan(), recomputed.to(observed.dtype), observed)
 
 
 def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:

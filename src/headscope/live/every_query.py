@@ -26,6 +26,7 @@ from headscope.live.checking import (
     recompute,
     refuse,
     sample_at,
+    without_nan,
 )
 
 if TYPE_CHECKING:
@@ -96,18 +97,17 @@ def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:
     observed, tolerance = probe.observed.float(), share * largest
     if probe.projection is not None:
         outputs = projected(contexts, probe.projection)
+        observed = without_nan(observed, outputs, probe.sample.empty)
         absolute = type(probe.projection)(probe.projection.weight.abs(), None)
         tolerance = projected(tolerance, absolute) + probe.eps * outputs.abs()
         return _worst(outputs - observed, tolerance)[None]
     empty = probe.sample.empty
-    times = _worst(
-        contexts - (observed if empty is None else observed.masked_fill(empty.to(observed.device), 0)), tolerance
-    )
+    times = _worst(contexts - without_nan(observed, contexts, empty), tolerance)
     if returned is None or returned.shape != weights.shape:
         return times
-    different = weights - returned.float()
     if empty is not None:
-        different = different.masked_fill(empty.to(different.device), 0)
+        weights = weights.masked_fill(empty.to(weights.device), 0)
+    different = weights - without_nan(returned.float(), weights, empty)
     return torch.maximum(times, _worst(different, 2 * share * weights + LEAST_WEIGHT))
 
 

@@ -76,6 +76,18 @@ class RawMask:
         return cls(mask=mask if mask is None or mask.is_floating_point() else mask.float(), bias=bias)
 
     @classmethod
+    def filled(cls, allowed: torch.Tensor | None, bias: torch.Tensor | None = None) -> RawMask:
+        """The mask of a model that puts the lowest number in place of each hidden score.
+
+        A query from which all keys are hidden looks at all of them alike, where a query without keys looks at none.
+
+        Args:
+            allowed: bool, True where a key may be looked at.
+            bias: a position bias.
+        """
+        return cls(mask=None if allowed is None else filled(allowed), bias=bias)
+
+    @classmethod
     def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
         """The mask of scaled_dot_product_attention with `is_causal`: query i sees key j only if j <= i."""
         if queries == keys:
@@ -86,6 +98,13 @@ class RawMask:
         """The mask's present content: models may pass one mask to all layers and change it in between."""
         deferred = None if self.deferred is None else (self.deferred.source, self.deferred.sizes)
         return Contents(self.mask, self.bias, self.keys, self.causal, self.window, deferred)
+
+
+def filled(allowed: torch.Tensor) -> torch.Tensor:
+    """Add the lowest number of fp32 to hidden scores, which are lost beside it; bool if every query sees a key."""
+    if bool(allowed.any(-1).all()):
+        return allowed
+    return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, torch.finfo(torch.float32).min)
 
 
 @dataclass(frozen=True, eq=False)

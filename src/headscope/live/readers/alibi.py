@@ -79,7 +79,7 @@ def read_mpt(module: Any, arguments: Arguments, run: Run) -> Reading:
     if bias is not None:
         bias = bias[None, :, max(0, bias.shape[1] - queries) :, max(0, bias.shape[2] - k.shape[2]) :]
     allowed = None if mask is None else ~mask.bool()
-    return Reading(q, k, v, scale=module.softmax_scale, mask=RawMask(mask=allowed, bias=bias))
+    return Reading(q, k, v, scale=module.softmax_scale, mask=RawMask.filled(allowed, bias))
 
 
 MPT = Reader(read_mpt, projection="out_proj", dropouts=("attn_dropout_p",))

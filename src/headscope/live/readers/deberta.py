@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.masks import RawMask
+from headscope.live.masks import RawMask, filled
 from headscope.live.readers.reading import Arguments, Reader, Reading, Run, heads_of
 
 KNOWN = frozenset({"c2p", "p2c"})
@@ -121,8 +121,8 @@ def _mask(mask: torch.Tensor) -> RawMask:
     if square and all(
         bool((mask[:, 0, rows].bool() == (real[:, rows, None] & real[:, None])).all()) for rows in blocks
     ):
-        return RawMask(keys=real, padded=mask.bool())
-    return RawMask(mask=mask.bool())
+        return RawMask(keys=real, padded=filled(mask.bool()))
+    return RawMask.filled(mask.bool())
 
 
 def refusal(module: Any) -> str | None:
