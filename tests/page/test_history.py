@@ -55,7 +55,7 @@ def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) 
         page.evaluate("history.forward()")
         at(page, *parts)
     page.locator("[data-test=pane-head]").click()
-    assert page.locator(".token.pinned").count() == 2
+    page.wait_for_function("document.querySelectorAll('.token.pinned').length === 2")
     assert page.locator("[data-test=special]").is_checked()
     assert page.locator("[data-test=statistic]").input_value() == "same"
 

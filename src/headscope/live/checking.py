@@ -284,7 +284,7 @@ def _difference(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
-    """What was observed, with what was recomputed where a query sees no key and the module computed NaN.
+    """The observed numbers, with the recomputed ones where a query sees no key and the module computed NaN.
 
     A softmax over no key is 0 in fused kernels, and NaN where it is written out. Anything else shows that the query
     looks at keys: a mask of finite numbers hides none of them if it is the same for all.
