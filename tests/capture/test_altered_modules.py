@@ -154,6 +154,18 @@ def test_classes_with_readers(name: str, change: Any, monkeypatch: pytest.Monkey
             model(**family.inputs(padded=False))
 
 
+@pytest.mark.parametrize("name", ["DebertaModel", "DebertaV2Model", "RoFormerModel"])
+def test_hooks_that_come_inside_the_block_are_seen(name: str) -> None:
+    """What a capture compares with its reading is what the module returns after all other hooks."""
+    family = BY_NAME[name]
+    model = family.build()
+    with torch.no_grad(), capture(model):
+        model(**family.inputs(padded=False))
+        model.encoder.layer[1].attention.self.register_forward_hook(lambda module, args, output: edit(output))
+        with pytest.raises(UnsupportedError, match=REFUSED):
+            model(**family.inputs(padded=False))
+
+
 # Contexts that change on their way to the projection.
 
 

@@ -381,6 +381,10 @@ def test_a_text_is_read_as_sentence_transformers_reads_it(
     read = answered(page, "(text) => wordpiece.encode(text)", "The CAT sat on the mat. [MASK]")
     assert read["ids"] == library.tokenize(["The CAT sat on the mat. [MASK]"])["input_ids"][0].tolist()
     assert "[UNK]" not in read["tokens"][:8]
+    greek = answered(page, "(text) => wordpiece.normalized(text, 3)", "ΟΔΟΣ İΣ ΣΑΣ")
+    places = [place for place, sign in enumerate("ΟΔΟΣ İΣ ΣΑΣ", 3) for _ in sign.lower()]
+    sigmas = "οδος i̇ς σας" if older else "οδοσ i̇σ σασ"
+    assert [(each["sign"], each["from"]) for each in greek] == list(zip(sigmas, places, strict=True))
     refused = answered(page, "(text) => { try { passed(text) } catch (error) { return error.message } }", "the " * 11)
     assert refused == "the text has 13 tokens, the model takes 12 at most: shorten it"
     page.close()

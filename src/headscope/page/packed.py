@@ -124,7 +124,7 @@ def _half(model: Model, role: str, layer: int | None = None) -> Float16[np.ndarr
 
 def _about(model: Model, vocabulary: dict[str, Any]) -> dict[str, Any]:
     anatomy, sizes, rule = model.anatomy, model.anatomy.known(), model.text_rule
-    vocabulary = {**vocabulary, "lowercase": vocabulary["lowercase"] or (rule.stated and rule.lowercase)}
+    vocabulary = {**vocabulary, "lower_first": rule.stated and rule.lowercase}
     return {
         "config": {
             "layers": sizes.layers,

@@ -22,6 +22,8 @@ export interface Vocabulary {
   ideographs: boolean;
   strip: boolean;
   lowercase: boolean;
+  /** True to lower-case texts before anything else, as sentence-transformers does: there a final sigma is ς, in `lowercase` σ. */
+  lower_first: boolean;
   single: Slot[];
   pair: Slot[];
 }
@@ -177,8 +179,12 @@ export class WordPiece {
   }
 
   private normalized(text: string, first: number): Sign[] {
-    const { clean, ideographs, strip, lowercase } = this.vocabulary;
+    const { clean, ideographs, strip, lowercase, lower_first } = this.vocabulary;
     let signs = Array.from(text, (sign, n) => ({ sign, from: first + n }));
+    if (lower_first) {
+      const small = Array.from(text.toLowerCase()).values();
+      signs = signs.flatMap(({ sign, from }) => Array.from(sign.toLowerCase(), () => ({ sign: small.next().value!, from })));
+    }
     if (clean) {
       signs = signs.filter(({ sign }) => !isDropped(CODE(sign)));
       signs = signs.map((one) => (isSpace(CODE(one.sign)) ? { ...one, sign: " " } : one));
