@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from patience import PATIENCE
 
 if TYPE_CHECKING:
@@ -65,6 +67,21 @@ def unreadable(page: Page | Frame) -> list[str]:
     """Text and controls that a reader can't read: they stick out, are cut off, or lie on one another."""
     complaints: list[str] = page.evaluate(UNREADABLE)
     return complaints
+
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+NAMES = "{ preload: false, rules: { 'label-content-name-mismatch': { enabled: true } } }"
+"""Beside axe-core's usual rules: a control's name has the words that stand on it."""
+
+
+def inaccessible(page: Page) -> list[str]:
+    """All that axe-core finds wrong with a page."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: run npm ci in web/ (.ci/run does, and then this test)")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate(f"axe.run(document, {NAMES}).then(({{ violations }}) => violations)")
+    return [f"{one['id']}: {one['nodes'][0]['html'][:160]}" for one in found]
 
 
 def number(text: str | None) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from fonts import ODD, brought
-from looking import HOSTILE, Watched, unreadable, until
+from looking import HOSTILE, Watched, inaccessible, unreadable, until
 
 from finished_survey import finished
 from headscope.atlas.report import write_report
@@ -145,6 +145,13 @@ def test_points_stand_where_their_means_are(tmp_path: Path, watch: Watch) -> Non
     expected = bottom - (bottom - top) * means / float(ticks[-1])
     np.testing.assert_allclose(heights, expected, atol=1e-3)
     assert float(ticks[-1]) >= means.max()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_without_labels(tmp_path: Path, watch: Watch, scheme: Any) -> None:
+    watched = watch()
+    watched.page.emulate_media(color_scheme=scheme)
+    assert inaccessible(watched.open(write_report(finished(tmp_path, refused=("a.txt",))).as_uri())) == []
 
 
 def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fonts import FACTORS, brought
-from looking import Watched, number, unreadable, until
+from looking import Watched, inaccessible, number, unreadable, until
 from pyarrow import parquet
 
 import headscope as hs
@@ -402,6 +402,21 @@ def test_a_corpus_is_never_markup(hostile: Path, watch: Watch) -> None:
         assert path.read_text(encoding="utf-8").count("<script") == 3
         page = watch().open(path.as_uri())
         assert page.locator("#page img, #page script").count() == 0
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
+def test_axe_finds_nothing(known: Path, watch: Watch, scheme: Any, width: int) -> None:
+    """In the home page with labels, with some of them faded, and with a statistic, and in a head's page, unfolded."""
+    watched, complaints = watch(), []
+    watched.page.emulate_media(color_scheme=scheme)
+    watched.page.set_viewport_size({"width": width, "height": 900})
+    for name in ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html"):
+        watched.page.goto("about:blank")
+        page = watched.open(f"{(known / 'site').as_uri()}/{name}")
+        for control in page.locator("summary, .line:first-child .open").all():
+            control.click()
+        complaints += [f"{name}: {complaint}" for complaint in inaccessible(page)]
+    assert complaints == []
 
 
 def widths(page: Page) -> Iterator[str]:

@@ -96,10 +96,11 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
   const says = cellLabel(survey, chosen, cell);
   const label = survey.labels?.[cell];
   const value = chosen?.mean[cell] ?? null;
-  const shown = label && !chosen ? `card g-${groupOf(label)}${label.part ? " partly" : ""}` : value === null ? "absent" : "shade";
-  const faded = group.value && label && groupOf(label) !== group.value ? " faded" : "";
+  const isCard = label && !chosen;
+  const isFaded = group.value && label && groupOf(label) !== group.value;
+  const shown = isCard ? `card g-${groupOf(label)}${label.part ? " partly" : ""}` : value === null ? "absent" : isFaded ? "" : "shade";
   return (
-    <a class={shown + faded} href={headHref(survey, cell)} title={says} aria-label={says} data-cell={cell} tabIndex={first ? 0 : -1}
+    <a class={isFaded ? `${shown} faded` : shown} href={headHref(survey, cell)} title={says} aria-label={isCard ? undefined : says} data-cell={cell} tabIndex={first ? 0 : -1}
       style={shown === "shade" && ends ? shadeOf(value!, ends, chosen!.signed) : {}}
       onMouseEnter={() => { hovered.value = cell; }} onMouseLeave={() => { hovered.value = null; }}
       onFocus={(event) => {
@@ -112,7 +113,7 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
         const next = neighbour(survey, cell, STEPS[event.key]);
         if (next !== null) event.currentTarget.closest("table")!.querySelector<HTMLElement>(`[data-cell="${next}"]`)?.focus();
       }}>
-      {label && !chosen ? <Card survey={survey} cell={cell} label={label} /> : rounded(value)}
+      {isCard ? <Card survey={survey} cell={cell} label={label} /> : rounded(value)}
     </a>
   );
 }

@@ -105,7 +105,7 @@ function Numbers({ survey, cell }: { survey: Survey; cell: number }) {
   return (
     <details class="panel">
       <summary>{say("all_numbers")}</summary>
-      <div class="across">
+      <div class="across" role="region" aria-label={say("all_numbers")} tabIndex={0}>
         <table class="table" data-test="numbers">
           <caption class="quiet small"><span>{say("numbers_of")}</span></caption>
           <thead><tr><th scope="col">{say("statistic")}</th>{FIELDS.map((field) => <th key={field} scope="col">{fieldName(field)}</th>)}</tr></thead>

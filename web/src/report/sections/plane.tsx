@@ -15,7 +15,7 @@ export function PlaneFigure({ survey, plane }: { survey: Survey; plane: Plane })
   return (
     <figure>
       <h3 lang="en">{plane.title}</h3>
-      <div class="across">
+      <div class="across" role="region" aria-label={say("plane")} tabIndex={0}>
         <svg class="plane" viewBox={`0 0 ${width} ${height}`} role="img" aria-label={say("plane")} data-test="plane">
           {plane.heads.map(({ cell, leader }) => leader && <line key={cell} class="leader" x1={leader[0]} y1={leader[1]} x2={leader[2]} y2={leader[3]} />)}
           {plane.heads.map(({ cell, x, y, name }) => (

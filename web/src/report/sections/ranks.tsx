@@ -65,7 +65,7 @@ export function Ranks({ survey, cell }: { survey: Survey; cell: number }) {
     <section>
       <h2>{say("ranks", { n: count(survey.named.length) })}</h2>
       <table class="table ranks" data-test="ranks">
-        <thead class="unseen"><tr><th scope="col">{say("statistic")}</th><th scope="col" /><th scope="col">{say("mean")}</th><th scope="col">{say("rank")}</th></tr></thead>
+        <thead class="unseen"><tr><th scope="col">{say("statistic")}</th><td /><th scope="col">{say("mean")}</th><th scope="col">{say("rank")}</th></tr></thead>
         <tbody>{rows.map((row) => (
           <tr key={row.name}><th scope="row" title={row.meaning}>{row.name}</th><td><Strip statistic={row} cell={cell} /></td><td>{rounded(row.mean[cell])}</td><td class="quiet">{rankOf(row.mean, cell)}</td></tr>
         ))}</tbody>

@@ -12,7 +12,7 @@ export function Relations({ survey, head: { cell, relations } }: { survey: Surve
   return (
     <section>
       <div class="row spread"><h2>{say("syntax_title")} <small class="quiet">{say("syntax_of_head")}</small></h2><small class="quiet pre">{say("figure_key")}</small></div>
-      <div class="across">
+      <div class="across" role="region" aria-label={say("syntax_title")} tabIndex={0}>
         <table class="table" data-test="relations">
           <thead><tr>
             <th scope="col">{say("relation")}</th><th scope="col">{say("n")}</th><th scope="col">{say("right")}</th><th scope="col" class="figure">{say("interval_column")}</th>

@@ -107,7 +107,7 @@ export const en = {
   group_other_key: "labels of earlier versions, in English",
   group_none: "no label",
   group_none_key: "nothing predicts its pairs on text it hasn't seen",
-  lead: "{share} of the weight of words rests on special tokens. {labelled} have a label, {none} have none.",
+  lead: "{share} of the weight of words rests on special tokens. {labelled} with a label, {none} without.",
   evidence: "of its {n} strongest pairs",
   by_chance: "{share} by chance",
   bits: "It gains {bits} bits per pair; the best fixed offset {offset}, the frequency of the word looked at {key}.",
