@@ -44,19 +44,19 @@ def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) 
         act()
         at(page, *parts)
         states.append(parts)
-    assert page.locator(".drawing").is_visible()
+    page.locator(".drawing").wait_for()
     for parts in reversed(states[:-1]):
         page.evaluate("history.back()")
         at(page, *parts)
     assert head_of(page) == "Head 1.1"
-    assert page.locator(".token.pinned").count() == 0
-    assert not page.locator("[data-test=special]").is_checked()
+    until(page, "!document.querySelector('.token.pinned')")
+    until(page, "!document.querySelector('[data-test=special]').checked")
     for parts in states[1:]:
         page.evaluate("history.forward()")
         at(page, *parts)
     page.locator("[data-test=pane-head]").click()
-    page.wait_for_function("document.querySelectorAll('.token.pinned').length === 2")
-    assert page.locator("[data-test=special]").is_checked()
+    until(page, "document.querySelectorAll('.token.pinned').length === 2")
+    until(page, "document.querySelector('[data-test=special]').checked")
     assert page.locator("[data-test=statistic]").input_value() == "same"
 
 
