@@ -20,9 +20,11 @@ from torch import nn
 from headscope.live import following, in_graph
 from headscope.live.classes import FLEX_NAME, kind_of
 from headscope.live.genuine import is_own, undisturbed
+from headscope.live.hooks import LOCK
 from headscope.live.observed import run_observed
 from headscope.live.operators import Unwatched
-from headscope.live.sessions import LOCK, RUNNING, Seat, register_call
+from headscope.live.seats import Seat, register_call
+from headscope.live.sessions import RUNNING
 
 
 class Installed:
