@@ -361,6 +361,8 @@ def raw_mask(
     if mask is None and bool(causal) and queries > 1:
         used = min(queries, keys)
         return RawMask.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
+    if bias is not None and mask is not None and mask.dtype == torch.bool:
+        return RawMask.filled(mask, bias), keys
     return RawMask(mask=mask, bias=bias), keys
 
 

@@ -50,6 +50,7 @@ class _Running(threading.local):
         compiled: the compiled model that runs in them, if any.
         inside: True while an attention function runs that is read as a whole, with all that it calls.
         switched: ids of the configs that `replay.eager` switched to eager attention.
+        own_masks: True if their models make all masks of numbers themselves.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class _Running(threading.local):
         self.compiled: Graph | None = None
         self.inside = False
         self.switched: frozenset[int] = frozenset()
+        self.own_masks = False
 
 
 RUNNING = _Running()
