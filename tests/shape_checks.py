@@ -30,7 +30,7 @@ CHECKED = (
     "headscope.encoder.embedding",
     "headscope.encoder.rotation",
     "headscope.encoder.distances",
-    "headscope.encoder.nearby",
+    "headscope.encoder.attending",
     "headscope.encoder.layer_forms",
     "headscope.encoder.forward",
     "headscope.encoder.tops",

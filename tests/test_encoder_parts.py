@@ -15,8 +15,8 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 import headscope as hs
 from headscope.anatomy import Disentangled
 from headscope.attention.scores import Mask, attend
+from headscope.encoder.attending import attend_nearby
 from headscope.encoder.distances import deberta_buckets, distances_of, t5_buckets
-from headscope.encoder.nearby import attend_nearby
 from headscope.encoder.rotation import default_frequencies, rotate
 from random_models import ids, made, run
 

@@ -12,8 +12,8 @@ import torch
 from threadpoolctl import threadpool_info
 
 import headscope as hs
-from headscope.encoder import Input, everywhere, forward
-from headscope.encoder.everywhere import attend_everywhere
+from headscope.encoder import Input, attending, forward
+from headscope.encoder.attending import attend_everywhere
 from headscope.encoder.products import (
     BEYOND,
     FEW_TEXTS,
@@ -159,7 +159,7 @@ def bytes_of(trace: hs.Trace) -> list[bytes]:
 @pytest.mark.parametrize("size", [0.3, 1.0, 12.0, 300.0])
 def test_attention_is_torchs(monkeypatch: pytest.MonkeyPatch, cells: int, kv_heads: int, size: float) -> None:
     """Also with scores beyond exp's range in fp32, where the highest score of each row is subtracted."""
-    monkeypatch.setattr(everywhere, "TILE_CELLS", cells)
+    monkeypatch.setattr(attending, "TILE_CELLS", cells)
     generator = np.random.default_rng(int(size))
     q = (size * generator.normal(size=(6, 33, 8))).astype(np.float32)
     k, v = generator.normal(size=(2, kv_heads, 40, 8)).astype(np.float32)

@@ -242,9 +242,9 @@ LINES = {
     "anatomy": 5160,
     "attention": 1470,
     "traces": 1587,
-    "encoder": 1497,
-    "live": 12190,
-    "heads": 3716,
+    "encoder": 1475,
+    "live": 12100,
+    "heads": 3717,
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
@@ -257,7 +257,7 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 348
 ROOM = 1.03
-LONG_FILES = 12
+LONG_FILES = 6
 """Files of more than 400 lines."""
 SHORT_FILES = 3
 """Files of less than 30 lines, `__init__.py` apart."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headscope.attention import kernels
+from headscope.attention import blocks
 from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import CATALOG, Roles
@@ -259,7 +259,7 @@ def test_no_tensor_grows_faster_than_the_text(mask: str) -> None:
             fast_of(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
         sizes.append(watch.numel)
     assert sizes[1] <= 4.1 * sizes[0]
-    assert sizes[1] <= max(65 * 6000, kernels.BLOCK_CELLS["cpu"])
+    assert sizes[1] <= max(65 * 6000, blocks.BLOCK_CELLS["cpu"])
 
 
 def test_a_window_costs_the_window() -> None:
@@ -267,7 +267,7 @@ def test_a_window_costs_the_window() -> None:
     cells = []
     for n in (1000, 2000):
         q = torch.randn(1, 1, n, 8)
-        cells.append(sum(one.scores.numel() for one in kernels.score_blocks(q, q, scale=1.0, mask=Mask(window=(9, 4)))))
+        cells.append(sum(one.scores.numel() for one in blocks.score_blocks(q, q, scale=1.0, mask=Mask(window=(9, 4)))))
     assert cells[1] < 2.2 * cells[0]
     assert cells[1] < 2000 * 2000 / 4
 
@@ -281,8 +281,8 @@ def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that differ in their padding and in who their tokens are, against the plain computation row by row."""
-    monkeypatch.setitem(kernels.BLOCK_CELLS, "cpu", 500)
-    monkeypatch.setattr(kernels, "BLOCK_ROWS", 4)
+    monkeypatch.setitem(blocks.BLOCK_CELLS, "cpu", 500)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
     n = 23
     rows = [drawn(n, kv_heads=kv_heads, seed=seed) for seed in range(3)]
     W_O = rows[0]["W_O"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from families import BY_NAME
+from families import BY_NAME, here
 from headscope.errors import InputError, UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
@@ -296,6 +296,28 @@ def test_padding_is_kept_on_request(name: str, side: str) -> None:
         assert trace.verify(against=theirs).agrees, trace.verify(against=theirs)
         assert trace.verify().agrees, trace.verify()
         assert short.verify(against=theirs).agrees
+
+
+@pytest.mark.parametrize("name", here("MT5Model", "UMT5Model", "PLBartModel", "BartModel"))
+def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
+    """Beside a position bias, SDPA writes the lowest number over scores: even weights. Without one there are none."""
+    family = BY_NAME[name]
+    model, inputs = family.build(), family.inputs(padded=True)
+    inputs["decoder_attention_mask"] = torch.tensor([[1] * 5, [0, 0, 1, 1, 1]])
+    model.set_attn_implementation("sdpa")
+    with torch.no_grad(), capture(model, padding="keep") as captured:
+        model(**inputs)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs = model(**inputs, output_attentions=True).decoder_attentions[0][1].numpy()
+    model.set_attn_implementation("sdpa")
+    trace = captured["decoder"][1]
+    assert len(trace) == 5
+    np.testing.assert_allclose(theirs[:, :2].sum(-1), 1, atol=1e-6)
+    theirs[:, :2] *= name.endswith("T5Model")
+    np.testing.assert_allclose(trace[0].weights[:], theirs, atol=1e-4)
+    for one in captured.traces:
+        assert one.verify().agrees, (one.stack, one.row, one.verify())
 
 
 @pytest.mark.parametrize("need_weights", [False, True])

@@ -17,7 +17,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from families import BY_NAME
 from headscope.errors import UnsupportedError
-from headscope.live import capture, every_query, sessions
+from headscope.live import capture, every_query, seats
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -99,7 +99,7 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_much(call: Any) -> None:
         pytest.fail(f"{call.path} is PyTorch's or transformers' own")
 
-    monkeypatch.setattr(sessions, "refuse_altered", too_much)
+    monkeypatch.setattr(seats, "refuse_altered", too_much)
     monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
     with torch.no_grad():
         for implementation in ("sdpa", "eager", "flex_attention"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headscope as hs
-import headscope.encoder.everywhere
+import headscope.encoder.attending
 from explain.minilm import minilm_folder
 from explain.tops import TEXT, readable
 from headscope.encoder import Encoder
@@ -155,7 +155,7 @@ def test_the_products_of_all_heads_are_those_of_70_or_78_passes(
     model = hs.open(tmp_path)
     read = Encoder.read
     monkeypatch.setattr(Encoder, "read", lambda *given: read(*given).view(Counted))
-    attend = headscope.encoder.everywhere.attend_everywhere
+    attend = headscope.encoder.attending.attend_everywhere
 
     def counting(q: Any, k: Any, v: Any, **options: Any) -> Any:
         Counted.flops += 2 * 2 * q.size * k.shape[1]

@@ -2,15 +2,14 @@
 
 PyTorch's scaled_dot_product_attention computes log-sum-exps in its fused kernels and discards them. A `KernelWatch`
 collects them while it runs: nothing is computed twice, and the output is identical bit for bit. `attend_with_lse`
-runs a fused kernel, or computes in blocks of scores if only the unfused kernel applies, which would build the whole
-map. `score_blocks` computes such blocks for callers that need the scores themselves.
+runs a fused kernel, or computes in blocks of scores (headscope.attention.blocks) if only the unfused kernel applies,
+which would build the whole map.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headscope.attention.blocks import attend_in_blocks
 from headscope.attention.scores import EVERYTHING, Mask, scores
-from headscope.attention.terms import NO_TERMS, Terms, add_terms
+from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 
 aten = torch.ops.aten
@@ -49,15 +49,6 @@ ON_REQUEST = tuple(
 
 MATH = int(torch.nn.attention.SDPBackend.MATH.value)
 """The unfused kernel, which builds the whole map."""
-
-BLOCK_CELLS = {"cpu": 1 << 19}
-"""Maximum number of scores in a block: 2 MiB of fp32 on a CPU, so that all work on them stays in the cores' caches."""
-
-OTHER_CELLS = 1 << 24
-"""The same for other devices, which need more work at once."""
-
-BLOCK_ROWS = 64
-"""Minimum number of rows of a matrix product; blocks may exceed the maximum above to reach it."""
 
 
 class KernelNotes:
@@ -197,7 +188,7 @@ def attend_with_lse(
                     context.masked_fill(unseen[..., None], 0.0),
                     lse_of_kernel.masked_fill(unseen.expand(lse_of_kernel.shape), float("-inf")),
                 )
-    return _attend_in_blocks(q, k, v, scale, mask, terms)
+    return attend_in_blocks(q, k, v, scale, mask, terms)
 
 
 _CHECKED: set[tuple[str, str, torch.dtype]] = set()
@@ -241,202 +232,6 @@ def check_log_sum_exps(
             advice="choose another kernel: with torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
         )
     _CHECKED.add(place)
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreBlock:
-    """The scores of some heads and consecutive queries, with all keys that these may look at.
-
-    Attributes:
-        heads: range of heads, out of batch * heads.
-        rows, keys: ranges of queries and keys.
-        scores: (heads, rows, keys); overwritten by the next block.
-    """
-
-    heads: slice
-    rows: slice
-    keys: slice
-    scores: torch.Tensor
-
-
-def score_blocks(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    *,
-    scale: float,
-    mask: Mask = EVERYTHING,
-    terms: Terms = NO_TERMS,
-    hidden: float = float("-inf"),
-) -> Iterator[ScoreBlock]:
-    """The scores of a batch in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
-
-    The blocks depend only on the shapes and the type of device, not on the number of threads.
-
-    Args:
-        q: (batch, heads, queries, width), of 32 bits or more.
-        k: (batch, kv_heads, keys, width).
-        scale: factor of q . k.
-        mask: only `causal` and `window` are applied: a block leaves out keys that none of its queries may look at.
-            Queries without any key are in no block.
-        terms: what the model adds to scale * q . k, before masking; sinks are not applied.
-        hidden: value of forbidden cells within a block.
-    """
-    batch, heads, queries, width = q.shape
-    kv_heads, keys = k.shape[1:3]
-    shared = heads // kv_heads
-    groups = batch * kv_heads
-    q, k = q.reshape(groups, shared, queries, width), k.reshape(groups, keys, width).transpose(1, 2)
-    reach_first, reach_end = mask.reach(np.arange(queries) + keys - queries, keys)
-    cells = BLOCK_CELLS.get(q.device.type, OTHER_CELLS)
-    least = max(1, BLOCK_ROWS // shared)
-    step = min(max(queries, 1), max(least, cells // max(1, groups * shared * keys)))
-    if mask.window is not None and queries:
-        # A block of n queries has n more keys than a single query sees, so a narrow window calls for few queries.
-        step = min(step, max(least, int((reach_end - reach_first).max()) - 1))
-    buffer = q.new_empty(0)
-    for start in range(0, queries, step):
-        stop = min(start + step, queries)
-        firsts, ends = reach_first[start:stop], reach_end[start:stop]
-        seeing = firsts < ends
-        if not seeing.any():
-            continue
-        low, high = int(firsts[seeing].min()), int(ends[seeing].max())
-        corners = _corners(firsts, ends, (low, high), q.device)
-        rows, span = stop - start, high - low
-        many = min(groups, max(1, cells // (shared * rows * span)))
-        if buffer.numel() < many * shared * rows * span:
-            buffer = q.new_empty(many * shared * rows * span)
-        for group in range(0, groups, many):
-            count = min(many, groups - group)
-            scores = buffer[: count * shared * rows * span].view(count, shared * rows, span)
-            some = q[group : group + count, :, start:stop].reshape(count, shared * rows, width)
-            torch.baddbmm(scores, some, k[group : group + count, :, low:high], beta=0, alpha=scale, out=scores)
-            scores = scores.view(count * shared, rows, span)
-            if terms.adds or terms.cap is not None:
-                members = [head % heads for head in range(group * shared, (group + count) * shared)]
-                scores = add_terms(
-                    scores,
-                    some.view(count * shared, rows, width) * scale,
-                    k[group : group + count, :, low:high].transpose(1, 2),
-                    terms if members == list(range(heads)) else terms.of_heads(members),
-                    scale=scale,
-                    rows=np.arange(start, stop),
-                    columns=np.arange(low, high),
-                    sizes=(queries, keys),
-                )
-            for columns, forbidden in corners:
-                scores[..., columns].masked_fill_(forbidden, hidden)
-            block_heads = slice(group * shared, (group + count) * shared)
-            yield ScoreBlock(block_heads, slice(start, stop), slice(low, high), scores)
-
-
-def _corners(
-    firsts: np.ndarray, ends: np.ndarray, span: tuple[int, int], device: torch.device
-) -> list[tuple[slice, torch.Tensor]]:
-    """The columns of a block that contain forbidden cells, each with a (rows, columns) mask of these cells.
-
-    Args:
-        firsts, ends: the range of keys that each of the block's queries may see.
-        span: the range of the block's keys.
-        device: the device of the masks.
-    """
-    low, high = span
-    first, end = (torch.as_tensor(x, device=device)[:, None] for x in (firsts, ends))
-    left, right = min(int(firsts.max()), high), max(int(ends.min()), low)
-    corners = []
-    if left > low:
-        corners.append((slice(0, left - low), torch.arange(low, left, device=device) < first))
-    if right < high:
-        corners.append((slice(right - low, high - low), torch.arange(right, high, device=device) >= end))
-    return corners
-
-
-@dataclass(frozen=True, eq=False)
-class SoftmaxBlock:
-    """The softmax of some heads and consecutive queries, with scores in units of log 2, so that exp becomes 2^x.
-
-    Attributes:
-        heads, rows, keys: as in ScoreBlock.
-        shifted: (heads, rows, keys), (scores - highest) / log 2; the next block overwrites them.
-        powers: (heads, rows, keys), 2^shifted = exp(scores - highest); the next block overwrites them.
-        highest: (heads, rows, 1), each query's highest score, or its sink, / log 2; 0 if all scores are -inf.
-        sinks: (heads, rows, 1), (sink - highest) / log 2, -inf for queries without keys; None if there are no sinks.
-    """
-
-    heads: slice
-    rows: slice
-    keys: slice
-    shifted: torch.Tensor
-    powers: torch.Tensor
-    highest: torch.Tensor
-    sinks: torch.Tensor | None = None
-
-
-def softmax_blocks(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    *,
-    scale: float,
-    mask: Mask = EVERYTHING,
-    terms: Terms = NO_TERMS,
-    hidden: float = float("-inf"),
-) -> Iterator[SoftmaxBlock]:
-    """The softmax over whole rows in blocks of bounded size, with any mask. Arguments are those of `score_blocks`.
-
-    On a CPU, torch's exp2 takes a third of the time of exp, and a thirtieth if the result underflows, as it does in
-    every forbidden cell.
-    """
-    forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
-    bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype) / math.log(2)
-    spare = q.new_empty(0)
-    # Terms are in natural units, so their scores are converted afterwards.
-    unit = math.log(2) if terms.nothing else 1.0
-    for block in score_blocks(q, k, scale=scale / unit, mask=mask, terms=terms, hidden=hidden):
-        scores, at = block.scores, block.heads
-        if unit == 1:
-            scores /= math.log(2)
-        if bias is not None:
-            bias_heads = [head % len(bias) for head in range(at.start, at.stop)]
-            scores += bias[bias_heads if len(bias) > 1 else slice(None), block.rows, block.keys]
-        if forbidden is not None:
-            scores.masked_fill_(forbidden[block.keys], hidden)
-        highest = scores.amax(-1, keepdim=True)
-        sinks = None
-        if terms.sinks is not None:
-            empty = highest <= hidden
-            sinks = terms.sinks.to(highest)[[head % q.shape[1] for head in range(at.start, at.stop)]] / math.log(2)
-            sinks = sinks[:, None, None].expand(highest.shape)
-            highest = torch.where(empty, highest, torch.maximum(highest, sinks))
-            sinks = (sinks - highest).masked_fill(empty, float("-inf"))
-        if hidden == float("-inf"):
-            highest.masked_fill_(highest == hidden, 0)
-        scores -= highest
-        if spare.numel() < scores.numel():
-            spare = torch.empty_like(scores).view(-1)
-        powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
-        yield SoftmaxBlock(at, block.rows, block.keys, scores, powers, highest, sinks)
-
-
-def _attend_in_blocks(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: Mask, terms: Terms
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts and log-sum-exps from blocks of scores, in fp32 or wider, with any mask: O(keys) or O(window) memory."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    batch, heads, queries, _ = q.shape
-    kv_heads, keys, d_value = v.shape[1:]
-    shared = heads // kv_heads
-    context = torch.zeros(batch * heads, queries, d_value, dtype=wide, device=q.device)
-    lse = torch.full((batch * heads, queries), float("-inf"), dtype=wide, device=q.device)
-    values = v.to(wide).reshape(batch * kv_heads, keys, d_value)
-    for block in softmax_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask, terms=terms):
-        at, rows, total = block.heads, block.rows, block.powers.sum(-1, keepdim=True)
-        if block.sinks is not None:
-            total = total + block.sinks.exp2()
-        looked = values[at.start // shared : at.stop // shared, block.keys]
-        mixed = block.powers.view(len(looked), -1, block.powers.shape[-1]) @ looked
-        context[at, rows] = mixed.view(*total.shape[:-1], d_value) / total.masked_fill(total == 0, 1)
-        lse[at, rows] = (block.highest * math.log(2) + total.log())[..., 0]
-    return context.view(batch, heads, queries, d_value).to(q.dtype), lse.view(batch, heads, queries)
 
 
 def _fused_form(

@@ -5,8 +5,7 @@
     embedding.py      from ids to the first layer's input
     rotation.py       rotary positions
     distances.py      what MPNet and DeBERTa add to the scores
-    everywhere.py     attention without mask or terms
-    nearby.py         attention within a window, in linear time and memory
+    attending.py      attention without mask or terms; within a window, in linear time and memory
     layer_forms.py    where a layer's norms stand; feed-forward networks; DeBERTa v2's convolution
     forward.py        the forward pass over a batch of texts
     tops.py           heads on top of the base model

@@ -18,10 +18,9 @@ import numpy as np
 from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.encoder import distances, embedding
+from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.embedding import Input
-from headscope.encoder.everywhere import attend_everywhere
 from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
-from headscope.encoder.nearby import attend_nearby
 from headscope.encoder.products import COPIED_BYTES, Copies, QKVBuffer
 from headscope.encoder.rotation import rotate, turns
 from headscope.encoder.weights import EncoderWeights

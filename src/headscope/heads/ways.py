@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from headscope.attention.kernels import SoftmaxBlock, attend_with_lse, softmax_blocks
+from headscope.attention.blocks import SoftmaxBlock, softmax_blocks
+from headscope.attention.kernels import attend_with_lse
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.heads.catalog import CELLS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,134 +11,33 @@ import torch
 from torch import nn
 
 from headscope.attention.kernels import autocast_now
-from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.errors import InputError
-from headscope.live.cached_sequences import CachedSequences, KeySpan
+from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Forward
-from headscope.live.carrying import Carrier, Room
-from headscope.live.checking import Probe, excess, first_excess, later_probe, pending_excess, probed_rows, refuse
+from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
 from headscope.live.contents import Contents
-from headscope.live.context_products import ContextProducts, products
-from headscope.live.masks import RowRule, Rules
+from headscope.live.context_products import products
+from headscope.live.copies import (
+    KINDS,
+    Carrier,
+    Copies,
+    Group,
+    LayerCopy,
+    Room,
+    Selection,
+    outputs_of,
+    places_of,
+    records_of,
+)
 from headscope.live.naming import Naming
-from headscope.live.progress import is_plain
+from headscope.live.refusals import refuse
 from headscope.live.sessions import Listener
 from headscope.live.source import CapturedModel
 from headscope.live.stacks import Stack
 from headscope.live.tokens import Vocabulary
-from headscope.results.arrays import Named, TokenAxis
-from headscope.traces import Cut, LayerRecord, Outputs, Trace
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The parts of a forward pass that a capture keeps.
-
-    Attributes:
-        layers: numbers of the layers; None for all.
-        heads: numbers of the heads in each layer; None for all.
-        values: True to keep V.
-        dtype: float32 or float16.
-        device: where the copies stay until the traces are built.
-        padding: True to keep padding.
-    """
-
-    layers: frozenset[int] | None = None
-    heads: tuple[int, ...] | None = None
-    values: bool = True
-    dtype: torch.dtype = torch.float32
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    padding: bool = False
-
-
-KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
-"""The types of devices of this machine."""
-
-Series = tuple[Stack, int]
-
-Place = tuple[str, str, Rules]
-"""A module's class, its name and layer, and the rules of its mask."""
-
-
-@dataclass(eq=False)
-class LayerCopy:
-    """The copy of one layer of one row, on the chosen device until the trace is built."""
-
-    call: dict[str, Any]
-    tensors: dict[str, torch.Tensor | KeySpan | None]
-    products: ContextProducts | None
-    silenced: frozenset[int]
-
-
-@dataclass(eq=False)
-class Group:
-    """Copies of the layers of one stack over the same tokens."""
-
-    stack: Stack
-    turn: int
-    sizes: tuple[int, int, int]
-    own: bool
-    extras: tuple[str, ...]
-    rows: list[list[LayerCopy]]
-    queries_kept: list[np.ndarray | None]
-    keys_kept: list[np.ndarray | None]
-    rooms: list[dict[str, Room]]
-    outputs: list[dict[str, Named]] = field(default_factory=list)
-    masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
-    terms: dict[tuple[int, int], Terms] = field(default_factory=dict)
-
-    @property
-    def series(self) -> Series:
-        """Identifies the sequence across forward passes: the stack, and which call of its transformer this is."""
-        return self.stack, self.turn
-
-    def holds(self, call: Call) -> bool:
-        """Return True if a call has no token that this group's first call took for padding."""
-        return all(
-            _within(call.rules.row(row).keys, keys) and (not call.own or _within(call.rules.row(row).queries, queries))
-            for row, (queries, keys) in enumerate(zip(self.queries_kept, self.keys_kept, strict=True))
-        )
-
-    def mask(self, row: int, rule: RowRule) -> Mask:
-        """The mask of a row without padding; layers with the same rule share it."""
-        key = (row, id(rule))
-        if key not in self.masks:
-            self.masks[key] = rule.cut(self.queries_kept[row], self.keys_kept[row])
-        return self.masks[key]
-
-
-@dataclass(eq=False)
-class Copies:
-    """Records that a running forward pass has left so far.
-
-    Attributes:
-        carrier: makes the copies of Q, K and V.
-        context_products: makes those of the products of contexts, which are always on the CPU.
-        groups: the copies.
-        pending: on a GPU, each layer's error, which is read when the forward pass is over.
-        probes: on a CPU, the queries that are recomputed when the forward pass is over, each with its layer.
-    """
-
-    carrier: Carrier
-    context_products: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
-    groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
-    pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
-    probes: list[tuple[Probe, Place]] = field(default_factory=list)
-
-    def refuse_unexplained(self) -> None:
-        """Raise an error if rounding doesn't explain the errors of these layers.
-
-        Raises:
-            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
-        """
-        for pending, place in self.pending:
-            if not float(pending) <= 1:
-                refuse(float(pending), *place)
-        wrong = first_excess([probe for probe, _ in self.probes])
-        if wrong is not None:
-            at, times = wrong
-            refuse(times, *self.probes[at][1])
+from headscope.results.arrays import TokenAxis
+from headscope.traces import Cut, Outputs, Trace
 
 
 class TraceBuilder(Listener):
@@ -316,8 +215,8 @@ class TraceBuilder(Listener):
     def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)
         device = call.q.device
-        at_queries = _places(group.queries_kept[row], device)
-        at_keys = _places(group.keys_kept[row], device)
+        at_queries = places_of(group.queries_kept[row], device)
+        at_keys = places_of(group.keys_kept[row], device)
         heads, kv_heads = call.q.shape[1], call.k.shape[1]
         kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
         keep, rooms = self.selection, group.rooms[row]
@@ -477,66 +376,5 @@ def _refuse_empty_rows(forward: Forward, call: Call) -> None:
         )
 
 
-def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
-    """The records of a trace's layers. Arrays that several traces share are read-only."""
-    in_order = [layer.call["number"] for layer in layers] == list(range(len(layers)))
-    records = []
-    for layer in layers:
-        arrays = {}
-        for name, part in layer.tensors.items():
-            array = None if part is None else (part.tensor() if isinstance(part, KeySpan) else part).cpu().numpy()
-            if isinstance(part, KeySpan) and array is not None and part.shared:
-                array.flags.writeable = False
-            arrays[name] = array
-        call = {**layer.call, "number": None} if in_order else dict(layer.call)
-        call["terms"] = call["terms"].mapped(lambda table: table.cpu().numpy())
-        records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
-    return records
-
-
-def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
-    """Copies of the model's outputs for this row, except large ones such as scores over the whole vocabulary."""
-    batch, queries, _ = group.sizes
-    output = forward.output
-    values: dict[str, Any] = dict(output.items()) if hasattr(output, "items") else {}
-    states = values.pop("hidden_states", None)  # present if the model was called with output_hidden_states=True
-    if isinstance(states, tuple):
-        values |= {f"hidden_states.{index}": state for index, state in enumerate(states)}
-    if isinstance(output, torch.Tensor):
-        values = {"output": output}
-    kept: dict[str, Named] = {}
-    for name, value in values.items():
-        if not is_plain(value) or not value.is_floating_point() or not len(value.shape):
-            continue
-        if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
-            continue
-        part = value.detach()[row]
-        if part.dim() == 1:
-            kept[name] = Named(name, ("labels",) if name != "pooler_output" else ("d_model",), _copied(part))
-        elif (
-            part.dim() == 2
-            and part.shape[0] == queries
-            and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
-        ):
-            places = _places(group.queries_kept[row], part.device)
-            part = part if places is None else part[places]
-            kept[name] = Named(name, ("tokens", "d_model"), _copied(part))
-    return kept
-
-
-def _copied(part: torch.Tensor) -> np.ndarray:
-    copy: np.ndarray = part.to("cpu", torch.float32, copy=True).numpy()
-    return copy
-
-
-def _within(flags: np.ndarray | None, kept: np.ndarray | None) -> bool:
-    """Return True if all of the flagged positions are kept; None stands for all positions."""
-    return kept is None or flags is kept or (flags is not None and not (flags & ~kept).any())
-
-
 def _kept(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
     return tuple(range(size)) if flags is None else tuple(np.flatnonzero(flags).tolist())
-
-
-def _places(kept: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
-    return None if kept is None else torch.from_numpy(np.flatnonzero(kept)).to(device)

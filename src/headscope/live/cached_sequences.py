@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from headscope.live.building import Group, Series
     from headscope.live.calls import Forward
+    from headscope.live.copies import Group, Series
 
 MOST_SEQUENCES = 64
 """Maximum number of a stack's sequences that are searched for a cache's contents, latest first."""

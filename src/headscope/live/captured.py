@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -14,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.errors import InputError, first_line
+from headscope.errors import InputError
 from headscope.live import compiled, inside, operators, sdpa_watch, torch_nn, transformers_support
-from headscope.live.building import Selection, TraceBuilder
+from headscope.live.building import TraceBuilder
 from headscope.live.calls import Consumer, Unrecorded
 from headscope.live.classes import calls_sdpa, kind_of, models_in
+from headscope.live.copies import Selection, chosen_device, numbers_of
 from headscope.live.generation import Sequences
 from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
@@ -354,38 +354,15 @@ def capture(
     if dtype not in DTYPES:
         raise InputError(f"a capture can't keep dtype {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
     selection = Selection(
-        layers=None if layers is None else frozenset(_numbers("layers", layers)),
-        heads=None if heads is None else tuple(_numbers("heads", heads)),
+        layers=None if layers is None else frozenset(numbers_of("layers", layers)),
+        heads=None if heads is None else tuple(numbers_of("heads", heads)),
         values=values,
         dtype=DTYPES[dtype],
-        device=_device(device),
+        device=chosen_device(device),
         padding=padding == "keep",
     )
     model = compiled.original_of(model)
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
-
-
-def _numbers(name: str, values: Iterable[int]) -> list[int]:
-    try:
-        numbers = [operator.index(value) for value in values]
-    except TypeError as error:
-        raise InputError(
-            f"expected a list of numbers, got {values!r:.60}",
-            where=name,
-            advice=f"list numbers counted from 0: {name}=[0, 3]",
-        ) from error
-    if not numbers:
-        raise InputError(f"no {name} to keep", where=name, advice="name at least one, or omit it to keep all")
-    return numbers
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"copies can't be kept on {device!s:.40}: {first_line(error):.120}", where="device", advice='use "cpu"'
-        ) from error
 
 
 def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feeding:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,12 +19,10 @@ import torch
 
 from headscope.attention.scores import FAR, scores
 from headscope.attention.terms import NO_TERMS, Terms, add_terms
-from headscope.checkpoint.json_text import few
-from headscope.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call, Projection
-    from headscope.live.masks import RowRule, Rules
+    from headscope.live.masks import RowRule
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -391,57 +389,3 @@ def _on_cpu(table: torch.Tensor) -> torch.Tensor:
 def _largest(x: torch.Tensor) -> torch.Tensor:
     """The largest absolute value; NaN if any value is NaN."""
     return torch.linalg.vector_norm(x, float("inf"))
-
-
-def blind_head(rules: Rules) -> tuple[int, str] | None:
-    """The first head from which its mask hides every key, and for which queries; None if there is none."""
-    for rule in rules.rows:
-        if rule.mask.bias is None or len(rule.mask.bias) == 1:
-            continue
-        hidden = rule.mask.bias == float("-inf")
-        if rule.mask.keys is not None:
-            hidden = hidden | ~torch.from_numpy(np.asarray(rule.mask.keys)).to(hidden.device)
-        blind = hidden.all(-1)
-        if bool(blind.any()):
-            head = int(blind.any(-1).nonzero()[0])
-            queries = blind[head].nonzero().flatten().tolist()
-            if len(queries) == blind.shape[-1]:
-                return head, "every query"
-            return head, f"query {queries[0]}" if len(queries) == 1 else f"queries {few(list(map(str, queries)), 4)}"
-    return None
-
-
-def refuse(times: float, kind: str, where: str, rules: Rules | None = None) -> NoReturn:
-    """Raise an error for a layer whose recomputed contexts differ from the module's.
-
-    Args:
-        times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
-        kind: the module's class.
-        where: its place in the model.
-        rules: the rules of its mask.
-
-    Raises:
-        UnsupportedError: always.
-    """
-    blind = None if rules is None or times == times else blind_head(rules)
-    if blind is not None:
-        head, queries = blind
-        raise UnsupportedError(
-            f"{kind} computed NaN: the mask hides every key from head {head} for {queries}, and a softmax over no key "
-            "is NaN",
-            where=f"{where}, mask",
-            advice="let each head see a key in every row of the mask; to silence a head, use hs.ablate"
-            + (", or call the module with need_weights=False" if kind == "MultiheadAttention" else ""),
-        )
-    if times != times:
-        raise UnsupportedError(
-            f"{kind} computed with numbers that are not finite (NaN or infinity)",
-            where=where,
-            advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
-        )
-    raise UnsupportedError(
-        f"{kind} computes something other than softmax(scale Q K^T + mask) V: recomputed "
-        f"contexts differ by {times:.1f} times what rounding explains",
-        where=where,
-        advice="this attention does more than capture can observe; please report the model's class",
-    )

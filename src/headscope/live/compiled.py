@@ -21,19 +21,12 @@ from headscope.errors import UnsupportedError
 from headscope.live import in_graph, proofs
 from headscope.live.classes import kind_of
 from headscope.live.genuine import undisturbed
+from headscope.live.held import note_reader
+from headscope.live.hooks import LOCK, SharedHooks, SharedSetting
 from headscope.live.missed import Missed
 from headscope.live.observed import run_observed
 from headscope.live.operators import Unwatched
-from headscope.live.sessions import (
-    LOCK,
-    OPEN,
-    RUNNING,
-    Graph,
-    Session,
-    SharedHooks,
-    SharedSetting,
-    note_reader,
-)
+from headscope.live.sessions import OPEN, RUNNING, Graph, Session
 from headscope.live.transformers_support import is_proven, register_interface_call
 
 KEY = "headscope"

@@ -19,7 +19,7 @@ from headscope.live.contents import direction
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call
-    from headscope.live.carrying import Carrier
+    from headscope.live.copies import Carrier
     from headscope.traces import LayerRecord
 
 CPU = torch.device("cpu")

@@ -24,10 +24,10 @@ from headscope.live.checking import (
     raw_scores,
     reach_of_terms,
     recompute,
-    refuse,
     sample_at,
     without_nan,
 )
+from headscope.live.refusals import refuse
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call

@@ -17,10 +17,11 @@ import torch
 from headscope.attention.scores import Mask
 from headscope.attention.terms import Terms
 from headscope.errors import UnsupportedError
-from headscope.live.building import Group, LayerCopy, Series, TraceBuilder, records_of
+from headscope.live.building import TraceBuilder
 from headscope.live.cached_sequences import KeySpan, Origin
 from headscope.live.calls import Forward
 from headscope.live.context_products import ContextProducts
+from headscope.live.copies import Group, LayerCopy, Series, records_of
 from headscope.live.growing import Piece, TermsPiece, grown, grown_terms, stacked
 from headscope.live.source import CapturedModel
 from headscope.live.tokens import joined, part

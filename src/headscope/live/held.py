@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from headscope.errors import UnsupportedError
+from headscope.live import operators
 from headscope.live.missed import Missed
 from headscope.live.parts import HEADS, ROWS, TOKENS, Ran, joined
 from headscope.live.progress import is_plain
-from headscope.live.projections import Awaited, mark_of
+from headscope.live.projections import Awaited, Output, mark_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.sessions import Seat
+    from headscope.live.seats import Seat
+    from headscope.live.sessions import Pass
     from headscope.live.tokens import Followed
 
 
@@ -159,3 +161,24 @@ def _arrangements(parts: list[Ran]) -> list[tuple[int, list[Ran]]]:
     if all(part.query.shape[1] == part.key.shape[1] == 1 and part.raw.keys is None for part in parts):
         ways.append((ROWS, [part.with_heads_first() for part in parts]))
     return ways
+
+
+def note_reader(forward: Pass, x: Any, path: str) -> None:
+    """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
+    if forward.held is None and forward.awaited is None:
+        return
+    with operators.Unwatched(), torch.no_grad():
+        if forward.held is not None and is_plain(x):
+            forward.held.prove(x)
+        awaited = forward.awaited
+        if awaited is not None and awaited.is_in(x):
+            known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
+            forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
+
+
+def settle(forward: Pass) -> None:
+    """Deliver or report the calls that are held back: no more parts of them will come."""
+    held, forward.held = forward.held, None
+    if held is not None:
+        with operators.Unwatched(), torch.no_grad():
+            held.settle()

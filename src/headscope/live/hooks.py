@@ -1,7 +1,8 @@
-"""Hooks on the modules of a model: set and removed in one pass, and put aside while a compiled graph runs."""
+"""Hooks and settings of captures: set and removed in one pass, shared where several need them, put aside in graphs."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -79,3 +80,65 @@ class Hooks:
     def _key(self, hook: Hook) -> Any:
         """A key that PyTorch doesn't use: its own are numbers, counted up."""
         return id(self), id(hook)
+
+
+LOCK = threading.RLock()
+
+
+class SharedSetting:
+    """A process-wide setting, applied when its first user enters and undone when its last user leaves.
+
+    Users in different threads may leave in any order, so the setting counts them: the first one to enter must not undo
+    it while others still need it.
+
+    Args:
+        apply: applies the setting and returns a function that undoes it.
+    """
+
+    def __init__(self, apply: Callable[[], Callable[[], None]]) -> None:
+        self._apply = apply
+        self._users = 0
+        self._undo: Callable[[], None] | None = None
+
+    def enter(self) -> None:
+        """Apply the setting if this is the first user."""
+        with LOCK:
+            if self._users == 0:
+                self._undo = self._apply()
+            self._users += 1
+
+    def leave(self) -> None:
+        """Undo the setting if this is the last user."""
+        with LOCK:
+            self._users -= 1
+            if self._users == 0 and self._undo is not None:
+                self._undo()
+
+
+class SharedHooks:
+    """Hooks shared by all open captures: each module is hooked once, however many captures cover it.
+
+    Args:
+        hook: hooks a module and returns functions that remove the hooks.
+    """
+
+    def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
+        self._hook = hook
+        self._users: dict[int, int] = {}
+        self._undo: dict[int, list[Callable[[], None]]] = {}
+
+    def enter(self, module: nn.Module) -> None:
+        """Hook the module unless another capture already did."""
+        with LOCK:
+            self._users[id(module)] = self._users.get(id(module), 0) + 1
+            if self._users[id(module)] == 1:
+                self._undo[id(module)] = self._hook(module)
+
+    def leave(self, module: nn.Module) -> None:
+        """Remove the module's hooks if no other capture needs them."""
+        with LOCK:
+            self._users[id(module)] -= 1
+            if self._users[id(module)] == 0:
+                del self._users[id(module)]
+                for undo in self._undo.pop(id(module)):
+                    undo()

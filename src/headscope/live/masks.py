@@ -1,9 +1,9 @@
 """Find the rule behind the mask that a model passes to its attention, and verify it cell for cell.
 
-A rule (padding, causal, window) takes a few numbers; a mask is a map of all pairs. The rule is guessed from each
-query's first and last key, then compared with every cell of the mask, a block of queries at a time. If any cell
-differs, the mask is kept as a dense bias. Rows of padding are removed, so they are not compared.
-headscope.live.levels decides which cells are masked and which rows are padding.
+A rule (padding, causal, window) takes a few numbers; a mask is a map of all pairs. headscope.live.rules guesses it and
+compares it with every cell of the mask, a block of queries at a time. If any cell differs, the mask is kept as a dense
+bias. Rows of padding are removed, so they are not compared. headscope.live.levels decides which cells are masked and
+which rows are padding.
 
 Padding is everything masked before the first and after the last key that may be looked at. A token masked out between
 them is kept as a hidden key, so that rules about positions (causal, windows, distances) use the model's positions.
@@ -21,10 +21,10 @@ import torch
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.biases import terms_of
-from headscope.live.cells import BatchCells, Cells, row_blocks
+from headscope.live.cells import BatchCells, row_blocks
 from headscope.live.contents import Contents
 from headscope.live.levels import NEGLIGIBLE, UNDERFLOW, Levels, span
+from headscope.live.rules import first_keys, levels_of, rule_of, terms_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,14 +300,14 @@ def _row_rule(
     if raw.keys is not None:
         allowed_keys = raw.keys[index if len(raw.keys) > 1 else 0].to(torch.bool, copy=True).cpu().numpy()
     if at["mask"] is not None:
-        levels = _levels(_first(at["mask"], keys), float("-inf") if exact else NEGLIGIBLE, where)
-        rule, terms = _rule(levels, queries, keys, tokens)
+        levels = levels_of(first_keys(at["mask"], keys), float("-inf") if exact else NEGLIGIBLE, where)
+        rule, terms = rule_of(levels, queries, keys, tokens)
         relied = levels.relied
         mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
         if rule.keys is not None:
             allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
     if at["bias"] is not None:
-        bias = _first(at["bias"], keys)
+        bias = first_keys(at["bias"], keys)
         if bool(bias.any()):
             additional = terms_of(bias, queries)
             if additional is not None and terms.nothing:
@@ -356,119 +356,3 @@ def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
 
 def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
     return (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
-
-
-def _first(part: torch.Tensor | Cells, keys: int) -> Any:
-    """The part of a map for the first keys."""
-    return part.of(keys=keys) if isinstance(part, Cells) else part[..., :keys]
-
-
-def _levels(mask: torch.Tensor | Cells, negligible: float, where: str) -> Levels:
-    """The mask of one row of the batch, (1 or heads, 1 or queries, keys), with identical rows and heads merged."""
-    if isinstance(mask, Cells):
-        levels = Levels(mask, negligible, where)
-        return Levels(mask.of(heads=1), negligible, where) if _alike(levels) else levels
-    if mask.shape[-2] == 1 or mask.stride(-2) == 0:
-        mask = mask[:, :1]
-    if mask.stride(0) == 0:
-        mask = mask[:1]
-    levels = Levels(mask, negligible, where)
-    return Levels(mask[:1], negligible, where) if _alike(levels) else levels
-
-
-def _alike(levels: Levels) -> bool:
-    """Return True if there are several heads and all have the same mask."""
-    mask = levels.mask
-    return len(mask) > 1 and all(
-        bool((part[1:] == part[:1]).all()) for part in (mask[:, rows] for rows in levels.blocks())
-    )
-
-
-def _rule(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
-    """The rule of one row of the batch, or its mask as a dense bias if no rule fits; and what it adds by key."""
-    heads, rows, _ = levels.mask.shape
-    padding = levels.padding(tokens) if tokens is not None and rows > 1 else None
-    real = levels.seen(None if padding is None else ~padding)
-    if heads > 1 or _numbers(levels, padding):
-        return _numeric(levels, real, queries, keys, tokens)
-    if rows == 1:
-        return Mask(keys=real), NO_TERMS
-    rule = _guess(levels, real, queries, keys, tokens)
-    if rule is None:
-        return Mask(keys=None if real.all() else real, bias=levels.bias()), NO_TERMS
-    return rule, NO_TERMS
-
-
-def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
-    """A mask with numbers, or one that differs between heads: a rule and a number for each key, or a dense bias.
-
-    Models that add ALiBi to their causal mask pass such a mask.
-    """
-    alike = all(bool((allowed[1:] == allowed[:1]).all()) for allowed in map(levels.allowed, levels.blocks()))
-    rows, rule = levels.mask.shape[1], None
-    kept = torch.ones(rows, dtype=torch.bool)
-    if levels.top is not None and alike and rows == 1:
-        rule = Mask(keys=None if real.all() else real)
-    elif levels.top is not None and alike:
-        rule = _guess(levels, real, queries, keys, tokens)
-        kept = kept if tokens is None else torch.from_numpy(span(real)[tokens])
-
-    def compared(rows: slice) -> torch.Tensor:
-        return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]
-
-    terms = None if rule is None else terms_of(levels.mask, queries, compared)
-    if rule is not None and terms is not None:
-        return rule, terms
-    return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
-
-
-def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:
-    """Return True if rows that are not padding contain numbers other than 0 in cells that are not masked."""
-    for rows in levels.blocks():
-        flags = levels.numbers(rows).cpu().numpy()
-        if (flags if padding is None else flags & ~padding[rows]).any():
-            return True
-    return False
-
-
-def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> Mask | None:
-    """The rule of a mask of one head; None if no rule reproduces the mask cell for cell.
-
-    Args:
-        real: (keys,) bool, True for keys that are not padding.
-    """
-    firsts, lasts, anys = [], [], []
-    for rows in levels.blocks():
-        block = levels.allowed(rows)[0]
-        anys.append(block.any(1))
-        firsts.append(block.byte().argmax(1))
-        lasts.append(keys - 1 - block.flip(1).byte().argmax(1))
-    first, last = torch.cat(firsts).cpu().numpy(), torch.cat(lasts).cpu().numpy()
-    compared = torch.cat(anys).cpu().numpy()
-    kept = np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens]
-    compared = compared & kept
-    if not compared.any():
-        return Mask(keys=real) if not real.any() else None
-    place = np.arange(queries) + keys - queries
-    lowest, highest = int(np.flatnonzero(real)[0]), int(np.flatnonzero(real)[-1])
-    right = int((last - place)[compared].max())
-    left = int((place - first)[compared].max())
-    causal = right <= 0
-    bounded_left = bool((compared & (place - lowest > left)).any())
-    bounded_right = not causal and bool((compared & (highest - place > right)).any())
-    window = (left if bounded_left else None, right if bounded_right else None)
-    rule = Mask(
-        causal=causal and queries > 1,
-        window=window if window != (None, None) else None,
-        keys=None if real.all() else real,
-    )
-    columns = np.arange(keys)
-    for part in levels.blocks():
-        rows = np.arange(part.start, part.stop)[kept[part]]
-        if not len(rows):
-            continue
-        expected = levels.allowed(part)[0].cpu().numpy()[kept[part]]
-        predicted = rule.allowed(rows, columns, (queries, keys))
-        if not (expected.all() if predicted is None else np.array_equal(predicted, expected)):
-            return None
-    return rule

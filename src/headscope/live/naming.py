@@ -11,8 +11,8 @@ from headscope.live.stacks import Place
 from headscope.live.tokens import Tokens, Vocabulary, joined, part, with_extras
 
 if TYPE_CHECKING:
-    from headscope.live.building import Group
     from headscope.live.calls import Forward
+    from headscope.live.copies import Group
     from headscope.results.arrays import TokenAxis
 
 

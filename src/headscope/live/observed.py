@@ -27,7 +27,8 @@ from headscope.live.operators import Noting
 from headscope.live.parts import Ran
 from headscope.live.projections import Awaited, mark_of
 from headscope.live.rows import kept_queries, score_bound
-from headscope.live.sessions import RUNNING, Seat, deliver, heads_to_silence, recording, silence
+from headscope.live.seats import Seat, deliver, heads_to_silence, recording, silence
+from headscope.live.sessions import RUNNING
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The parameters of scaled_dot_product_attention, in order."""
@@ -360,6 +361,8 @@ def raw_mask(
     if mask is None and bool(causal) and queries > 1:
         used = min(queries, keys)
         return RawMask.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
+    if bias is not None and mask is not None and mask.dtype == torch.bool:
+        return RawMask.filled(mask, bias), keys
     return RawMask(mask=mask, bias=bias), keys
 
 

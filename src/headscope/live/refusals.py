@@ -1,14 +1,21 @@
-"""Errors for attention that capture can't read, raised before the model runs."""
+"""Errors for attention that capture can't read: by its class before the model runs, by its numbers afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+import torch
 from torch import nn
 
+from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.readers import reader_of, reads
+
+if TYPE_CHECKING:
+    from headscope.live.masks import Rules
 
 ADVICE_FOR_TRANSFORMERS = (
     "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
@@ -101,3 +108,77 @@ def _holds_attention(module: nn.Module) -> bool:
         kind_of(type(part)).uses_interface or calls_sdpa(part) or isinstance(part, nn.MultiheadAttention)
         for part in parts
     )
+
+
+def blind_head(rules: Rules) -> tuple[int, str] | None:
+    """The first head from which its mask hides every key, and for which queries; None if there is none."""
+    for rule in rules.rows:
+        if rule.mask.bias is None or len(rule.mask.bias) == 1:
+            continue
+        hidden = rule.mask.bias == float("-inf")
+        if rule.mask.keys is not None:
+            hidden = hidden | ~torch.from_numpy(np.asarray(rule.mask.keys)).to(hidden.device)
+        blind = hidden.all(-1)
+        if bool(blind.any()):
+            head = int(blind.any(-1).nonzero()[0])
+            queries = blind[head].nonzero().flatten().tolist()
+            if len(queries) == blind.shape[-1]:
+                return head, "every query"
+            return head, f"query {queries[0]}" if len(queries) == 1 else f"queries {few(list(map(str, queries)), 4)}"
+    return None
+
+
+def refuse(times: float, kind: str, where: str, rules: Rules | None = None) -> NoReturn:
+    """Raise an error for a layer whose recomputed contexts differ from the module's.
+
+    Args:
+        times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
+        kind: the module's class.
+        where: its place in the model.
+        rules: the rules of its mask.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    blind = None if rules is None or times == times else blind_head(rules)
+    if blind is not None:
+        head, queries = blind
+        raise UnsupportedError(
+            f"{kind} computed NaN: the mask hides every key from head {head} for {queries}, and a softmax over no key "
+            "is NaN",
+            where=f"{where}, mask",
+            advice="let each head see a key in every row of the mask; to silence a head, use hs.ablate"
+            + (", or call the module with need_weights=False" if kind == "MultiheadAttention" else ""),
+        )
+    if times != times:
+        raise UnsupportedError(
+            f"{kind} computed with numbers that are not finite (NaN or infinity)",
+            where=where,
+            advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
+        )
+    raise UnsupportedError(
+        f"{kind} computes something other than softmax(scale Q K^T + mask) V: recomputed "
+        f"contexts differ by {times:.1f} times what rounding explains",
+        where=where,
+        advice="this attention does more than capture can observe; please report the model's class",
+    )
+
+
+TRANSFORMS = ("Vmap", "Grad", "Jvp", "Functionalize")
+"""The transforms of torch.func."""
+
+
+def refuse_transforms(module: nn.Module, kinds: Collection[str] = TRANSFORMS) -> None:
+    """Raise an error if a module runs in a transform of torch.func, whose tensors have no numbers of their own.
+
+    Raises:
+        UnsupportedError: it runs in one of these kinds.
+    """
+    for transform in torch._C._functorch.get_interpreter_stack() or ():
+        if (name := transform.key().name) in kinds:
+            raise UnsupportedError(
+                f"{type(module).__name__} runs in torch.func.{name.lower()}, where its queries and keys can't be read",
+                where=type(module).__name__,
+                advice="call it outside of torch.func: with a batch instead of vmap, torch.autograd.grad instead of "
+                "torch.func.grad",
+            )

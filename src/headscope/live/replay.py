@@ -74,7 +74,7 @@ class Weights(Listener):
 
 
 @contextmanager
-def eager(model: nn.Module) -> Iterator[None]:
+def eager(model: nn.Module, source: CapturedModel) -> Iterator[None]:
     """Switch all transformers modules in a model to eager attention inside the block, and restore them afterwards."""
     candidates = (getattr(module, "config", None) for module in model.modules())
     configs: list[Any] = list(
@@ -84,12 +84,14 @@ def eager(model: nn.Module) -> Iterator[None]:
     RUNNING.switched = frozenset(
         id(config) for config in configs if config._attn_implementation_internal not in (None, "eager")
     )
+    given = [x for x in (*source.args, *source.kwargs.values()) if isinstance(x, torch.Tensor)]
+    RUNNING.own_masks = not any(x.dim() == 4 and x.is_floating_point() for x in given)
     try:
         for config in configs:
             config._attn_implementation_internal = "eager"
         yield
     finally:
-        RUNNING.switched = frozenset()
+        RUNNING.switched, RUNNING.own_masks = frozenset(), False
         for config, attributes in before:
             vars(config).clear()
             vars(config).update(attributes)
@@ -123,7 +125,7 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
         return reason
     consumer = Weights(trace, source, see)
     try:
-        with as_then(source), eager(model), feed(model, consumer, strict=False):
+        with as_then(source), eager(model, source), feed(model, consumer, strict=False):
             called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
     except HeadscopeError as error:
         return error.found

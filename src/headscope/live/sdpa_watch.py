@@ -23,7 +23,8 @@ from headscope.live.genuine import code_in_place_of, of_library, undisturbed
 from headscope.live.missed import Missed
 from headscope.live.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments, with_four_axes
 from headscope.live.operators import PRODUCTS, SDPA, SOFTMAX, Run
-from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
+from headscope.live.seats import Seat, heads_to_silence, recording, register_call
+from headscope.live.sessions import RUNNING, Session
 
 
 def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

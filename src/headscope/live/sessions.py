@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,24 +21,20 @@ from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live import following, operators
 from headscope.live.calls import Call, Forward, Unrecorded
-from headscope.live.every_query import refuse_altered
 from headscope.live.follower import Follower
 from headscope.live.following import Blocks
-from headscope.live.held import Held
-from headscope.live.hooks import Hook, Hooks
+from headscope.live.held import Held, note_reader, settle
+from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.lookups import Tables
 from headscope.live.masks import Analyst
 from headscope.live.missed import Missed, attention_among
-from headscope.live.progress import is_plain
-from headscope.live.projections import Output
+from headscope.live.refusals import refuse_transforms
 from headscope.live.stacks import Place, Stack
-from headscope.live.tokens import Followed
 
 if TYPE_CHECKING:
     from headscope.live.follower import Replace
     from headscope.live.stacks import Plan
 
-LOCK = threading.RLock()
 COVERED: dict[int, list[Session]] = {}
 """Module id -> the sessions that cover the module."""
 
@@ -54,6 +50,7 @@ class _Running(threading.local):
         compiled: the compiled model that runs in them, if any.
         inside: True while an attention function runs that is read as a whole, with all that it calls.
         switched: ids of the configs that `replay.eager` switched to eager attention.
+        own_masks: True if their models make all masks of numbers themselves.
     """
 
     def __init__(self) -> None:
@@ -61,15 +58,20 @@ class _Running(threading.local):
         self.compiled: Graph | None = None
         self.inside = False
         self.switched: frozenset[int] = frozenset()
+        self.own_masks = False
 
 
 RUNNING = _Running()
 
+ADVICE = (
+    "make every layer use scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention interface: in "
+    "transformers, build the model with attn_implementation='sdpa' and don't ask for output_attentions; in timm, call "
+    "timm.layers.set_fused_attn(True, experimental=True). To capture without it, or if it is not attention, use "
+    "hs.capture(model, strict=False): its traces list what is missing"
+)
+
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
-
-TRANSFORMS = ("Vmap", "Grad", "Jvp", "Functionalize")
-"""The transforms of torch.func."""
 
 
 @dataclass(eq=False)
@@ -102,65 +104,6 @@ class Graph:
     numbers: list[int] = field(default_factory=list)
     calls: list[list[tuple[Pass, Place]]] = field(default_factory=list)
     lookups: list[tuple[int, torch.Tensor]] = field(default_factory=list)
-
-
-class SharedSetting:
-    """A process-wide setting, applied when its first user enters and undone when its last user leaves.
-
-    Users in different threads may leave in any order, so the setting counts them: the first one to enter must not undo
-    it while others still need it.
-
-    Args:
-        apply: applies the setting and returns a function that undoes it.
-    """
-
-    def __init__(self, apply: Callable[[], Callable[[], None]]) -> None:
-        self._apply = apply
-        self._users = 0
-        self._undo: Callable[[], None] | None = None
-
-    def enter(self) -> None:
-        """Apply the setting if this is the first user."""
-        with LOCK:
-            if self._users == 0:
-                self._undo = self._apply()
-            self._users += 1
-
-    def leave(self) -> None:
-        """Undo the setting if this is the last user."""
-        with LOCK:
-            self._users -= 1
-            if self._users == 0 and self._undo is not None:
-                self._undo()
-
-
-class SharedHooks:
-    """Hooks shared by all open captures: each module is hooked once, however many captures cover it.
-
-    Args:
-        hook: hooks a module and returns functions that remove the hooks.
-    """
-
-    def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
-        self._hook = hook
-        self._users: dict[int, int] = {}
-        self._undo: dict[int, list[Callable[[], None]]] = {}
-
-    def enter(self, module: nn.Module) -> None:
-        """Hook the module unless another capture already did."""
-        with LOCK:
-            self._users[id(module)] = self._users.get(id(module), 0) + 1
-            if self._users[id(module)] == 1:
-                self._undo[id(module)] = self._hook(module)
-
-    def leave(self, module: nn.Module) -> None:
-        """Remove the module's hooks if no other capture needs them."""
-        with LOCK:
-            self._users[id(module)] -= 1
-            if self._users[id(module)] == 0:
-                del self._users[id(module)]
-                for undo in self._undo.pop(id(module)):
-                    undo()
 
 
 class Listener:
@@ -424,168 +367,3 @@ class Session:
                 note_reader(forward, args[0], names[id(module)])
 
         return project
-
-
-def note_reader(forward: Pass, x: Any, path: str) -> None:
-    """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
-    if forward.held is None and forward.awaited is None:
-        return
-    with operators.Unwatched(), torch.no_grad():
-        if forward.held is not None and is_plain(x):
-            forward.held.prove(x)
-        awaited = forward.awaited
-        if awaited is not None and awaited.is_in(x):
-            known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
-            forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
-
-
-def settle(forward: Pass) -> None:
-    """Deliver or report the calls that are held back: no more parts of them will come."""
-    held, forward.held = forward.held, None
-    if held is not None:
-        with operators.Unwatched(), torch.no_grad():
-            held.settle()
-
-
-ADVICE = (
-    "make every layer use scaled_dot_product_attention, nn.MultiheadAttention or transformers' attention interface: in "
-    "transformers, build the model with attn_implementation='sdpa' and don't ask for output_attentions; in timm, call "
-    "timm.layers.set_fused_attn(True, experimental=True). To capture without it, or if it is not attention, use "
-    "hs.capture(model, strict=False): its traces list what is missing"
-)
-
-
-class Seat(NamedTuple):
-    """One session's view of a call: the session, its forward pass, and the stack and layer of the call."""
-
-    session: Session
-    forward: Pass
-    place: Place
-
-
-def register_call(
-    module: nn.Module,
-    batch: int,
-    queries: int,
-    keys: int,
-    sizes: Hashable,
-    followed: Followed = (None, None),
-    *,
-    may_be_part: bool = False,
-    one_head: bool = False,
-) -> list[Seat]:
-    """Register a call of attention with every session that covers its module.
-
-    Args:
-        module: the attention module.
-        batch, queries, keys: number of rows, and of queries and keys in each.
-        sizes: shapes of the call; layers are counted separately for each.
-        followed: the numbers of its queries' and its keys' tokens.
-        may_be_part: True if the module may attend to its tokens in several calls: one with fewer is held back.
-        one_head: True if the call has one head and may be one of several: it is held back, too.
-
-    Returns:
-        One seat for each session that is in a forward pass in this thread.
-
-    Raises:
-        UnsupportedError: the module ran before, for another part of its tokens.
-    """
-    seats = []
-    for session in list(COVERED.get(id(module), ())):
-        forward = session.forward()
-        if forward is None:
-            session.stray += session.sees_this_thread()
-            continue
-        if not session.listener.silencing:
-            refuse_transforms(module)
-        progress, held = forward.progress, forward.held
-        progress.sizes.add((queries, keys))
-        progress.read.add(id(module))
-        entries = progress.entered.get(id(module), 0)
-        whole = not may_be_part or forward.is_whole(module, batch, queries)
-        if held is not None and (one_head or not whole) and held.continues(module, entries):
-            held.followed = followed
-            seats.append(held.seat)
-            continue
-        settle(forward)
-        place = progress.place(session.plan, module, sizes, not whole or forward.is_fewer(batch, queries))
-        forward.followed[place] = followed
-        seats.append(Seat(session, forward, place))
-        if one_head or not whole:
-            forward.held = Held(seats[-1], module, entries, followed)
-    return seats
-
-
-def refuse_transforms(module: nn.Module, kinds: Collection[str] = TRANSFORMS) -> None:
-    """Raise an error if a module runs in a transform of torch.func, whose tensors have no numbers of their own.
-
-    Raises:
-        UnsupportedError: it runs in one of these kinds.
-    """
-    for transform in torch._C._functorch.get_interpreter_stack() or ():
-        if (name := transform.key().name) in kinds:
-            raise UnsupportedError(
-                f"{type(module).__name__} runs in torch.func.{name.lower()}, where its queries and keys can't be read",
-                where=type(module).__name__,
-                advice="call it outside of torch.func: with a batch instead of vmap, torch.autograd.grad instead of "
-                "torch.func.grad",
-            )
-
-
-def recording(seats: list[Seat]) -> list[Seat]:
-    """The seats whose sessions record this call."""
-    return [seat for seat in seats if seat.session.listener.wants(seat.place.stack, seat.place.layer)]
-
-
-def heads_to_silence(seats: list[Seat]) -> dict[int, str]:
-    """The heads that any session silences in this call: head -> "zero" or "mean"."""
-    silenced: dict[int, str] = {}
-    for seat in seats:
-        silenced.update(seat.session.listener.silences(seat.place.stack, seat.place.layer))
-    return silenced
-
-
-def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
-    """Pass a call to the listener of each seat, as a `Call` with that seat's stack and layer.
-
-    Args:
-        tensors: the other fields of `Call`, the same for all seats.
-
-    Raises:
-        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
-    """
-    calls = [
-        Call(
-            module=module,
-            path=session.plan.paths[id(module)],
-            stack=place.stack,
-            layer=place.layer,
-            turn=place.turn,
-            **tensors,
-        )
-        for session, _, place in seats
-    ]
-    if not calls[0].proven:
-        refuse_altered(calls[0])
-    for (session, forward, _), call in zip(seats, calls, strict=True):
-        session.listener.take(forward, call)
-
-
-def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:
-    """Return a copy of the contexts with heads silenced.
-
-    Args:
-        context: (batch, heads, queries, d_value).
-        silenced: head -> "zero", or "mean" for the mean of the head's contexts over the queries.
-        kept: (batch, queries) bool, True for positions that are not padding: means are taken over these. None for all.
-    """
-    context = context.clone()
-    for head, way in silenced.items():
-        if way == "zero":
-            context[:, head] = 0
-            continue
-        contexts = context[:, head]
-        share = contexts.new_ones(contexts.shape[:2]) if kept is None else kept.to(contexts)
-        mean = (contexts * share[..., None]).sum(1, keepdim=True) / share.sum(1)[:, None, None].clamp(min=1)
-        context[:, head] = mean.expand_as(contexts)
-    return context

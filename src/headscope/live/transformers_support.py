@@ -20,9 +20,11 @@ from torch import nn
 from headscope.live import following, in_graph
 from headscope.live.classes import FLEX_NAME, kind_of
 from headscope.live.genuine import is_own, undisturbed
+from headscope.live.hooks import LOCK
 from headscope.live.observed import run_observed
 from headscope.live.operators import Unwatched
-from headscope.live.sessions import LOCK, RUNNING, Seat, register_call
+from headscope.live.seats import Seat, register_call
+from headscope.live.sessions import RUNNING
 
 
 class Installed:
@@ -121,7 +123,7 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         seats = register_interface_call(module, query, key)
         seen = None
         if id(getattr(module, "config", None)) in RUNNING.switched:
-            attention_mask, seen = as_meant(attention_mask, query, key)
+            attention_mask, seen = as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
         if seats:
             proven = is_proven(original, module) and undisturbed(query, key, value)
             RUNNING.inside = True
@@ -144,19 +146,30 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     return attention
 
 
-def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
+def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool) -> tuple[Any, torch.Tensor | None]:
     """A boolean mask as numbers to add, for eager attention, which adds True as 1 and False as 0.
+
+    Args:
+        mask: the mask. One of numbers that the model itself has made for eager attention is a boolean one elsewhere.
+        query, key: (batch, heads, tokens, d_head).
+        filled: True if the attention that takes booleans writes the lowest number over hidden scores, as it does
+            where there is a position bias.
 
     Returns:
         The mask, any other as it is; and, of a boolean one, (batch, queries, heads, 1), False for queries that see no
-        key, whose context is 0 in the attention that takes booleans.
+        key, whose context is 0 in the attention that takes booleans; None if there it isn't.
     """
-    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.dim() != 4:
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4:
         return mask, None
-    mask = mask[..., : key.shape[2]]
     lowest = torch.finfo(query.dtype).min
-    added = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill_(~mask, lowest)
-    return added, mask.any(-1).transpose(1, 2)[..., None]
+    if mask.dtype == torch.bool:
+        allowed = mask = mask[..., : key.shape[2]]
+        mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill_(~mask, lowest)
+    elif RUNNING.own_masks:
+        allowed = mask > lowest
+    else:
+        return mask, None
+    return mask, None if filled else allowed.any(-1).transpose(1, 2)[..., None]
 
 
 def register_interface_call(module: nn.Module, query: torch.Tensor, key: torch.Tensor) -> list[Seat]:

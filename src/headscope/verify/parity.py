@@ -24,12 +24,11 @@ from headscope.results.parity import Cost, Move, Parity
 from headscope.results.report import Check
 from headscope.results.table import HeadTable, stacked
 from headscope.settings import TIMEOUT, TOLERANCE
-from headscope.verify.cost import cost_of
 from headscope.verify.endpoint import Endpoint
 from headscope.verify.probes import PROBES
 from headscope.verify.report import Worst
 from headscope.verify.sides import CheckpointSide, Reading, Side
-from headscope.verify.vectors import REASON, against_vectors, read_vectors
+from headscope.verify.vectors import REASON, against_vectors, cost_of, read_vectors
 
 if TYPE_CHECKING:
     from headscope.checkpoint.tokenizer import Encoded

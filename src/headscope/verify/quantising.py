@@ -24,9 +24,9 @@ from headscope.model import Model, open_model
 from headscope.results.quantising import MatrixLoss, QuantisePlan, Recipe
 from headscope.runs.texts import as_sentence
 from headscope.settings import COSINE
-from headscope.verify.cost import cost_of
 from headscope.verify.onnx_run import OnnxRun, all_tensors, read_model
 from headscope.verify.parity import check_texts
+from headscope.verify.vectors import cost_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
