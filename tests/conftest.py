@@ -69,9 +69,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from shape_checks import check_shapes  # imports NumPy, which has read the number of its threads from then on
+    if not config.getoption("tx", None) or hasattr(config, "workerinput"):  # tests run here, and not in workers
+        from shape_checks import check_shapes  # imports NumPy, which has read the number of its threads from then on
 
-    check_shapes()
+        check_shapes()
     most = config.getoption("--most-seconds")
     if most is not None:
         config.pluginmanager.register(Costs(most))

@@ -11,7 +11,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Hashable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -62,7 +62,7 @@ def check_shapes() -> None:
 
 def checked_once_a_shape(function: FunctionType) -> Any:
     """The function, whose annotations are checked whenever it is given arguments of other shapes than before."""
-    checked: Any = jaxtyped(function, typechecker=beartype)
+    checked = cache(lambda: jaxtyped(function, typechecker=beartype))  # written by beartype in the first call
     seen: set[Hashable] = set()
 
     @wraps(function)
@@ -71,7 +71,7 @@ def checked_once_a_shape(function: FunctionType) -> Any:
         if shapes in seen:
             return function(*args, **named)
         seen.add(shapes)
-        return checked(*args, **named)
+        return checked()(*args, **named)
 
     return call
 

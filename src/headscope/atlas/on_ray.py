@@ -131,7 +131,7 @@ class RayWorkers:
     def _start(self, settings: Settings, threads: int | None, workers: int | None) -> list[Any]:
         cpus = 1 if threads is None else threads
         gpus = 1 if settings.device.startswith("cuda") else 0
-        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        resources = ray.cluster_resources()
         most = int(min(resources.get("CPU", 0) // cpus, resources.get("GPU", 0) if gpus else float("inf")))
         count = max(most, 1) if workers is None else workers
         if not 1 <= count <= most:
