@@ -398,3 +398,22 @@ def test_a_reading_that_is_not_what_ran_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(READERS, f"{type(module).__module__}.{type(module).__qualname__}", wrong)
     with pytest.raises(UnsupportedError, match="computes something other than"), torch.no_grad(), capture(model):
         model(**family.inputs(padded=False))
+
+
+@pytest.mark.parametrize("family", GENERATING[-2:], ids=str)
+def test_a_generation_with_padding_that_is_kept(family: Family) -> None:
+    """Padding that looks at all keys of its pass alike has more of them in one pass; beside a sink it looks at none."""
+    model = family.build()
+    ids, mask = torch.randint(3, 99, (2, 7), generator=torch.Generator().manual_seed(1)), torch.ones(2, 7).long()
+    mask[1, :2] = 0
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    with torch.no_grad(), capture(model, padding="keep") as captured:
+        model.generate(ids, attention_mask=mask, **options)
+    assert all(trace.verify().agrees for trace in captured.traces)
+    if family.name == "Gemma2ForCausalLM":
+        with pytest.raises(UnsupportedError, match="looks at all keys alike"):
+            _ = captured.generations
+        return
+    assert [len(trace) for trace in captured.generations] == [10, 10]
+    for trace in captured.generations:
+        assert trace.verify().agrees, trace.verify()

@@ -23,6 +23,7 @@ from headscope.live.calls import Forward
 from headscope.live.context_products import ContextProducts
 from headscope.live.copies import Group, LayerCopy, Series, records_of
 from headscope.live.growing import Piece, TermsPiece, grown, grown_terms, stacked
+from headscope.live.levels import NEGLIGIBLE
 from headscope.live.source import CapturedModel
 from headscope.live.tokens import joined, part
 from headscope.traces import Cut, Trace
@@ -131,6 +132,7 @@ class Sequences:
             key = tuple(id(call.call["mask"]) for call in calls)
             if key not in masks:
                 masks[key] = grown([_piece(call, step) for call, step in zip(calls, steps, strict=True)], total)
+                _refuse_blind(masks[key], series)
             terms = _grown_terms(calls, steps, total, f"layer {number} of {series[0].name}")
             layers.append(_joined_call(calls, steps, cached, masks[key], terms))
         first = next(iter(rows[0].values()))[0]
@@ -234,9 +236,10 @@ class Sequences:
         rows = [self._spans.get((last.number, series, row)) for row in range(batch)]
         if name is None or not rows:
             return unknown
+        mask = "decoder_attention_mask" if name == IDS[0] else "attention_mask"
         ids, positions, attended = [], [], []
         for span in rows:
-            inputs = [self._inputs(origin, first=not origin.start) for origin in (span.origins if span else ())]
+            inputs = [self._inputs(origin, not origin.start, mask) for origin in (span.origins if span else ())]
             if not inputs or any(part[0] is None for part in inputs):
                 return unknown
             ids.append(np.concatenate([part[0] for part in inputs]))
@@ -245,7 +248,6 @@ class Sequences:
         if len({len(row) for row in ids}) > 1:
             return unknown
         device = arguments[name].device
-        mask = "decoder_attention_mask" if name == IDS[0] else "attention_mask"
         joined_call: dict[str, Any] = {
             key: value
             for key, value in arguments.items()
@@ -258,8 +260,16 @@ class Sequences:
             joined_call["position_ids"] = torch.stack([torch.cat(row) for row in positions]).to(device)  # type: ignore[arg-type]
         return (), joined_call
 
-    def _inputs(self, origin: Origin, first: bool) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
-        """The inputs of one pass for one row, padding included: ids, a mask that is False for padding, position_ids."""
+    def _inputs(
+        self, origin: Origin, first: bool, mask: str
+    ) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
+        """The inputs of one pass for one row, padding included: ids, a mask that is False for padding, position_ids.
+
+        Args:
+            origin: the pass and its row.
+            first: True for the pass that begins the sequence.
+            mask: the name of the argument that masks padding.
+        """
         forward, group = origin.forward, origin.group
         if forward is None or group is None:
             return None, np.empty(0), None
@@ -268,14 +278,24 @@ class Sequences:
         lead = int(np.argmax(kept)) if first and kept is not None else 0
         count = lead + origin.stop - origin.start
         flags = np.ones(group.sizes[1], dtype=bool) if kept is None else kept.copy()
-        mask: Mask = group.rows[origin.row][0].call["mask"]
-        if mask.keys is not None:
-            flags[np.flatnonzero(flags)] = mask.keys[-int(flags.sum()) :]
+        given = forward.kwargs.get(mask)
+        if kept is None and isinstance(given, torch.Tensor) and given.dim() == 2 and given.shape[1] >= len(flags):
+            flags = given[origin.row % len(given), given.shape[1] - len(flags) :].bool().cpu().numpy()
+        rule: Mask = group.rows[origin.row][0].call["mask"]
+        if rule.keys is not None:
+            flags[np.flatnonzero(flags)] = rule.keys[-int(flags.sum()) :]
         positions = forward.kwargs.get("position_ids")
         if not isinstance(positions, torch.Tensor) or positions.dim() != 2 or positions.shape[1] != group.sizes[1]:
             positions = None
         row = None if positions is None else positions[origin.row if len(positions) > 1 else 0][:count]
         return None if ids is None else ids[origin.row][:count], flags[:count], row
+
+
+def _refuse_blind(mask: Mask, series: Series) -> None:
+    """Raise an error if a query looks at all keys of its pass alike, padding that was kept: one pass has other keys."""
+    highest = np.zeros(1) if mask.bias is None else mask.bias.max(-1)
+    if (np.isfinite(highest) & (highest <= NEGLIGIBLE)).any():
+        raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
 
 
 def _piece(layer: LayerCopy, step: Step) -> Piece:
