@@ -257,7 +257,7 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 348
 ROOM = 1.03
-LONG_FILES = 6
+LONG_FILES = 5
 """Files of more than 400 lines."""
 SHORT_FILES = 3
 """Files of less than 30 lines, `__init__.py` apart."""

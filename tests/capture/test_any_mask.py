@@ -320,6 +320,26 @@ def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
         assert one.verify().agrees, (one.stack, one.row, one.verify())
 
 
+@pytest.mark.parametrize("shift", [LEAST, -20_000.0, -300.0, 15_000.0])
+@pytest.mark.parametrize("name", here("GptOssModel", "MiMoV2FlashModel"))
+def test_a_shifted_row_beside_a_sink(name: str, shift: float) -> None:
+    """A shift of the scores alone changes the softmax: below the sink nothing is left for the keys."""
+    model = BY_NAME[name].build()
+    mask = torch.zeros(1, 1, 7, 7).masked_fill(torch.ones(7, 7, dtype=torch.bool).triu(1), LEAST)
+    mask[..., 4, :] = torch.where(mask[..., 4, :] == LEAST, LEAST, shift)
+    with torch.no_grad(), capture(model) as captured:
+        theirs = model(BY_NAME[name].inputs(padded=False)["input_ids"][:1], attention_mask=mask, output_attentions=True)
+    for layer, cells in enumerate(theirs.attentions):
+        np.testing.assert_allclose(captured.trace[layer].weights[:], cells[0], atol=1e-5)
+    places = torch.cat([theirs.attentions[0][0], 1 - theirs.attentions[0][0].sum(-1, keepdim=True)], -1)
+    if captured.trace.layers[0].terms.sinks is not None:
+        table = statistics(captured.trace, ["entropy"], per_query=True)["entropy"].array[0]
+        assert np.isnan(table[:, 4]).all() == (shift <= -20_000), "a query that sees no key"
+        table = np.nan_to_num(table)
+        np.testing.assert_allclose(table, torch.special.entr(places.clamp(min=0)).sum(-1), atol=1e-3)
+    assert captured.trace.verify().agrees, captured.trace.verify()
+
+
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) -> None:
     torch.manual_seed(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.attention.scores import Mask, attend
+from headscope.attention.scores import Mask, log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.heads.catalog import MASSES, ROLE_TOKENS, WEIGHTS_ONLY
 from headscope.page.trace import page_bytes
@@ -44,7 +44,15 @@ def more_terms() -> list[tuple[Mask, Terms]]:
     relative = Terms(buckets=buckets, relative_keys=table(HEADS, 9, D), relative_queries=table(HEADS, 9, D))
     by_distance = Terms(buckets=buckets, by_distance=table(HEADS, 9), cap=2.5)
     alibi = Terms(by_key=table(HEADS, SIZE), sinks=table(HEADS))
-    return [(Mask(), relative), (Mask(keys=np.arange(SIZE) < 9), by_distance), (Mask(causal=True), alibi)]
+    beside_shifts = Terms(sinks=table(HEADS))
+    shifted = SHIFTED.copy()
+    shifted[0, [2, 4]], shifted[0, 7, :3] = [[150], [250]], 400
+    return [
+        (Mask(), relative),
+        (Mask(keys=np.arange(SIZE) < 9), by_distance),
+        (Mask(causal=True), alibi),
+        (Mask(bias=shifted), beside_shifts),
+    ]
 
 
 def fixture() -> Trace:
@@ -57,7 +65,7 @@ def fixture() -> Trace:
         q = generator.normal(size=(HEADS, SIZE, D), scale=1.6).astype(np.float32)
         k, v = (generator.normal(size=(key_heads, SIZE, D)).astype(np.float32) for _ in range(2))
         q, k, v = (part.astype(np.float16).astype(np.float32) for part in (q, k, v))
-        _, lse = attend(q, k, v, scale=0.25, mask=mask, terms=terms)
+        lse = log_sum_exps(q, k, scale=0.25, mask=mask, terms=terms)
         records.append(LayerRecord(q, k, v, lse=lse, scale=0.25, mask=mask, terms=terms))
     tokens = ("[CLS]", "a", "tir", "##ed", "cat", "[SEP]", "猫", "x", "</script>", "قط", "é", "[SEP]")
     axis = TokenAxis(

@@ -120,7 +120,8 @@ def scores(
     A mask may shift a whole row, by -20000 or by the lowest finite number. This doesn't change its softmax exactly, but
     kernels add the shift in fp32, which rounds the scores: to multiples of 1/512 next to -20000, and to nothing next to
     -1e9, whose rows become uniform. Here the sum is rounded in the same way, whatever the precision of q and k, and
-    then the shift is removed: all computations use the scores that the model used, without the shift.
+    then the shift is removed: all computations use the scores that the model used, without the shift. Beside a sink it
+    stays, for it does not shift the sink.
 
     Args:
         q: the tile's queries only.
@@ -164,12 +165,13 @@ def scores(
         bias = bias[:, :, columns]
         far = (abs(shift) > FAR) & (shift > float("-inf"))
         if far.any():
+            removed = xp.where(far, shift, xp.zeros_like(shift)) if terms.sinks is None else xp.zeros_like(shift)
             if xp is np:  # from fp64, so that a cell is rounded the same way in every tile
                 wide = summed(scaled.astype(np.float64))
-                rounded = (wide.astype(np.float32) + bias) - xp.where(far, shift, xp.zeros_like(shift))
+                rounded = (wide.astype(np.float32) + bias) - removed
                 tile = np.where(far, rounded, tile + bias).astype(tile.dtype)
             else:
-                tile = xp.where(far, ((tile.float() + bias) - shift).to(tile.dtype), tile + bias)
+                tile = xp.where(far, ((tile.float() + bias) - removed).to(tile.dtype), tile + bias)
         else:
             tile = tile + bias
     allowed = mask.allowed(rows, columns, sizes or (n, m))

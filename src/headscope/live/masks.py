@@ -53,6 +53,7 @@ class RawMask:
         causal, window: as in Mask.
         deferred: another mask, to be read first. Those of flex attention are functions of their cells.
         padded: the mask instead of `keys` where padding is kept, if queries of padding follow another rule.
+        sinks: True if the scores stand beside a sink, which a shift of a whole row doesn't shift.
     """
 
     mask: torch.Tensor | BatchCells | None = None
@@ -62,6 +63,7 @@ class RawMask:
     window: tuple[int | None, int | None] | None = None
     deferred: Deferred | None = None
     padded: torch.Tensor | None = None
+    sinks: bool = False
 
     def read(self) -> RawMask:
         """The mask itself, with what this one adds to a deferred one."""
@@ -97,7 +99,7 @@ class RawMask:
     def contents(self) -> Contents:
         """The mask's present content: models may pass one mask to all layers and change it in between."""
         deferred = None if self.deferred is None else (self.deferred.source, self.deferred.sizes)
-        return Contents(self.mask, self.bias, self.keys, self.causal, self.window, deferred)
+        return Contents(self.mask, self.bias, self.keys, self.causal, self.window, deferred, self.sinks)
 
 
 def filled(allowed: torch.Tensor) -> torch.Tensor:
@@ -317,6 +319,9 @@ def _row_rule(
             else:
                 bias = Levels(bias, float("-inf"), where).bias().expand(-1, queries, -1)
                 mask = replace(mask, bias=bias if mask.bias is None else bias + mask.bias)
+    if raw.sinks and mask.bias is not None:  # a sink leaves nothing for keys that are all far below it
+        far = mask.bias.amax(-1, keepdim=True) <= NEGLIGIBLE
+        mask = replace(mask, bias=mask.bias.masked_fill(far, float("-inf")))
     return _row(replace(mask, keys=allowed_keys), terms, queries, keys, tokens), relied
 
 

@@ -297,7 +297,7 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
     scaling = ran.kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     rules = seat.forward.analyst.rules(
-        raw,
+        replace(raw, sinks=ran.kwargs.get("s_aux") is not None),
         batch,
         queries,
         keys,

@@ -22,10 +22,10 @@ export const size = (groups: Groups): number => groups.starts.length - 1;
 /** A row of a mask whose highest number is beyond this is shifted as a whole: see `scores` in headscope.attention.scores. */
 const FAR = 100;
 
-/** The shift of query i's row of the mask, or 0. */
+/** The shift of query i's row of the mask, or 0: beside a sink, which it doesn't shift, it counts. */
 export function shiftOf(head: HeadArrays, i: number): number {
   const { bias, keys } = head;
-  if (!bias) return 0;
+  if (!bias || head.terms?.sink != null) return 0;
   let highest = -Infinity;
   for (let n = i * keys; n < (i + 1) * keys; n++) if (bias[n] > highest) highest = bias[n];
   return highest !== -Infinity && Math.abs(highest) > FAR ? highest : 0;
