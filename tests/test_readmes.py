@@ -169,7 +169,7 @@ def test_screens_are_what_is_printed(request: pytest.FixtureRequest, monkeypatch
 def test_ci_runs_what_is_typed_to_install_and_test() -> None:
     typed = [command for command in commands(README) if command.startswith(("pip install ", "mkdocs "))]
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^(?:\w+=1 )*run '(.*?)'", run, re.MULTILINE)) == sorted(typed)
+    assert sorted(re.findall(r"^ *(?:\w+=1 )*run '(.*?)'", run, re.MULTILINE)) == sorted(typed)
     assert typed[1] in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
