@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import subprocess
 import sys
 
@@ -9,7 +10,8 @@ ORDER = ("global", "install", ":env:")
 """Sections of pip's settings; a later one replaces an earlier one."""
 
 settings: dict[str, dict[str, list[str]]] = {section: {} for section in ORDER}
-listed = subprocess.check_output([sys.executable, "-m", "pip", "config", "list"], encoding="utf-8")
+spoken = {**os.environ, "PIP_QUIET": "0"}  # it would list nothing
+listed = subprocess.check_output([sys.executable, "-m", "pip", "config", "list"], encoding="utf-8", env=spoken)
 for line in listed.splitlines():
     name, _, value = line.partition("=")
     section, _, key = name.rpartition(".")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from costs import Costs
@@ -80,11 +82,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def known_survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished survey of heads that do known things: labels, examples, syntax, distances, a site. To be read only."""
+    """A finished survey of heads that do known things: labels, examples, syntax, distances, a site.
+
+    The first worker that needs it makes it, and others wait; each has a copy.
+    """
     import headscope as hs
     from known_heads import known_heads, known_treebank
 
-    folder = tmp_path_factory.mktemp("known")
-    options: dict[str, Any] = {"labels": True, "examples": 4, "head_distances": 2, "length": 32, "part_size": 20_000}
-    treebank = known_treebank(folder / "t.conllu")
-    return hs.survey(known_heads(folder), treebank, out=folder / "out", threads=1, **options).folder
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "known"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "made").exists():
+            folder.mkdir(exist_ok=True)
+            options: dict[str, Any] = {"labels": True, "examples": 4, "head_distances": 2, "length": 32}
+            treebank = known_treebank(folder / "t.conllu")
+            hs.survey(known_heads(folder), treebank, out=folder / "out", part_size=20_000, threads=1, **options)
+            (folder / "made").touch()
+    return Path(shutil.copytree(folder / "out", tmp_path_factory.mktemp("known") / "out"))

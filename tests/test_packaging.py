@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -81,3 +82,21 @@ def test_the_container_has_a_user_without_rights_and_the_server() -> None:
     assert "USER 65534:65534" in lines
     assert any("[view]" in line for line in lines)
     assert any("--read-only --cap-drop=all" in line for line in lines)
+
+
+def test_ci_tells_uv_where_pip_finds_packages() -> None:
+    """Also where pip is quiet, as it is there; else uv would take other builds of the same versions."""
+    pip = {"QUIET": "1", "INDEX_URL": "a", "EXTRA_INDEX_URL": "b c", "FIND_LINKS": "/d e", "NO_INDEX": "true"}
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / ".ci" / "as_pip.py")],
+        env={**os.environ, "PIP_CONFIG_FILE": os.devnull, **{f"PIP_{name}": value for name, value in pip.items()}},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.stdout.splitlines() == [
+        'index-strategy = "unsafe-best-match"',
+        'extra-index-url = ["b", "c"]',
+        'find-links = ["/d", "e"]',
+        'index-url = "a"',
+        "no-index = true",
+    ], done.stderr
