@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,25 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     assert added.traces[0].verify(against=theirs).agrees
     assert added.traces[0].verify().agrees
     assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes
+
+
+@pytest.mark.parametrize("name", here("BertModel", "DistilBertModel", "ModernBertModel", "LlamaModel", "FalconModel"))
+@pytest.mark.parametrize(("ran", "later"), [("sdpa", "eager"), ("eager", "sdpa")])
+def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str, later: str) -> None:
+    """Whatever attention the model has been given since: a mask means what it meant in the captured pass."""
+    family, alibi = BY_NAME[name], name == "FalconModel"  # whose ALiBi is made from a mask of two dimensions
+    model = replace(family, settings={**family.settings, "alibi": True}).build() if alibi else family.build()
+    masks = [torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])]
+    if not alibi:
+        masks += [BOOLEAN["causal"], BOOLEAN["none for the first query"]]
+    ids = torch.randint(5, 40, (2, 7), generator=torch.Generator().manual_seed(1))
+    for mask in masks:
+        model.config._attn_implementation = ran
+        with torch.no_grad(), capture(model, padding="keep") as captured:
+            model(ids, attention_mask=mask)
+        model.config._attn_implementation = later
+        for trace in captured.traces:
+            assert trace.verify().agrees, (trace.row, trace.verify())
 
 
 @pytest.mark.parametrize(

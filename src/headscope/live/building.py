@@ -16,6 +16,7 @@ from headscope.errors import InputError
 from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Forward
 from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
+from headscope.live.classes import attention_configs
 from headscope.live.contents import Contents
 from headscope.live.context_products import products
 from headscope.live.copies import (
@@ -71,6 +72,8 @@ class TraceBuilder(Listener):
         """Start a forward pass."""
         self._open[forward.number] = Copies(Carrier(self.selection.device))
         forward.autocast = autocast_now(KINDS)
+        configs = attention_configs(forward.module.modules())
+        forward.implementations = {id(x): x._attn_implementation_internal or "eager" for x in configs}
         forward.contents = Contents(forward.args, forward.kwargs)
         forward.contents.keep()
 

@@ -156,6 +156,7 @@ class Forward:
         changed_inside: name of an attention function that isn't the library's own and was read at the operator in it.
         contents: the contents of the arguments when the pass began; None if no consumer needs them.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
+        implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
     """
 
     number: int
@@ -174,6 +175,7 @@ class Forward:
     changed_inside: str = ""
     contents: Contents | None = None
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
+    implementations: dict[int, str] = field(default_factory=dict)
 
     @cached_property
     def given(self) -> list[Sizes]:

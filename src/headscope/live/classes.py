@@ -237,6 +237,12 @@ def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
     return [module for module in found if type(module) in models]
 
 
+def attention_configs(modules: Iterable[nn.Module]) -> list[Any]:
+    """The configs of transformers, each once, that say by which attention function modules attend."""
+    configs = {id(config): config for module in modules if (config := getattr(module, "config", None)) is not None}
+    return [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
+
+
 def word_embeddings(models: Iterable[nn.Module]) -> list[nn.Embedding]:
     """The input embeddings of transformers models, each once: the ids they look up are the tokens."""
     embeddings: dict[int, nn.Embedding] = {}

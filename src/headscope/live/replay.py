@@ -23,7 +23,7 @@ from torch import nn
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Forward
 from headscope.live.captured import Watching, feed
-from headscope.live.classes import models_in
+from headscope.live.classes import attention_configs, models_in
 from headscope.live.contents import Contents
 from headscope.live.lookups import is_plain
 from headscope.live.readers import reader_of, reads
@@ -76,14 +76,9 @@ class Weights(Listener):
 @contextmanager
 def eager(model: nn.Module, source: CapturedModel) -> Iterator[None]:
     """Switch all transformers modules in a model to eager attention inside the block, and restore them afterwards."""
-    candidates = (getattr(module, "config", None) for module in model.modules())
-    configs: list[Any] = list(
-        {id(config): config for config in candidates if hasattr(config, "_attn_implementation_internal")}.values()
-    )
+    configs = attention_configs(model.modules())
     before = [(config, dict(vars(config))) for config in configs]
-    RUNNING.switched = frozenset(
-        id(config) for config in configs if config._attn_implementation_internal not in (None, "eager")
-    )
+    RUNNING.switched = frozenset(key for key, name in source.implementations.items() if name != "eager")
     given = [x for x in (*source.args, *source.kwargs.values()) if isinstance(x, torch.Tensor)]
     RUNNING.own_masks = not any(x.dim() == 4 and x.is_floating_point() for x in given)
     try:
@@ -152,8 +147,8 @@ def _why_not_eager(trace: Trace, source: CapturedModel, called: nn.Module) -> st
     if not models_in(called.modules()):
         return "only transformers models have an eager path"
     for module in model_readers(called):
-        reason = reader.differs(module) if (reader := reader_of(type(module))) else None
-        if reason:
+        ran = source.implementations.get(id(getattr(module, "config", None)), "")
+        if (reader := reader_of(type(module))) and (reason := reader.differs(module, ran)):
             return reason
     if source.changed_inside:
         return f"its attention function {source.changed_inside} changes what it is given, and eager attention doesn't"

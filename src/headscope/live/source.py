@@ -30,7 +30,7 @@ class CapturedModel:
         sizes: number of queries and keys of the batch, padding included.
         args, kwargs: the arguments of the model's call.
         autocast: the autocast setting during the call.
-        given, changed_inside: as in `Forward`.
+        contents, changed_inside, implementations: as in `Forward`.
         products: for each layer, those of the module's output, or None.
         queries, keys: bool over the batch's positions, True for those that are not padding; None for all.
     """
@@ -58,6 +58,7 @@ class CapturedModel:
         self.args: tuple[Any, ...] = forward.args
         self.kwargs: dict[str, Any] = forward.kwargs
         self.autocast = forward.autocast
+        self.implementations = forward.implementations
         self.contents = forward.contents
         self.changed_inside = forward.changed_inside
         self.products = products
@@ -68,8 +69,8 @@ class CapturedModel:
         self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the model, which is not sent to another process, and what only comparing with it needs."""
-        return {**vars(self), "_model": _gone, "_called": _gone, "given": None}
+        """The state without the model, which is not sent to another process."""
+        return {**vars(self), "_model": _gone, "_called": _gone}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
         """Return the object itself, which is never changed."""

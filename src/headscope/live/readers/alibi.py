@@ -55,9 +55,9 @@ def read_falcon(module: Any, arguments: Arguments, run: Run) -> Reading | None:
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask, stage=stage)
 
 
-def differs_falcon(module: Any) -> str | None:
+def differs_falcon(module: Any, implementation: str) -> str | None:
     """The reason why the weights that Falcon returns are not those of its default attention."""
-    if module.config.alibi and module.config._attn_implementation == "sdpa":
+    if module.config.alibi and implementation == "sdpa":
         return "Falcon's eager attention counts ALiBi twice, the attention that ran counts it once"
     return None
 

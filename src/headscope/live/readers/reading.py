@@ -43,7 +43,7 @@ class Reading:
     stage: str = "projected"
 
 
-def _nothing(module: Any) -> str | None:
+def _nothing(module: Any, implementation: str = "") -> str | None:
     return None
 
 
@@ -58,14 +58,15 @@ class Reader:
         projection: name of the module's part that multiplies the contexts by W_O; None if the module returns contexts.
         refusal: the reason why a module with these settings can't be read; None if it can.
         dropouts: names of the module's dropouts that change its contexts.
-        differs: the reason why the attention that returns weights is not the one that ran; None if it is.
+        differs: the reason why the attention that returns weights is not the one that ran; None if it is. Called with
+            the module and the name of the implementation that ran.
     """
 
     read: Callable[[Any, Arguments, Run], Reading | None]
     projection: str | None = None
     refusal: Callable[[Any], str | None] = _nothing
     dropouts: tuple[str, ...] = ("dropout",)
-    differs: Callable[[Any], str | None] = _nothing
+    differs: Callable[[Any, str], str | None] = _nothing
 
 
 def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:
