@@ -194,22 +194,15 @@ class Sequences:
         builder, last = self.builder, steps[-1]
         stack, turn = series
         self_attention = next(group.series for group in last.groups if group.own)
-        forward = Forward(last.forward.number, last.forward.module, *self._call(last.forward, self_attention))
-        forward.projections = steps[0].forward.projections
+        args, kwargs = self._call(last.forward, self_attention)
+        projections = steps[0].forward.projections
+        forward = replace(last.forward, args=args, kwargs=kwargs, contents=None, projections=projections)
         flags = [
             np.isin(np.arange(size), places) for size, places in zip(cut.sizes, (cut.queries, cut.keys), strict=True)
         ]
-        source = CapturedModel(
-            builder.name,
-            builder.model,
-            forward,
-            stack,
-            turn,
-            cut.sizes,
-            last.row,
-            tuple(layer.products for layer in layers),
-            *flags,
-        )
+        products = tuple(layer.products for layer in layers)
+        at = (stack, turn, cut.sizes, last.row)
+        source = CapturedModel(builder.name, builder.model, forward, *at, products, *flags)
         return Trace(
             model=builder.name,
             queries=queries,
