@@ -7,10 +7,9 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client
 from typer.testing import CliRunner
 
 from explain.tops import TEXT, readable
@@ -18,6 +17,9 @@ from headscope.cli import PLACES, app
 from headscope.cli.agents import server
 from headscope.cli.tools import TOOLS
 from headscope.results.json_schemas import ANSWERS, DIALECT, VERSION, json_schema
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 PUBLISHED = Path(__file__).parent.parent / "docs" / "schemas"
 MASKED = "She took off her [MASK]."
@@ -122,6 +124,7 @@ def test_an_error_is_json_on_stdout_and_words_on_stderr(args: tuple[str, ...], k
 
 def asked(ask: Callable[[Client], Any]) -> Any:
     """What the SDK's own client gets from the server, here but in a thread: a browser's loop may run in this one."""
+    from mcp import Client
 
     async def run() -> Any:
         async with Client(server()) as client:

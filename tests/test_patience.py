@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -17,3 +21,30 @@ def test_no_test_counts_seconds() -> None:
     counted = {path: SECONDS.findall(path.read_text(encoding="utf-8")) for path in HERE.rglob("*.py")}
     del counted[Path(__file__)]
     assert {path: seconds for path, seconds in counted.items() if seconds} == {}
+
+
+LONG = """
+import time
+
+def test_short():
+    pass
+
+def test_long():
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+"""
+JUDGE = "from costs import Costs\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Costs(0.4))\n"
+
+
+def test_a_test_that_takes_too_long_has_failed(tmp_path: Path) -> None:
+    """So that `.ci/run` runs it once more, alone, like any other that failed."""
+    (tmp_path / "test_both.py").write_text(LONG)
+    (tmp_path / "conftest.py").write_text(JUDGE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    settings = {**os.environ, "PYTHONPATH": str(HERE)}
+    settings.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert (done.returncode, "of processor time, at most 0.4 s are allowed" in done.stdout) == (1, True), done.stdout
+    failed = json.loads((tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed").read_text())
+    assert failed == {"test_both.py::test_long": True}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -289,12 +290,15 @@ class Compiled(Flexible):
     """As PyTorch's documentation has it."""
 
     def attend(self, *given: Any, **options: Any) -> Any:
-        return COMPILED(*given, **options)
+        return compiled()(*given, **options)
 
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
-    COMPILED = torch.compile(flex.flex_attention)
+@cache
+def compiled() -> Any:
+    """PyTorch's flex attention, compiled; late, for that imports its compiler."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
+        return torch.compile(flex.flex_attention)
 
 
 def block_mask(mask_mod: Any, size: int = TOKENS, rows: int | None = 2, blocks: int = 128) -> Any:

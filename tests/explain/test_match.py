@@ -10,11 +10,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-import sentence_transformers as st
 from matplotlib import pyplot
 from safetensors.torch import load_file, save_file
-from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-from sentence_transformers.sparse_encoder.modules import SpladePooling
 from typer.testing import CliRunner
 
 import headscope as hs
@@ -31,16 +28,24 @@ mpl.use("agg")
 QUERY = "the cat sat on the mat"
 DOCUMENTS = ["the dog took her hat .", "she sat on the mat and the cat sat down", "cat cat"]
 KINDS = {
-    "bi": (st.SentenceTransformer, "Model"),
-    "late": (st.MultiVectorEncoder, "Model"),
-    "sparse": (st.SparseEncoder, "ForMaskedLM"),
-    "cross": (st.CrossEncoder, "ForSequenceClassification"),
+    "bi": ("SentenceTransformer", "Model"),
+    "late": ("MultiVectorEncoder", "Model"),
+    "sparse": ("SparseEncoder", "ForMaskedLM"),
+    "cross": ("CrossEncoder", "ForSequenceClassification"),
 }
+
+
+def library() -> Any:
+    """sentence-transformers, imported late: most workers run no test with it."""
+    import sentence_transformers
+
+    return sentence_transformers
 
 
 def saved(folder: Path, kind: str, stem: str = "Bert") -> Any:
     """A tiny random model of a kind, saved by sentence-transformers; and the object."""
-    made, suffix = KINDS[kind]
+    name, suffix = KINDS[kind]
+    made = getattr(library(), name)
     readable(folder / "plain", stem, suffix, **({"num_labels": 1} if kind == "cross" else {}))
     model = made(str(folder / "plain"), device="cpu")
     model.save(str(folder / "saved"))
@@ -48,7 +53,7 @@ def saved(folder: Path, kind: str, stem: str = "Bert") -> Any:
 
 
 def their_scores(model: Any, query: str, documents: list[str]) -> np.ndarray:
-    if isinstance(model, st.CrossEncoder):
+    if isinstance(model, library().CrossEncoder):
         return model.predict([(query, text) for text in documents])
     return model.similarity(model.encode_query([query]), model.encode_document(documents)).numpy()[0]
 
@@ -105,7 +110,7 @@ def test_cells_are_the_naive_sum_of_the_pooled_shares() -> None:
     vectors = [side.sum(0) for side in sides]
     expected = sides[0] @ sides[1].T / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
     np.testing.assert_allclose(match.table, expected, atol=2e-5)
-    theirs = their_scores(st.SentenceTransformer(str(MINILM), device="cpu"), a, [b])
+    theirs = their_scores(library().SentenceTransformer(str(MINILM), device="cpu"), a, [b])
     assert match.score == pytest.approx(float(theirs[0]), abs=1e-5)
     output = hs.match(model, a, b, level="output")[0]
     assert output.rest == pytest.approx(0, abs=1e-6)
@@ -135,7 +140,7 @@ def test_links_are_words_that_need_each_other() -> None:
     match = hs.match(MINILM, "She took off her hat", "A woman removes her cap.")[0]
     links = match.links()
     assert (links[0].query.label, links[0].document.label) == ("hat", "cap")
-    model = st.SentenceTransformer(str(MINILM), device="cpu")
+    model = library().SentenceTransformer(str(MINILM), device="cpu")
     scores = {
         (a, b): their_scores(model, f"She took off her{a}", [f"A woman removes her{b}."])[0]
         for a in (" hat", "")
@@ -193,11 +198,13 @@ def test_a_dense_of_another_size_is_named(tmp_path: Path) -> None:
 
 
 def test_queries_are_expanded_and_skiplists_kept(tmp_path: Path) -> None:
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
     readable(tmp_path / "plain", "Bert", "Model")
-    model = st.MultiVectorEncoder(str(tmp_path / "plain"), device="cpu")
+    model = library().MultiVectorEncoder(str(tmp_path / "plain"), device="cpu")
     transformer, dense = model[0], model[1]
     transformer.query_expansion = {"strategy": "fixed", "attend": True, "length": 16}
-    built = st.MultiVectorEncoder(
+    built = library().MultiVectorEncoder(
         modules=[transformer, dense, MultiVectorMask(skiplist_words=[".", "the"]), model[3]], device="cpu"
     )
     built.save(str(tmp_path / "saved"))
@@ -219,8 +226,10 @@ def test_queries_are_expanded_and_skiplists_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", ["max", "sum"])
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 def test_sparse_models_are_a_sum_over_words(tmp_path: Path, strategy: str, activation: str) -> None:
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
     plain = saved(tmp_path / "first", "sparse")
-    model = st.SparseEncoder(modules=[plain[0], SpladePooling(strategy, activation)], device="cpu")
+    model = library().SparseEncoder(modules=[plain[0], SpladePooling(strategy, activation)], device="cpu")
     model.save(str(tmp_path / "saved"))
     match = hs.match(tmp_path / "saved", QUERY, DOCUMENTS[1])[0]
     query, document = (
@@ -242,7 +251,7 @@ def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
         similarity_fn_name="dot",
     )
     change_config(folder, "sentence_bert_config.json", max_seq_length=8)
-    model = st.SentenceTransformer(str(folder), device="cpu")
+    model = library().SentenceTransformer(str(folder), device="cpu")
     result = hs.match(folder, "the cat sat", DOCUMENTS)
     np.testing.assert_allclose(result.scores, their_scores(model, "the cat sat", DOCUMENTS), rtol=1e-5)
     assert result[0].scoring.measure == "dot"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -130,6 +129,8 @@ def test_a_classifier_with_nan_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_table_is_a_table_of_pandas(tmp_path: Path) -> None:
+    import pandas
+
     small_bert(tmp_path)
     model = hs.open(str(tmp_path))
     masked = "He took off his [MASK]."

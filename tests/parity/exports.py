@@ -40,3 +40,10 @@ def export(model: Any, path: Path, attention: str = "eager", *, opset: int = 17,
             opset_version=opset, dynamo=dynamo, **options,
         )  # fmt: skip
     return path
+
+
+def quantise(source: Path, target: Path, **options: Any) -> None:
+    """Write a file again with int8 matrices, by onnxruntime, which takes its time to import."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(source, target, weight_type=QuantType.QInt8, **options)

@@ -13,12 +13,11 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import headscope as hs
 from compare.models import edited, scaled
 from headscope.verify.onnx_side import OnnxSide
-from parity.exports import NAMES, Base, export
+from parity.exports import NAMES, Base, export, quantise
 from parity.sides import TEXTS, small
 
 CLOSE = 5e-6
@@ -100,7 +99,7 @@ def test_onnxruntimes_fused_operators(bert: tuple[Path, Any, Path], tmp_path: Pa
 
 def test_quantised_forms(bert: tuple[Path, Any, Path], tmp_path: Path) -> None:
     """The weights of QAttention, dequantised, are those of the same file with its Softmax, as far as int8 allows."""
-    quantize_dynamic(bert[2], tmp_path / "q.onnx", weight_type=QuantType.QInt8)
+    quantise(bert[2], tmp_path / "q.onnx")
     report = hs.parity(bert[0], tmp_path / "q.onnx", TEXTS)
     assert not report.agrees
     assert report.notes[0].endswith("is quantised: MatMulInteger")
@@ -108,7 +107,7 @@ def test_quantised_forms(bert: tuple[Path, Any, Path], tmp_path: Path) -> None:
     assert 1e-3 < abs(report.move.b - report.move.a) < 0.5
     path = fused(bert[2], tmp_path / "f.onnx", multi_head=False)
     options = {"DefaultTensorType": TensorProto.FLOAT}
-    quantize_dynamic(path, tmp_path / "fq.onnx", weight_type=QuantType.QInt8, extra_options=options)
+    quantise(path, tmp_path / "fq.onnx", extra_options=options)
     kinds = {node.op_type for node in onnx.load(tmp_path / "fq.onnx").graph.node}
     assert "QAttention" in kinds
     other = hs.parity(bert[0], tmp_path / "fq.onnx", TEXTS)

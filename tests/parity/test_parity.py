@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import jensenshannon
-from scipy.stats import spearmanr
 from transformers import AutoTokenizer
 
 import headscope as hs
@@ -82,6 +80,8 @@ def test_a_fault_is_found_at_its_step(bert: tuple[Path, Any], tmp_path: Path, fa
 
 
 def test_the_numbers_are_those_of_transformers(bert: tuple[Path, Any], sharper: tuple[Path, Any, Parity]) -> None:
+    from scipy.spatial.distance import jensenshannon
+
     folder, module, report = sharper
     heads = report.heads
     assert heads is not None
@@ -109,6 +109,8 @@ def test_the_numbers_are_those_of_transformers(bert: tuple[Path, Any], sharper: 
 
 
 def test_the_cost_is_that_of_plain_formulas(bert: tuple[Path, Any], tmp_path: Path) -> None:
+    from scipy.stats import spearmanr
+
     name = FAULTS["W_2"][0]
     other = edited(tmp_path / "b", {name: scaled(slice(0, 16), -2.0)}, bert[0])
     report = hs.parity(bert[0], other, TEXTS)

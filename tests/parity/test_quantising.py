@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
@@ -22,7 +20,7 @@ from headscope.results.quantising import QuantisePlan, Recipe
 from headscope.screens.quantise_sheet import quantise_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.verify.quantising import processor_of, shortest
-from parity.exports import NAMES, export
+from parity.exports import NAMES, export, quantise
 from parity.sides import TEXTS, small
 
 BAD = "/model/encoder/layer.0/output/dense/MatMul"
@@ -45,6 +43,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def vectors(folder: Path, path: Path) -> np.ndarray:
     """The mean of the last hidden states, by onnxruntime and transformers' tokenizer."""
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = []
@@ -57,7 +57,7 @@ def vectors(folder: Path, path: Path) -> np.ndarray:
 
 def cosine(files: tuple[Path, Path], target: Path, **options: Any) -> float:
     """The mean cosine of a file that is quantised so."""
-    quantize_dynamic(files[1], target, weight_type=QuantType.QInt8, **options)
+    quantise(files[1], target, **options)
     return float((vectors(files[0], files[1]) * vectors(files[0], target)).sum(1).mean())
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_planned_is_refused(args: tuple[str, ...], says: str) -> 
 
 
 def test_a_quantised_file_and_nodes_without_names(files: tuple[Path, Path], tmp_path: Path) -> None:
-    quantize_dynamic(files[1], tmp_path / "q.onnx", weight_type=QuantType.QInt8)
+    quantise(files[1], tmp_path / "q.onnx")
     with pytest.raises(hs.HeadscopeError, match="has a matrix in fp32"):
         hs.quantise_plan(files[0], tmp_path / "q.onnx", TEXTS)
     model = onnx.load(files[1])

@@ -1,4 +1,7 @@
-"""A Ray cluster whose nodes may take their time to start."""
+"""A Ray cluster whose nodes may take their time to start.
+
+Ray is imported where it is used: most workers run no test with it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import ray
-from ray import cluster_utils
-from ray._private import node, services
-from ray._raylet import DASHBOARD_AGENT_LISTEN_PORT_NAME, persist_port
-from ray.cluster_utils import Cluster
 
 from patience import PATIENCE
+
+if TYPE_CHECKING:
+    from ray._private import node
+    from ray.cluster_utils import Cluster
 
 
 @contextmanager
 def unhurried() -> Iterator[None]:
     """Give a node PATIENCE to start, where Ray has a fixed 30 seconds: on a busy machine that is not long."""
+    from ray import cluster_utils
+    from ray._private import node, services
 
     def slow(clock: Callable[[], float]) -> Callable[[], float]:
         return lambda: clock() * 30 / PATIENCE
@@ -39,6 +43,9 @@ PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_po
 
 
 def add_node(cluster: Cluster, **options: Any) -> Any:
+    from ray._private import node
+    from ray._raylet import DASHBOARD_AGENT_LISTEN_PORT_NAME, persist_port
+
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in PORTS]
         for each in sockets:
@@ -59,6 +66,9 @@ def add_node(cluster: Cluster, **options: Any) -> Any:
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """A cluster of one node with two CPUs, which this process is connected to."""
+    import ray
+    from ray.cluster_utils import Cluster
+
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_gcs_server_port_wait_time_s": str(PATIENCE)}
     cluster = Cluster()
     try:

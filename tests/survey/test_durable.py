@@ -101,16 +101,24 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         monkeypatch.setattr(os, name, refuse)
 
 
-def test_a_finished_survey_on_a_read_only_disk_is_read_by_running_it_again(corpus, tmp_path, monkeypatch):
-    out, options = tmp_path / "out", {**OPTIONS, "head_distances": 2, "examples": 2, "report": True, "plots": True}
+WRITTEN = {
+    "site/index.html": {"head_distances": 2, "examples": 2, "report": True},
+    "plots/entropy.svg": {"statistics": "entropy", "plots": True},
+}
+"""A file -> the options with which a survey writes it."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_finished_survey_on_a_read_only_disk_is_read_by_running_it_again(corpus, tmp_path, monkeypatch, name):
+    out, options = tmp_path / "out", OPTIONS | WRITTEN[name]
     first = hs.survey("-", corpus, out=out, **options)
     before = contents(out)
-    assert {"report.html", "site/index.html"} & {*before}
-    assert any(name.startswith("plots/") for name in before)
+    assert name in before
     failing_disk(monkeypatch, errno.EROFS)
     again = hs.survey("-", corpus, out=out, **options)
     assert again.manifest == first.manifest
-    assert len(again.examples[0, 0]) > 0
+    if "examples" in options:
+        assert len(again.examples[0, 0]) > 0
     assert contents(out) == before
     with pytest.raises(InputError, match=r"the folder can't be made: the disk is read-only"):
         hs.survey("-", corpus, out=tmp_path / "other", **options)

@@ -8,11 +8,10 @@ import signal
 import time
 
 import pytest
-import ray
 from surveying import OPTIONS, contents
 
 import headscope as hs
-from headscope.atlas import matching, on_ray
+from headscope.atlas import matching
 from headscope.errors import InputError
 from patience import PATIENCE
 
@@ -28,6 +27,10 @@ def alive(process: int) -> bool:
 
 
 def test_a_killed_worker_changes_nothing(ray_cluster, corpus, whole, tmp_path, monkeypatch):
+    import ray
+
+    from headscope.atlas import on_ray
+
     processes: list[int] = []
 
     class Watched(on_ray.RayWorkers):

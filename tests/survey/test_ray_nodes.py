@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import ray
 from clusters import add_node
-from ray.cluster_utils import Cluster
 from surveying import OPTIONS, contents
 
 import headscope as hs
 from patience import PATIENCE
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6}
 
 
 @pytest.mark.slow
 def test_a_node_goes_down(ray_cluster: Cluster, corpus: Path, tmp_path: Path) -> None:
+    import ray
+
     second = add_node(ray_cluster)
     ray_cluster.wait_for_nodes(timeout=PATIENCE)
     here = hs.survey("-", corpus, out=tmp_path / "here", **ATLAS)
