@@ -7,7 +7,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -290,15 +289,12 @@ class Compiled(Flexible):
     """As PyTorch's documentation has it."""
 
     def attend(self, *given: Any, **options: Any) -> Any:
-        return compiled()(*given, **options)
+        return COMPILED(*given, **options)
 
 
-@cache
-def compiled() -> Any:
-    """PyTorch's flex attention, compiled; late, for that imports its compiler."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
-        return torch.compile(flex.flex_attention)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
+    COMPILED = torch.compile(flex.flex_attention)
 
 
 def block_mask(mask_mod: Any, size: int = TOKENS, rows: int | None = 2, blocks: int = 128) -> Any:
