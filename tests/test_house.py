@@ -248,10 +248,10 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10650,
+    "atlas": 10920,
     "screens": 4766,
-    "page": 2430,
-    "cli": 2385,
+    "page": 2450,
+    "cli": 2405,
     "": 1497,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
@@ -263,7 +263,7 @@ SHORT_FILES = 3
 """Files of less than 30 lines, `__init__.py` apart."""
 LONG_FUNCTIONS = 103
 """Functions of more than 40 lines."""
-OPTIONS = 110
+OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""
 GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 

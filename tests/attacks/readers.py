@@ -361,7 +361,7 @@ def resealed(data: bytes) -> bytes:
 
 def use_survey(survey: Survey) -> None:
     """Read everything; a table that can't be read doesn't keep the next from being read."""
-    from headscope.atlas.report import site_pages
+    from headscope.atlas.report import Site
     from headscope.screens.survey_sheet import survey_sheet
 
     repr(survey)
@@ -372,7 +372,7 @@ def use_survey(survey: Survey) -> None:
         lambda: survey.distributions,
         survey.rows,
         lambda: draw(survey_sheet(survey)),
-        lambda: list(site_pages(survey.folder, read_findings(survey.folder))),
+        lambda: (site := Site(survey.folder, read_findings(survey.folder))) and [*map(site.content, site.names)],
         lambda: repr(hs.compare(survey, survey)),
     ]
     refusals = [error for use in uses if (error := refusal_of(use)) is not None]

@@ -5,6 +5,7 @@ import type { Outcome, Run } from "./ask";
 import { Refused, type Backend, type Change } from "./backend";
 import type { Statistic } from "./catalog";
 import { openTrace, type Doc } from "./store";
+import type { Language } from "./words/speech";
 
 export interface Start {
   /** `server` if something runs the model on other texts: a server, or the page itself if it has a model. */
@@ -31,6 +32,16 @@ export interface Start {
   of?: Doc["of"][];
   /** What a file shows first. */
   state?: string;
+  atlas?: Atlas;
+}
+
+/** A survey beside the traces of its model, as headscope/atlas/beside.py has it, in every language. */
+export interface Atlas {
+  model: string;
+  /** By layer.head and language: the label; score, effect and what they were measured on; the head's page; its link. */
+  heads: Record<string, Record<Language, [string, string, string, string]>>;
+  /** Address of the survey's site; null where nothing leads there. */
+  site: string | null;
 }
 
 export const start = signal<Start>({ home: "file", traces: 0 });

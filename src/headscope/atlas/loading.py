@@ -104,7 +104,7 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
         count = sum(tensor.numel() for tensor in model.state_dict().values())
         return Loaded(model, tokenizer, weights_digest(model), count)
     opened = source.opened()
-    model, tokenizer = _pretrained(opened)
+    model, tokenizer = pretrained(opened)
     digest, count = weights_digest(model), _parameters_of(opened, model)
     try:
         model = model.to(device=device, dtype=getattr(torch, DTYPES[dtype]))
@@ -168,7 +168,7 @@ def weights_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _pretrained(opened: Model) -> tuple[nn.Module, Any]:
+def pretrained(opened: Model) -> tuple[nn.Module, Any]:
     """The base model and its tokenizer, from the files that headscope's own readers have checked.
 
     transformers gets a config and tensors; the only files that it opens are the tokenizer's.

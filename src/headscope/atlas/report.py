@@ -7,7 +7,7 @@ cells of the grid: row * columns + column. Untrusted text is made printable.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,11 @@ def write_site(folder: Path, *, parts: bool = True) -> Path:
     site = Path(folder) / SITE
     findings = read_findings(Path(folder), parts=parts)
     make_folder(site)
-    names = set()
-    for name, content in site_pages(Path(folder), findings):
-        write_if_new(site / name, content)
-        names.add(name)
+    made = Site(Path(folder), findings)
+    for name in made.names:
+        write_if_new(site / name, made.content(name))
     for other in site.glob("head-*.html"):
-        if other.name not in names:
+        if other.name not in made.names:
             with suppress(OSError):
                 other.unlink()
     return site / "index.html"
@@ -88,18 +87,33 @@ def write_report(folder: Path, *, parts: bool = True) -> Path:
     return path
 
 
-def site_pages(folder: Path, findings: SurveyData) -> Iterator[tuple[str, bytes]]:
-    """The name and the bytes of each file of the site."""
-    yield from shared("report").items()
-    with strange(folder):
-        tables = Tables(folder, findings)
-        data = {**report_data(findings, tables), "single": False}
-        yield "index.html", filled_beside("report", title=_title(findings), elements=_elements(data, []))
-        heads = heads_data(tables)
-        for (layer, head), cell in zip(findings.named, data["named"], strict=True):
-            title = f"{layer}.{head} · {_title(findings)}"
-            page = filled_beside("report", title=title, elements=_elements(_of_head(data, cell), [heads[cell]]))
-            yield f"head-{layer}-{head}.html", page
+class Site:
+    """The pages of a survey's site, made from its tables one by one."""
+
+    def __init__(self, folder: Path, findings: SurveyData) -> None:
+        self._shared, self._title, self._folder = shared("report"), _title(findings), folder
+        with strange(folder):
+            tables = Tables(folder, findings)
+            self._data = {**report_data(findings, tables), "single": False}
+            self._heads = heads_data(tables)
+        cells = zip(findings.named, self._data["named"], strict=True)
+        self._cells = {f"head-{layer}-{head}.html": (f"{layer}.{head}", cell) for (layer, head), cell in cells}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its files."""
+        return [*self._shared, "index.html", *self._cells]
+
+    def content(self, name: str) -> bytes:
+        """The bytes of one of its files."""
+        if name in self._shared:
+            return self._shared[name]
+        with strange(self._folder):
+            title, data, heads = self._title, self._data, []
+            if name != "index.html":
+                label, cell = self._cells[name]
+                title, data, heads = f"{label} · {title}", _of_head(data, cell), [self._heads[cell]]
+            return filled_beside("report", title=title, elements=_elements(data, heads))
 
 
 def _of_head(data: dict[str, Any], cell: int) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from headscope.files import write_atomically, write_temporary
 from headscope.settings import Declared, Setting, Statistics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headscope.atlas.beside import Beside
     from headscope.model import Model
     from headscope.traces import Trace
 
@@ -208,6 +211,10 @@ class PageSettings(Declared):
         bool | None,
         Setting("In a file: include the effect of silencing each head. By default only where it takes a second."),
     ] = None
+    atlas: Annotated[
+        str | None,
+        Setting("Show beside each head what a survey of this model says of it.", metavar="FOLDER", option="--atlas"),
+    ] = None
 
     def check_unused(self, heads: str | None) -> None:
         """Raise InputError if something is set that only a file has."""
@@ -221,8 +228,19 @@ class PageSettings(Declared):
                 advice=f"add --html FILE, or omit {given[0]}",
             )
 
-    def page(self, trace: Trace, heads: str | None) -> tuple[bytes, str]:
-        """Make the page of a trace, or of these heads; return it with a line that describes it."""
+    def beside(self, trace: Trace) -> Beside | None:
+        """The survey that stands beside the trace; a note is printed if it is of another model."""
+        if self.atlas is None:
+            return None
+        from headscope.atlas.beside import beside
+
+        found = beside(self.atlas, trace)
+        if found.notice is not None:
+            tell(f"note: {found.notice}")
+        return found
+
+    def page(self, trace: Trace, heads: str | None, folder: Path | None, atlas: Beside | None) -> tuple[bytes, str]:
+        """Make the page of a trace, or of these heads, for a folder; return it with a line that describes it."""
         from headscope.page.html import offline_page
 
         layers, numbers = page_heads(trace, chosen_heads(heads, None, None))
@@ -237,6 +255,8 @@ class PageSettings(Declared):
                 state=self.open,
                 progress=progress,
                 notify=tell,
+                atlas=atlas,
+                folder=folder,
             )
 
 
@@ -294,9 +314,9 @@ def view(
             advice="redirect it: --html - > page.html, or name a file: --html page.html",
         )
     model, trace = request.load_or_trace()
-    code = exit_code(trace)
+    code, atlas = exit_code(trace), settings.beside(trace)
     if html is not None or not (port is not None or can_serve()):
-        content, note = settings.page(trace, heads)
+        content, note = settings.page(trace, heads, None if html is None or to_stdout else html.parent, atlas)
         if to_stdout:
             put_bytes(content)
             tell(f"wrote to standard output: {note}")
@@ -309,7 +329,8 @@ def view(
             tell(f"the page also {more} if it is served: {install('view')}")
     if port is not None or (html is None and can_serve()):
         announce = tell if to_stdout else typer.echo
-        serve(trace, model, open_browser=not settings.no_browser, port=port or 0, at=settings.open, announce=announce)
+        opens = not settings.no_browser
+        serve(trace, model, open_browser=opens, port=port or 0, at=settings.open, announce=announce, atlas=atlas)
     else:
         tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)

@@ -6,7 +6,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.files import write_atomically
@@ -16,6 +16,9 @@ from headscope.page.trace import estimated_bytes, model_name, page_file
 from headscope.pages import filled, inert_element, json_element, words
 from headscope.screens.pieces import joined
 from headscope.traces import Trace
+
+if TYPE_CHECKING:
+    from headscope.atlas.beside import Beside
 
 LARGE = 64 << 20
 """Bytes of a page above which a note says, before it is written, how to make it smaller."""
@@ -37,6 +40,7 @@ def to_html(
     heads: Sequence[int] | None = None,
     title: str | None = None,
     runs: bool | None = None,
+    atlas: str | Path | None = None,
 ) -> Path:
     """Write the page with these traces embedded: one file that needs no network and no other file.
 
@@ -50,12 +54,14 @@ def to_html(
         title: the page's title; by default the model's name and the beginning of the text.
         runs: include the effects of silencing each head in turn, and an attribution, which need the trace's model; None
             includes them where that takes about a second.
+        atlas: the folder of a survey of the first trace's model, whose words about each head stand beside its numbers.
 
     Returns:
         The path.
 
     Raises:
-        InputError: no trace, no such layer, head or dtype, or a file that can't be written.
+        InputError: no trace, no such layer, head or dtype, a file that can't be written, or a survey of a model with
+            other heads or sizes.
     """
     content, _ = offline_page(
         trace,
@@ -66,6 +72,8 @@ def to_html(
         title=title,
         runs=runs,
         notify=lambda note: warnings.warn(LargePageWarning(note), stacklevel=4),
+        atlas=standing_beside(atlas, trace),
+        folder=Path(path).parent,
     )
     write_atomically(Path(path), content)
     return Path(path)
@@ -83,6 +91,8 @@ def offline_page(
     runs: bool | None = None,
     state: str = "",
     progress: Callable[[int, int], None] | None = None,
+    atlas: Beside | None = None,
+    folder: Path | None = None,
 ) -> tuple[bytes, str]:
     """Make the page that `to_html` writes.
 
@@ -90,6 +100,8 @@ def offline_page(
         notify: called with a note if the page will be large, before it is made.
         state: what the page shows first, as the part of its address after `#`, which wins where there is one.
         progress: called with the layers done and all layers while heads are silenced.
+        atlas: stands beside the first trace.
+        folder: of the file, from which links to the atlas lead; None if it isn't known.
 
     Returns:
         The file's content, and a line that describes it.
@@ -116,6 +128,7 @@ def offline_page(
         remote=[str(at) for at in range(len(traces))],
         runs=records,
         state=state,
+        atlas=None if atlas is None else atlas.data(atlas.site_from(folder)),
     )
     line = f"the page of {len(traces[0])} tokens, {len(content) / 1e6:,.1f} MB"
     if state:
@@ -128,6 +141,19 @@ def offline_page(
     elif failure is not None:
         line += f"; without the effects of its heads: {failure}"
     return content, line
+
+
+def standing_beside(folder: str | Path | None, trace: Trace | Sequence[Trace]) -> Beside | None:
+    """The survey in a folder, to stand beside the first trace; None without a folder. Warn if it's of another model."""
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    if folder is None or not traces:
+        return None
+    from headscope.atlas.beside import OtherModelWarning, beside
+
+    atlas = beside(folder, traces[0])
+    if atlas.notice is not None:
+        warnings.warn(OtherModelWarning(atlas.notice), stacklevel=5)
+    return atlas
 
 
 def _runs(
@@ -195,6 +221,8 @@ def page(files: Sequence[bytes], *, home: str, title: str, elements: Sequence[by
     """
     statistics = [CATALOG[name].record() for name in WEIGHTS_ONLY]
     start = {"home": home, "traces": len(files), "bytes": list(map(len, files)), "statistics": statistics, **about}
+    if start.get("atlas") is None:
+        start.pop("atlas", None)
     parts = [words(), json_element("hs-about", start)]
     for index, file in enumerate(files):
         view = memoryview(file)

@@ -6,13 +6,15 @@ import html
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.page.html import default_title, page
+from headscope.page.html import default_title, page, standing_beside
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
+    from headscope.atlas.beside import Beside
     from headscope.page.widget import TraceWidget
 
 HEIGHT = 720
@@ -20,15 +22,21 @@ SHOWN_UP_TO = 24 << 20
 """Most bytes of a trace that a cell shows without being told to: they are saved with the notebook."""
 
 
-def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT) -> str:
+def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT, atlas: Beside | None = None) -> str:
     """An iframe with the whole page inside, which may run its scripts but not access the notebook.
 
     Args:
         trace: one trace, or several to compare.
         height: of the frame, in pixels.
+        atlas: stands beside the trace; without links, which lead out of no frame.
     """
     traces = [trace] if isinstance(trace, Trace) else list(trace)
-    content = page([page_bytes(member) for member in traces], home="notebook", title=default_title(traces[0]))
+    content = page(
+        [page_bytes(member) for member in traces],
+        home="notebook",
+        title=default_title(traces[0]),
+        atlas=None if atlas is None else atlas.data(None),
+    )
     return (
         f'<iframe title="{html.escape(default_title(traces[0]), quote=True)}" '
         'sandbox="allow-scripts allow-downloads" allow="clipboard-write" loading="lazy" '
@@ -64,21 +72,24 @@ def in_marimo() -> bool:
     return marimo is not None and bool(marimo.running_in_notebook())
 
 
-def show(trace: Trace, *, height: int | None = None, open_browser: bool = True) -> TraceWidget | None:
+def show(
+    trace: Trace, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None
+) -> TraceWidget | None:
     """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
+    beside = standing_beside(atlas, trace)
     if (in_jupyter() or in_marimo()) and find_spec("anywidget") is not None:
         from headscope.page.widget import TraceWidget
 
-        return TraceWidget(trace, height=height or HEIGHT)
+        return TraceWidget(trace, height=height or HEIGHT, atlas=beside)
     if in_jupyter():
         from IPython.display import display
 
-        display({"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT)}, raw=True)
+        display({"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT, atlas=beside)}, raw=True)
     elif in_marimo():
         marimo = sys.modules["marimo"]
-        marimo.output.append(marimo.Html(frame(trace, height=height or HEIGHT)))
+        marimo.output.append(marimo.Html(frame(trace, height=height or HEIGHT, atlas=beside)))
     else:
         from headscope.page.server import serve
 
-        serve(trace, open_browser=open_browser)
+        serve(trace, open_browser=open_browser, atlas=beside)
     return None

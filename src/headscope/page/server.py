@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from headscope.atlas.beside import Beside
     from headscope.model import Model
 
 HOST = "127.0.0.1"
@@ -40,6 +41,8 @@ LONGEST_REQUEST = 1 << 20
 """Most bytes of a request's body: enough for a few hundred pages of text."""
 KEPT_TRACES = 64
 THREADS = 4
+SITE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+"""Ending of a file of a survey's site -> its type."""
 T = TypeVar("T")
 
 
@@ -60,6 +63,7 @@ class Session:
         threads: run the model and make pages.
         studies: the thread of runs that take long, one at a time.
         runs: the records of the runs that the page asked for.
+        atlas: a survey of the model; its pages are made from its tables when they are requested.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -70,6 +74,7 @@ class Session:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "headscope-page"))
     studies: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headscope-study"))
     runs: Runs = field(default_factory=Runs)
+    atlas: Beside | None = None
 
     def stop(self) -> None:
         """Cancel pending work: a running forward pass ends at its next layer."""
@@ -143,7 +148,7 @@ def check_extra(where: str) -> None:
 def application(session: Session) -> Starlette:
     """Return the server: `/` is the page, `/api/trace` and `/api/study` run the model, `/api/runs` lists past runs.
 
-    `/api/part` reads a large trace in parts.
+    `/api/part` reads a large trace in parts. `/atlas/TOKEN/` has the pages of the survey beside the trace.
     """
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -193,6 +198,23 @@ def application(session: Session) -> Starlette:
             return _refusal(in_the_page(error), 422)
         return Response(content, media_type="application/octet-stream", headers=HEADERS)
 
+    async def atlas(request: Request) -> Response:
+        denied = _denied(session, request, request.path_params["token"])
+        if denied is not None:
+            return denied
+        name, beside = request.path_params["name"], session.atlas
+        try:
+            content = None if beside is None else await session.run(lambda: beside.page(name))
+        except LeftError:
+            return _refusal("the server is stopping", 503)
+        except HeadscopeError as error:
+            return _refusal(in_the_page(error), 422)
+        if content is None:
+            return _refusal("there is no such page", 404)
+        kind = name.rpartition(".")[2]
+        policy = {"Content-Security-Policy": server_policy(content)} if kind == "html" else {}
+        return Response(content, media_type=f"{SITE_TYPES[kind]}; charset=utf-8", headers={**HEADERS, **policy})
+
     return Starlette(
         routes=[
             Route("/", index),
@@ -200,6 +222,7 @@ def application(session: Session) -> Starlette:
             Route("/api/study", study, methods=["POST"]),
             Route("/api/runs", runs),
             Route("/api/part", parts, methods=["POST"]),
+            Route("/atlas/{token}/{name}", atlas),
         ]
     )
 
@@ -259,6 +282,7 @@ def _first_page(session: Session, first: str) -> bytes:
         fills=model is not None and "masked_lm" in model.anatomy.tasks,
         outcomes=[[] if model is None else [outcome.plain() for outcome in outcomes(model, trace)]],
         classes=[] if model is None else classes_of(model),
+        atlas=None if session.atlas is None else session.atlas.data(f"atlas/{session.token}/"),
     )
 
 
@@ -407,6 +431,7 @@ def serve(
     port: int = 0,
     at: str = "",
     announce: Callable[[str], None] = print,
+    atlas: Beside | None = None,
 ) -> None:
     """Serve the page until Ctrl-C.
 
@@ -417,6 +442,7 @@ def serve(
         port: to listen on; 0 takes a free port.
         at: what the page shows first: the part of a page's address after `#`.
         announce: called with the address.
+        atlas: stands beside the traces of its model.
 
     Raises:
         MissingExtraError: starlette or uvicorn is not installed.
@@ -426,7 +452,8 @@ def serve(
 
     check_extra("trace.view()")
     source = trace.source
-    session = Session(model=model if model is not None else source if isinstance(source, Model) else None)
+    runs = model if model is not None else source if isinstance(source, Model) else None
+    session = Session(model=runs, atlas=atlas)
     app = application(session)
     if _loop_runs():
         raise InputError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
@@ -20,6 +20,9 @@ from headscope.page.html import default_title, page
 from headscope.page.parts import header_bytes, is_large, part
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.traces import Trace
+
+if TYPE_CHECKING:
+    from headscope.atlas.beside import Beside
 
 EMBEDDED_UP_TO = 24 << 20
 """Most bytes of a trace that are saved with the notebook; of a larger one, the kernel sends what is looked at."""
@@ -49,14 +52,18 @@ class TraceWidget(anywidget.AnyWidget):
     state = traitlets.Unicode().tag(sync=True)
     selection = traitlets.Tuple().tag(sync=True)
 
-    def __init__(self, trace: Trace | Sequence[Trace], *, height: int) -> None:
+    def __init__(self, trace: Trace | Sequence[Trace], *, height: int, atlas: Beside | None = None) -> None:
         self._traces = [trace] if isinstance(trace, Trace) else list(trace)
         first = self._traces[0]
         contents = [_file_of(member) for member in self._traces]
         title = default_title(first)
         super().__init__(
             _page=page(
-                contents, home="notebook", title=title, remote=[str(at) for at in range(len(contents))]
+                contents,
+                home="notebook",
+                title=title,
+                remote=[str(at) for at in range(len(contents))],
+                atlas=None if atlas is None else atlas.data(None),
             ).decode(),
             _title=title,
             height=height,

@@ -462,6 +462,7 @@ class Trace:
         heads: Sequence[int] | None = None,
         title: str | None = None,
         runs: bool | None = None,
+        atlas: str | Path | None = None,
     ) -> Path:
         """Write an interactive page of this trace: one HTML file that works offline. See headscope.page.html.
 
@@ -473,6 +474,7 @@ class Trace:
             heads: numbers of the heads to include in each layer; all by default.
             title: the page's title.
             runs: True to include the effects of silencing each head; by default, where that takes about a second.
+            atlas: the folder of a survey of this model, which says what each head does over a corpus.
 
         Returns:
             The file's path.
@@ -480,12 +482,13 @@ class Trace:
         raise NotImplementedError
 
     @late("headscope.page.notebook:show")
-    def view(self, *, height: int | None = None, open_browser: bool = True) -> Any:
+    def view(self, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None) -> Any:
         """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.
 
         Args:
             height: height of the frame in a notebook, in pixels.
             open_browser: True to open the served page in a browser.
+            atlas: the folder of a survey of this model, which says what each head does over a corpus.
 
         Returns:
             In a notebook with anywidget (`pip install 'headscope[notebook]'`), a widget, which the notebook shows as

@@ -146,7 +146,7 @@ function Opened({ found: { chain, wrote: { norm, size, share } }, from, to, j }:
               : <><mn>{brief(chain.dot)}</mn><mo>×</mo><mn>{number(chain.scale, 4)}</mn></>}{chain.terms.length > 0 && <><mo>+</mo><mn>{number(chain.terms.reduce((sum, { value }) => sum + value, 0), 3)}</mn></>}
             <mo>=</mo>{chain.masked ? <mi>−∞</mi> : <mn data-test="score">{number(chain.score, 4)}</mn>}</math>}>
             {chain.bias !== 0 && <p>{say("s_bias", { bias: number(chain.bias, 3) })}</p>}
-            {chain.terms.length > 0 && <table class="terms" data-test="score-terms"><tbody>{chain.terms.map(({ name, value }) => (
+            {chain.terms.length > 0 && <table class="terms"><tbody>{chain.terms.map(({ name, value }) => (
               <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value), 3)}</td></tr>
             ))}</tbody></table>}
             {chain.cap !== null && <p>{say("t_cap", { cap: number(chain.cap, 1) })}</p>}

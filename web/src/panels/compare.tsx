@@ -116,7 +116,7 @@ export function Compare() {
             }} />
           </label>
         </div>
-        {!b || !aligned || !wantB ? <p class="quiet hint" data-test="compare-hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
+        {!b || !aligned || !wantB ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
           <>
             <div class="duel">
               <div class="large" data-test="difference">

@@ -254,7 +254,7 @@ export function Grid() {
               onClick={() => { state.face.value = name; }}>{say(`face_${name}`)}</button>
           ))}
         </span>
-        <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} data-test="grid-table-open" title={say("grid_table")}
+        <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
         <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
           onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} /> <b>{number(faint(), 2)}</b></label>
@@ -282,14 +282,14 @@ export function Grid() {
       </div>
       <div class="foot row spread">
         <HeadList info={info} name={rankedName} order={numbers ? ranked.value.slice(0, RANKS) : []} numbers={numbers} test="ranks" />
-        <button class="menu" title={say("ask_next")} data-test="next-head" onClick={() => goToNext(1)}>{say("next")} <kbd>e</kbd></button>
+        <button class="menu" title={say("ask_next")} onClick={() => goToNext(1)}>{say("next")} <kbd>e</kbd></button>
       </div>
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
       {notes.length > 0 && <p class="quiet small">{notes.join(" · ")}</p>}
       {info.awaited.size > 0 && <p class="quiet small" data-test="awaited">{say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</p>}
       {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
       {info.notes.length > 0 && <p class="quiet small" data-test="notes">{info.notes.join(" · ")}</p>}
-      {info.unrecorded.length > 0 && <p class="small" data-test="unrecorded">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
+      {info.unrecorded.length > 0 && <p class="small">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
       {part && <p class="quiet small" data-test="part">{say("grid_part", {
         layers: info.layerNumbers.join(", "),
         heads: [...new Set(info.headNumbers.map((numbers) => numbers.join(", ")))].join(" | "),
@@ -323,7 +323,7 @@ function Asked() {
   return (
     <h2 class="question" data-test="asked">
       {tell("ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
-      {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" data-test="ask-clear" onClick={clearSets}>×</Sign>}
+      {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" onClick={clearSets}>×</Sign>}
     </h2>
   );
 }

@@ -217,7 +217,7 @@ function Finder() {
     <span class={`finder row${toolsOpen.value || wantedText ? "" : " tucked"}`}>
       <span class="quiet small">{wantedText ? (matches.length ? say("find_count", { n: Math.max(0, turn.value) + 1, all: matches.length }) : say("find_none", { text: text.value })) : ""}</span>
       {matches.length > 0 && <>
-        <button type="button" data-test="find-queries" onClick={() => choosePassage("row", all(matches, words.rows))}>{say("find_queries")}</button>
+        <button type="button" onClick={() => choosePassage("row", all(matches, words.rows))}>{say("find_queries")}</button>
         {columns.length > 0 && <button type="button" data-test="find-keys" onClick={() => choosePassage("column", all(columns, words.columns))}>{say("find_keys")}</button>}
       </>}
       <input ref={input} type="search" placeholder={`/ ${say("find")}`} aria-label={say("find")} value={text.value} data-test="find" dir="auto"

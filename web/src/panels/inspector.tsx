@@ -8,7 +8,8 @@ import { mean } from "../several";
 import { placed, type Label } from "../shown";
 import * as state from "../state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../pictures";
-import { at, column, doc, lookedColumn, lookedRow, row, shown } from "../store";
+import { start } from "../remote";
+import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
 import { pinnedCell } from "../asking";
 import { byNumber } from "../order";
 import { isUniform, known, table, weight } from "../statistics";
@@ -35,12 +36,13 @@ export function Inspector() {
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
   const most = Math.log(Math.max(2, words.columns.length));
   const effect = table.value?.effect ? ["effect"] : [];
-  const first = [...FIRST.filter((name) => known.value.includes(name)), ...effect];
-  const listed = every.value || first.length < 3 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
+  const first = [...FIRST.filter((name) => known.value.includes(name)).slice(0, start.value.atlas ? 2 : 6), ...effect];
+  const listed = every.value || first.length < 2 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
   return (
     <section class="panel inspector" aria-label={say("inspector", { n: count(info.layers.length * info.heads) })}>
       <h2>{say("inspector", { n: count(info.layers.length * info.heads) })}</h2>
       <p class="habit" data-test="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
+      <Beside info={info} />
       {state.statistic.value !== "weight" && <StrongestIn info={info} />}
       <table class="facts">
         <tbody>
@@ -48,7 +50,7 @@ export function Inspector() {
             const value = table.value?.[name]?.[n];
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
-                <th scope="row" title={statisticName(name)}>{statisticName(name)}</th>
+                <th scope="row">{statisticName(name)}</th>
                 <td class="place"><Strip numbers={table.value?.[name]} here={n} /></td>
                 <td>{value === undefined ? "–" : number(value, Math.abs(value) < 10 ? 3 : 1)}</td>
               </tr>
@@ -56,7 +58,7 @@ export function Inspector() {
           })}
         </tbody>
       </table>
-      {known.value.length > first.length && first.length >= 3 && <button class="plain" data-test="all-facts" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
+      {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
       {every.value && <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />}
       <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
@@ -100,6 +102,13 @@ function Habit({ picture }: { picture: Picture | null }) {
     rank = say(place === 1 ? "habit_first" : "habit_rank", { text: words.rows[row.value!].text, token: words.columns[column.value!].text, n: place });
   }
   return <>{told} {rank}</>;
+}
+
+/** What a survey of the model says of the head, with a link to the head's page. */
+function Beside({ info }: { info: TraceInfo }) {
+  const { atlas } = start.value;
+  const said = atlas?.model === info.model && atlas.heads[headLabel(info, at.value.layer, at.value.head)][spoken.value];
+  return said ? <p class="small beside"><b>{said[0]}</b> {said[1]} {atlas.site && <a href={atlas.site + said[2]} target="_blank" rel="noopener">{said[3]}</a>}</p> : null;
 }
 
 /** A tick for each head at its number, and this head's. */
@@ -173,7 +182,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
           </li>
         );
       })}
-      <li class="quiet">{numbers && visible > KEYS ? <><span title={say("rest", { n: count(visible - KEYS) })}>{say("rest", { n: count(visible - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
+      <li class="quiet">{numbers && visible > KEYS ? <><span>{say("rest", { n: count(visible - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
     </ol>
   );
 }

@@ -44,7 +44,7 @@ export function TextBox() {
       <input ref={box} value={text} aria-label={say("text")} data-test="text" onInput={(event) => { write(event.currentTarget.value); trouble.value = null; }} onKeyDown={keys} dir="auto" spellcheck={false} />
       {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
       <Sign type="button" says={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</Sign>
-      <Sign type="submit" says={say("text_run")} disabled={running.value !== null}>⏎</Sign>
+      <Sign type="submit" says={say("causes_run")} disabled={running.value !== null}>⏎</Sign>
       <span class="quiet running" role="status">{running.value}</span>
     </form>
   );

@@ -1,0 +1,231 @@
+"""A survey beside a trace: its numbers against its own tables, its refusals, its line on the page, its link."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from looking import Watched, inaccessible, unreadable, until
+from pyarrow import parquet
+from serving import serving
+
+import headscope as hs
+from finished_survey import write_manifest
+from headscope.atlas.beside import OtherModelWarning, beside
+from headscope.errors import InputError
+from headscope.page import notebook
+from headscope.results.schemas import EffectRow, columns
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Watch = Callable[..., Watched]
+SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
+LANGUAGES = ("en", "ja", "zh")
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def survey(known_survey: Path) -> Path:
+    """The survey of known heads, with effects written beside its labels, and a corpus whose name would act as HTML."""
+    manifest = json.loads((known_survey / "manifest.json").read_text())
+    heads = [(row["layer"], row["head"]) for row in parquet.read_table(known_survey / "labels.parquet").to_pylist()]
+    changes = [(-1) ** n * (n + 1) / 400 for n in range(len(heads))]
+    rows = [
+        EffectRow(*at, "masked-LM loss", "nats", "zero", 2.0, change, change - 0.001, change + 0.001, 8, 6)
+        for at, change in zip(heads, changes, strict=True)
+    ]
+    table = pa.table({name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in columns(EffectRow)})
+    reference = parquet.read_table(known_survey / "labels.parquet")
+    table = table.replace_schema_metadata(reference.schema.metadata)
+    parquet.write_table(table, known_survey / "effects.parquet")
+    from headscope.atlas.findings import file_record
+
+    manifest["files"]["effects.parquet"] = file_record(known_survey / "effects.parquet")
+    manifest["corpus"]["name"] = HOSTILE
+    manifest.pop("seal", None)
+    write_manifest(known_survey, manifest)
+    return known_survey
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> hs.Trace:
+    from known_heads import known_heads
+
+    model = hs.open(known_heads(tmp_path_factory.mktemp("model")))
+    return model.trace("the cat saw a dog .")
+
+
+def rows(folder: Path, table: str) -> dict[tuple[int, int], dict[str, Any]]:
+    return {(row["layer"], row["head"]): row for row in parquet.read_table(folder / f"{table}.parquet").to_pylist()}
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.{1 if share < 0.1 else 0}f}%"
+
+
+def test_what_is_packed_is_in_the_survey_s_tables(survey: Path, trace: hs.Trace) -> None:
+    stands = beside(survey, trace)
+    labels, effects = rows(survey, "labels"), rows(survey, "effects")
+    assert set(stands.heads) == {f"{layer}.{head}" for layer, head in labels}
+    assert stands.notice is None
+    order = sorted(effects, key=lambda at: -abs(effects[at]["change"]))
+    for (layer, head), row in labels.items():
+        said = stands.heads[f"{layer}.{head}"]
+        title = "no label" if row["label"] == "none" else row["label"]
+        assert said["en"][0] == title
+        for language in LANGUAGES:
+            numbers = said[language][1]
+            if row["score"] is not None:
+                for name in ("score", "high", "baseline"):
+                    assert percent(row[name]) in numbers
+            change = effects[layer, head]["change"]
+            number = f"{change:+.3f}" if abs(change) >= 0.01 else f"{change:+.2g}"
+            assert number.replace("-", "−") in numbers
+            assert re.search(rf"\b{order.index((layer, head)) + 1}\b", numbers)
+            assert f"{len(effects)} " in numbers or numbers.rstrip(".").find(f"of {len(effects)}") > 0
+            assert said[language][2] == f"head-{layer}-{head}.html#lang={language}"
+            assert "<" in numbers  # the corpus' name, as it is
+
+
+def test_a_survey_of_another_model_is_refused_or_named(
+    survey: Path, trace: hs.Trace, cat: hs.Trace, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"layers × \d+ heads, and the trace 2 layers × 2 heads") as refused:
+        beside(survey, cat)
+    assert "own model" in str(refused.value)
+    stranger = trace.replaced(source=None, model="owner/known")
+    assert beside(survey, stranger).notice is None
+    other = beside(survey, stranger.replaced(model="owner/other"))
+    assert other.notice is not None
+    assert "owner/other" in other.notice
+    assert all("not this model" in said["en"][0] for said in other.heads.values())
+    with pytest.warns(OtherModelWarning, match="owner/other"):
+        stranger.replaced(model="owner/other").to_html(tmp_path / "other.html", atlas=survey)
+
+
+def test_other_weights_are_noticed_by_their_hash(survey: Path, trace: hs.Trace, tmp_path: Path) -> None:
+    import shutil
+
+    copy = Path(shutil.copytree(survey, tmp_path / "copy"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["model"]["sha256"] = "cd" * 32
+    manifest.pop("seal")
+    write_manifest(copy, manifest)
+    notice = beside(copy, trace).notice
+    assert notice is not None
+    assert "weights cdcdcdcd" in notice
+    manifest["model"]["config"]["vocab_size"] += 1
+    write_manifest(copy, manifest)
+    with pytest.raises(InputError, match="vocab_size"):
+        beside(copy, trace)
+    for table in ("labels", "effects"):
+        del manifest["files"][f"{table}.parquet"]
+    manifest["model"]["config"]["vocab_size"] -= 1
+    write_manifest(copy, manifest)
+    with pytest.raises(InputError, match="neither labels nor effects"):
+        beside(copy, trace)
+
+
+@pytest.fixture(scope="module")
+def file(survey: Path, trace: hs.Trace) -> Path:
+    folder = survey.parent / "a page #1"
+    folder.mkdir()
+    return trace.to_html(folder / "page.html", atlas=survey)
+
+
+def line(page: Page) -> str:
+    return page.locator(".beside").inner_text()
+
+
+def test_the_line_is_the_selected_head_s_and_leads_to_its_page(
+    watch: Watch, survey: Path, trace: hs.Trace, file: Path
+) -> None:
+    said = beside(survey, trace).heads
+    page = watch(quiet=False).open(f"{file.as_uri()}#l=0&h=0")
+    for layer, head in ((0, 0), (0, 1)):
+        page.evaluate(f"location.hash = '#l={layer}&h={head}'")
+        expected = said[f"{layer}.{head}"]["en"]
+        until(page, f"document.querySelector('.beside b').textContent === {json.dumps(expected[0])}")
+        assert expected[1].strip() in line(page)
+    for language in LANGUAGES:
+        page.evaluate(f"location.hash = '#l=0&h=1&lang={language}'")
+        until(page, f"document.querySelector('.beside b').textContent === {json.dumps(said['0.1'][language][0])}")
+        assert said["0.1"][language][3] in line(page)
+    address = page.evaluate("document.querySelector('.beside a').href")
+    page.goto(address)
+    page.wait_for_selector("html[data-painted]")
+    assert page.title().startswith("0.1 · ")
+    assert page.evaluate("document.documentElement.lang") == "zh"
+
+
+def test_without_a_survey_nothing_is_said_and_a_notebook_has_no_link(
+    watch: Watch, survey: Path, trace: hs.Trace, tmp_path: Path
+) -> None:
+    plain = trace.to_html(tmp_path / "plain.html")
+    assert '"atlas"' not in plain.read_text(encoding="utf-8").split('id="hs-trace-0"')[0].split('id="hs-about"')[1]
+    page = watch().open(plain.as_uri())
+    assert page.locator(".beside").count() == 0
+    stands = beside(survey, trace)
+    assert "&quot;site&quot;:null" in notebook.frame(trace, atlas=stands)
+
+
+def test_a_laptop_still_shows_where_the_word_looks(watch: Watch, file: Path) -> None:
+    """At 1280 x 720, in every language and for every head, the first key stands within the inspector."""
+    page = watch(viewport={"width": 1280, "height": 720}).open(f"{file.as_uri()}#l=0&h=0&q=2&k=1&by=weight")
+    for language in LANGUAGES:
+        page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by=weight&lang={language}'")
+        until(page, f"document.documentElement.lang === '{language}'")
+        page.wait_for_selector("[data-test=ranked] li[data-weight]")
+        room = page.evaluate(
+            """document.querySelector(".inspector").getBoundingClientRect().bottom -
+               document.querySelector("[data-test=ranked] li").getBoundingClientRect().bottom"""
+        )
+        assert room >= 0, language
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str) -> None:
+    page = watch(viewport={"width": 1440, "height": 900}, color_scheme=scheme).open(
+        f"{file.as_uri()}#l=0&h=0&q=2&k=1&by=weight"
+    )
+    page.wait_for_selector("[data-test=ranked] li[data-weight]")
+    assert inaccessible(page) == []
+    complaints = []
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for language in LANGUAGES:
+            page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by=weight&lang={language}'")
+            until(page, f"document.documentElement.lang === '{language}'")
+            complaints += [f"{width}, {language}: {one}" for one in unreadable(page)]
+    assert complaints == []
+
+
+def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
+    watch: Watch, survey: Path, trace: hs.Trace
+) -> None:
+    stands = beside(survey, trace)
+    (survey / "site" / "stranger.html").write_text("<script>alert(1)</script>")
+    with serving(trace) as session:
+        session.atlas = stands
+        page = watch().open(f"{session.address()}#l=0&h=1")
+        page.goto(page.evaluate("document.querySelector('.beside a').href"))
+        page.wait_for_selector("html[data-painted]")
+        assert page.title().startswith("0.1 · ")
+        page.goto("about:blank")
+        base = f"http://127.0.0.1:{session.port}/atlas"
+        for path, code in (("wrong/head-0-1.html", 403), (f"{session.token}/stranger.html", 404)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{base}/{path}")
+            assert refused.value.code == code
+        asked = urllib.request.Request(f"{base}/{session.token}/head-0-1.html", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked)
+        assert refused.value.code == 421
