@@ -248,7 +248,7 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10920,
+    "atlas": 10980,
     "screens": 4766,
     "page": 2450,
     "cli": 2405,

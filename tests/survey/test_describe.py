@@ -10,7 +10,7 @@ from built_heads import Made, Weights, choices, no_vectors, random_vectors, sent
 
 from headscope.atlas.describe import Clause, Facts, Ground, Search
 from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
-from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS
+from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, initial
 from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
 from headscope.atlas.predicates import SIDES as BOUNDS
 from headscope.atlas.verdicts import labels_of
@@ -51,6 +51,11 @@ def offset(by: int) -> Weights:
 def forms_of(*forms: str) -> Weights:
     """A head that looks at words of these forms."""
     return lambda made, _: to(np.tile([form in forms for form in made.forms], (len(made.forms), 1)))
+
+
+def begins(*letters: str) -> Weights:
+    """A head that looks at words that begin with these letters, whoever looks."""
+    return lambda made, _: to(np.tile([form[0].lower() in letters for form in made.forms], (len(made.forms), 1)))
 
 
 def same_tag(made: Made, _: np.random.Generator) -> np.ndarray:
@@ -162,8 +167,10 @@ PLACED: dict[str, tuple[Weights, str]] = {
     "often the closing mark": (often_the_end, "a closing mark (. ? !)"),
     "opening quote": (opening_quote, "the opening mark of its quotation"),
     "opening quote, some punctuation": (quote_or_punctuation, "the opening mark of its quotation"),
+    "begins with r": (begins("r"), "a word that begins with “r”"),
+    "begins with d, l or r": (begins("d", "l", "r"), "a word that begins with “d”, “l” or “r”"),
 }
-"""Heads of one place, or of a mark that has a form or two, and their labels."""
+"""Heads of one place, of a mark that has a form or two, or of first letters, and their labels."""
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +224,38 @@ def test_a_wider_class_replaces_its_part_only_if_it_gains_nearly_as_much(
     ground = Ground(facts(1, 1000), np.full(1000, 1.0), np.arange(1000), 1000)
     found = Search(facts(0, 100), np.full(100, 0.01), ground, {}).description()
     assert [one.clause for one in found] == [Clause(key=name)]
+
+
+def test_a_clause_that_is_refused_leaves_room_for_the_next_best() -> None:
+    """Of two classes, the one that gains less is found where the other must not be used."""
+    shares = {"VERB": (0.9, 0.1), "ADJ": (0.5, 0.1)}
+
+    def facts(at: int, count: int) -> Facts:
+        return Facts({"key": {of: np.arange(count) < round(pair[at] * count) for of, pair in shares.items()}}, count)
+
+    ground = Ground(facts(1, 1000), np.full(1000, 1.0), np.arange(1000), 1000)
+    search = Search(facts(0, 100), np.full(100, 0.01), ground, {})
+    assert search.description()[0].clause == Clause(key="VERB")
+    search.refused.add(Clause(key="VERB"))
+    assert search.description()[0].clause == Clause(key="ADJ")
+
+
+@pytest.mark.parametrize(
+    ("form", "letter"),
+    [
+        ("River", "r"),
+        ("R\u0301el", "\u0155"),
+        ("Élan", "é"),
+        ("2017", "2"),
+        ("“r", ""),
+        ("", ""),
+        ("किताब", "कि"),
+        ("東京", "東"),
+    ],
+)
+def test_first_letters(form: str, letter: str) -> None:
+    """Whatever their case, with their accents and vowel signs; signs have none."""
+    assert initial(form) == letter
 
 
 def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:
@@ -295,6 +334,12 @@ def test_every_clause_has_words_in_every_language() -> None:
         "en": "in part: determiners: a noun at most 3 ahead; or the previous word, if a verb",
         "ja": "一部：限定詞：後ろ 3 語以内の名詞、または直前の語（動詞なら）",
         "zh": "部分：限定词：之后 3 个词以内的名词；或前一个词（若为动词）",
+    }
+    letters = sentence([Clause(key="^r", side="ahead"), Clause(key="^d|l|r")], [])
+    assert letters == {
+        "en": "a word that begins with “r” ahead; or a word that begins with “d”, “l” or “r”",
+        "ja": "後ろの「r」で始まる語、または「d」か「l」か「r」で始まる語",
+        "zh": "之后的以“r”开头的词；或以“d”、“l”或“r”开头的词",
     }
     such = sentence([Clause(key="~5")], ["NOUN", "river", "chat"])
     assert such["en"] == "nouns such as river, chat"

@@ -35,7 +35,7 @@ export interface Start {
   atlas?: Atlas;
 }
 
-/** A survey beside the traces of its model, as headscope/atlas/beside.py has it, in every language. */
+/** A survey beside the traces of its model, as headscope/atlas/head_notes.py has it, in every language. */
 export interface Atlas {
   model: string;
   /** By layer.head and language: the label; score, effect and what they were measured on; the head's page; its link. */

@@ -32,13 +32,16 @@ FLOOR = 1e-3
 """Least even share: below it a sample says nothing."""
 NAMED = 0.6
 """A learned class of keys is used only if no named clause has this share of its gain."""
+LETTERED = 0.33
+"""This share suffices for first letters: a learned class is measured on the keys that it is learned from."""
 NESTED = 0.9
 """A clause of whose even share another has this much is part of it."""
 WIDER = 0.7
 """It gives way to it if that alone has this share of its gain."""
 LEARNED = "~"
-"""First character of the names of learned classes of keys; those of single forms begin with FORM."""
 FORM = "="
+BEGINS = "^"
+"""First characters of the names of a head's own classes of keys: learned, of a single form, of first letters (^l|r)."""
 SLOTS = ("query", "key", "relation", "side")
 
 
@@ -52,8 +55,8 @@ class Clause(NamedTuple):
 
     @property
     def atoms(self) -> int:
-        """Number of things it says."""
-        return sum(map(bool, self))
+        """Number of things it says, each letter that a word may begin with being one."""
+        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] == BEGINS else 0)
 
     def mask(self, facts: Facts) -> Bool[np.ndarray, " n"]:
         """(n,), True for the pairs that it holds."""
@@ -161,6 +164,9 @@ class Search:
         ground: the choosing half's.
         own: key classes of the head itself, (ground's pairs,) of bool.
         cost, least: of an atom, and the least share of a clause.
+
+    Attributes:
+        refused: clauses that must not be found.
     """
 
     def __init__(
@@ -176,6 +182,7 @@ class Search:
         self._targets, self._weights, self._ground = targets, weights, ground
         self._own = ground.facts.with_keys(own) if own else ground.facts
         self._names = set(own)
+        self.refused: set[Clause] = set()
         self._cost, self._least = cost, least
         self._tables = {}
         for slot, table in targets.tables.items():
@@ -234,13 +241,15 @@ class Search:
             beam = sorted(beam, key=lambda found: (-found.gain, found.clause))[:BEAM]
             beam = self._extended([found.clause for found in beam], state)
             seen += beam
-        named = [found for found in seen if found.clause.key or found.clause.relation]
+        named = [
+            found for found in seen if (found.clause.key or found.clause.relation) and found.clause not in self.refused
+        ]
         return self._simplest(named, special)
 
     def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
-        best = max((found.gain for found in named), default=-math.inf)
+        best, key = max(((found.gain, found.clause.key) for found in named), default=(-math.inf, ""))
         most = max((found.gain for found in special), default=-math.inf)
-        if most > 0 and best < NAMED * most:
+        if most > 0 and best < (LETTERED if key[:1] == BEGINS else NAMED) * most:
             return max(special, key=lambda found: (found.gain, found.clause))
         if best <= 0:
             return None

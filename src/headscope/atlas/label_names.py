@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headscope.atlas.describe import FORM, LEARNED, Clause
+from headscope.atlas.describe import BEGINS, FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
 
@@ -227,6 +227,10 @@ def _clause(clause: Clause, such: Sequence[str], language: int) -> str:
 def _key(key: str, such: Sequence[str], language: int) -> str:
     if key[:1] == FORM:
         return (f"the word “{key[1:]}”", f"「{key[1:]}」という語", f"“{key[1:]}”这个词")[language]
+    if key[:1] == BEGINS:
+        letters = [f"“{letter}”" if language != 1 else f"「{letter}」" for letter in key[1:].split("|")]
+        said = _in_a_row(letters, (", ", "か", "、")[language], (" or ", "か", "或")[language])
+        return (f"a word that begins with {said}", f"{said}で始まる語", f"以{said}开头的词")[language]
     if key[:1] == LEARNED:
         kind, *words = such or [""]
         many = CLASSES[kind][(1, 2, 3)[language]] if kind else ("words", "語", "词")[language]
@@ -236,6 +240,11 @@ def _key(key: str, such: Sequence[str], language: int) -> str:
             f"{'、'.join(words)} 之类的{many}",
         )[language]
     return CLASSES[key][(0, 2, 3)[language]]
+
+
+def _in_a_row(words: Sequence[str], comma: str, last: str) -> str:
+    """Words in a row, of which the last follows another joint."""
+    return last.join([*([comma.join(words[:-1])] if words[1:] else []), words[-1]])
 
 
 def relation_name(relation: str, language: int) -> str:

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow
 
 from headscope.atlas.choices import RANDOM, STRONGEST
-from headscope.atlas.describe import FORM, LEARNED, Clause, Facts, Ground, Search
+from headscope.atlas.describe import BEGINS, FORM, LEARNED, LEAST_SHARE, Clause, Facts, Ground, Search
 from headscope.atlas.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
-from headscope.atlas.passages import MARKS, PLACES
+from headscope.atlas.passages import MARKS, PLACES, initial
 from headscope.atlas.store import read_beside
 from headscope.atlas.sums import summed
 from headscope.results.tokens import is_punctuation
@@ -31,6 +31,10 @@ TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
 FORM_SHARE = 0.35
 """Share of the targets from which a single form of keys may be named."""
+LETTERS, LETTER_SHARE, LETTER_FORMS = 3, 0.5, 5
+"""Most first letters that are named together; the share of the keys' forms that they must begin, and how many."""
+TRIES = 4
+"""Searches of a head, each without the clauses that those before must not use."""
 DOMINANT = 0.5
 """A clause about keys alone of which one form has more than this share must name it."""
 SOME, SOME_LIFT = 5, 2.0
@@ -43,6 +47,11 @@ LEARNED_SHARES = (0.05, 0.10)
 
 def _is_form(form: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return np.asarray(names == form, dtype=bool)
+
+
+def _begins(letters: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    some = letters.split("|")
+    return np.array([initial(name) in some for name in names], dtype=bool)
 
 
 def _is_like(direction: np.ndarray, bound: float, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -140,8 +149,13 @@ class Labeller:
             self.ground(cell, half),
             self._on_ground(half, own),
         )
-        clauses = [found.clause for found in search.description()]
-        return [clause for clause in clauses if not self._dominated(clause, rows, half)], own
+        for _ in range(TRIES):
+            clauses = [found.clause for found in search.description()]
+            refused = [clause for clause in clauses if self._dominated(clause, rows, half)]
+            if not refused:
+                return clauses, own
+            search.refused.update(refused)
+        return [clause for clause in clauses if clause not in refused], own
 
     def known(self, rows: Int[np.ndarray, " n"], own: Mapping[str, Own]) -> Facts:
         more = {name: test(self.names[rows], self._vectors[rows]) for name, test in own.items()}
@@ -161,6 +175,7 @@ class Labeller:
         for name, count in Counter(self.names[rows].tolist()).items():
             if count >= FORM_SHARE * len(rows) and not is_punctuation(name):
                 own[FORM + name] = partial(_is_form, name)
+        own |= {BEGINS + letters: partial(_begins, letters) for letters in self._letters(rows, half)}
         of = self._halves[half]
         if not len(rows) or not of.vectors.shape[1] or not of.content.any():
             return own
@@ -171,9 +186,24 @@ class Labeller:
             own[f"{LEARNED}{round(100 * share)}"] = partial(_is_like, direction, bound)
         return own
 
+    def _letters(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
+        """First letters that most forms of keys have: those that are farthest above chance, alone and together."""
+        names = self.names[rows].tolist()
+        counts, forms = (Counter(map(initial, some)) for some in (names, set(names)))
+        usual = Counter(map(initial, self._halves[half].names.tolist()))
+        gains = {
+            letter: count * np.log2(count / len(names) / (usual[letter] + 1) * usual.total())
+            for letter, count in counts.items()
+            if letter and count >= LEAST_SHARE * len(names)
+        }
+        best = sorted((letter for letter, gain in gains.items() if gain > 0), key=lambda letter: -gains[letter])
+        sets = [sorted(best[:most]) for most in range(1, min(len(best), LETTERS) + 1)]
+        least = max(LETTER_SHARE * forms.total(), LETTER_FORMS)
+        return ["|".join(some) for some in sets if sum(forms[letter] for letter in some) >= least]
+
     def _dominated(self, clause: Clause, rows: Int[np.ndarray, " n"], half: int) -> bool:
         """Return True if what a clause about keys alone holds is a few forms that it doesn't name."""
-        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED):
+        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED, BEGINS):
             return False
         counts = Counter(self.names[rows][clause.mask(self._facts.at(rows))].tolist())
         some = counts.most_common(SOME)

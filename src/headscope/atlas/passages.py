@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,6 +111,16 @@ class Passage:
     def names(self) -> list[str]:
         """The forms, whatever their case."""
         return [form.casefold() for form in self.forms]
+
+
+@lru_cache(maxsize=1 << 16)
+def initial(name: str) -> str:
+    """The letter or digit that a form begins with, with its accents and whatever its case; empty for other signs."""
+    name = unicodedata.normalize("NFC", name.casefold())
+    if not name[:1].isalnum():
+        return ""
+    end = next((at for at in range(1, len(name)) if unicodedata.category(name[at])[0] != "M"), len(name))
+    return name[:end]
 
 
 def is_english(passages: list[Passage]) -> bool:

@@ -19,7 +19,7 @@ from headscope.settings import Declared, Setting, Statistics
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headscope.atlas.beside import Beside
+    from headscope.atlas.head_notes import HeadNotes
     from headscope.model import Model
     from headscope.traces import Trace
 
@@ -228,18 +228,18 @@ class PageSettings(Declared):
                 advice=f"add --html FILE, or omit {given[0]}",
             )
 
-    def beside(self, trace: Trace) -> Beside | None:
+    def notes(self, trace: Trace) -> HeadNotes | None:
         """The survey that stands beside the trace; a note is printed if it is of another model."""
         if self.atlas is None:
             return None
-        from headscope.atlas.beside import beside
+        from headscope.atlas.head_notes import head_notes
 
-        found = beside(self.atlas, trace)
+        found = head_notes(self.atlas, trace)
         if found.notice is not None:
             tell(f"note: {found.notice}")
         return found
 
-    def page(self, trace: Trace, heads: str | None, folder: Path | None, atlas: Beside | None) -> tuple[bytes, str]:
+    def page(self, trace: Trace, heads: str | None, folder: Path | None, atlas: HeadNotes | None) -> tuple[bytes, str]:
         """Make the page of a trace, or of these heads, for a folder; return it with a line that describes it."""
         from headscope.page.html import offline_page
 
@@ -314,7 +314,7 @@ def view(
             advice="redirect it: --html - > page.html, or name a file: --html page.html",
         )
     model, trace = request.load_or_trace()
-    code, atlas = exit_code(trace), settings.beside(trace)
+    code, atlas = exit_code(trace), settings.notes(trace)
     if html is not None or not (port is not None or can_serve()):
         content, note = settings.page(trace, heads, None if html is None or to_stdout else html.parent, atlas)
         if to_stdout:

@@ -18,7 +18,7 @@ from headscope.screens.pieces import joined
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
-    from headscope.atlas.beside import Beside
+    from headscope.atlas.head_notes import HeadNotes
 
 LARGE = 64 << 20
 """Bytes of a page above which a note says, before it is written, how to make it smaller."""
@@ -72,7 +72,7 @@ def to_html(
         title=title,
         runs=runs,
         notify=lambda note: warnings.warn(LargePageWarning(note), stacklevel=4),
-        atlas=standing_beside(atlas, trace),
+        atlas=notes_of(atlas, trace),
         folder=Path(path).parent,
     )
     write_atomically(Path(path), content)
@@ -91,7 +91,7 @@ def offline_page(
     runs: bool | None = None,
     state: str = "",
     progress: Callable[[int, int], None] | None = None,
-    atlas: Beside | None = None,
+    atlas: HeadNotes | None = None,
     folder: Path | None = None,
 ) -> tuple[bytes, str]:
     """Make the page that `to_html` writes.
@@ -143,14 +143,14 @@ def offline_page(
     return content, line
 
 
-def standing_beside(folder: str | Path | None, trace: Trace | Sequence[Trace]) -> Beside | None:
+def notes_of(folder: str | Path | None, trace: Trace | Sequence[Trace]) -> HeadNotes | None:
     """The survey in a folder, to stand beside the first trace; None without a folder. Warn if it's of another model."""
     traces = [trace] if isinstance(trace, Trace) else list(trace)
     if folder is None or not traces:
         return None
-    from headscope.atlas.beside import OtherModelWarning, beside
+    from headscope.atlas.head_notes import OtherModelWarning, head_notes
 
-    atlas = beside(folder, traces[0])
+    atlas = head_notes(folder, traces[0])
     if atlas.notice is not None:
         warnings.warn(OtherModelWarning(atlas.notice), stacklevel=5)
     return atlas

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.page.html import default_title, page, standing_beside
+from headscope.page.html import default_title, notes_of, page
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
-    from headscope.atlas.beside import Beside
+    from headscope.atlas.head_notes import HeadNotes
     from headscope.page.widget import TraceWidget
 
 HEIGHT = 720
@@ -22,7 +22,7 @@ SHOWN_UP_TO = 24 << 20
 """Most bytes of a trace that a cell shows without being told to: they are saved with the notebook."""
 
 
-def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT, atlas: Beside | None = None) -> str:
+def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT, atlas: HeadNotes | None = None) -> str:
     """An iframe with the whole page inside, which may run its scripts but not access the notebook.
 
     Args:
@@ -76,7 +76,7 @@ def show(
     trace: Trace, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None
 ) -> TraceWidget | None:
     """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
-    beside = standing_beside(atlas, trace)
+    beside = notes_of(atlas, trace)
     if (in_jupyter() or in_marimo()) and find_spec("anywidget") is not None:
         from headscope.page.widget import TraceWidget
 

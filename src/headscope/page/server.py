@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from headscope.atlas.beside import Beside
+    from headscope.atlas.head_notes import HeadNotes
     from headscope.model import Model
 
 HOST = "127.0.0.1"
@@ -74,7 +74,7 @@ class Session:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "headscope-page"))
     studies: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headscope-study"))
     runs: Runs = field(default_factory=Runs)
-    atlas: Beside | None = None
+    atlas: HeadNotes | None = None
 
     def stop(self) -> None:
         """Cancel pending work: a running forward pass ends at its next layer."""
@@ -431,7 +431,7 @@ def serve(
     port: int = 0,
     at: str = "",
     announce: Callable[[str], None] = print,
-    atlas: Beside | None = None,
+    atlas: HeadNotes | None = None,
 ) -> None:
     """Serve the page until Ctrl-C.
 

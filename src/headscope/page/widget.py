@@ -22,7 +22,7 @@ from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
-    from headscope.atlas.beside import Beside
+    from headscope.atlas.head_notes import HeadNotes
 
 EMBEDDED_UP_TO = 24 << 20
 """Most bytes of a trace that are saved with the notebook; of a larger one, the kernel sends what is looked at."""
@@ -52,7 +52,7 @@ class TraceWidget(anywidget.AnyWidget):
     state = traitlets.Unicode().tag(sync=True)
     selection = traitlets.Tuple().tag(sync=True)
 
-    def __init__(self, trace: Trace | Sequence[Trace], *, height: int, atlas: Beside | None = None) -> None:
+    def __init__(self, trace: Trace | Sequence[Trace], *, height: int, atlas: HeadNotes | None = None) -> None:
         self._traces = [trace] if isinstance(trace, Trace) else list(trace)
         first = self._traces[0]
         contents = [_file_of(member) for member in self._traces]

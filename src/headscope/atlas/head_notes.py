@@ -45,7 +45,7 @@ class OtherModelWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Beside:
+class HeadNotes:
     """A survey that stands beside a trace.
 
     Attributes:
@@ -93,7 +93,7 @@ class Beside:
         return self._site.content(name) if name in self._site.names else None
 
 
-def beside(folder: str | os.PathLike[str], trace: Trace) -> Beside:
+def head_notes(folder: str | os.PathLike[str], trace: Trace) -> HeadNotes:
     """Read a survey to show it beside a trace of the same model.
 
     Args:
@@ -129,7 +129,7 @@ def beside(folder: str | os.PathLike[str], trace: Trace) -> Beside:
             if (layer, head) in findings.named
         }
     notice = None if other is None else f"the atlas is of {other}, not of this model ({called(trace.model)})"
-    return Beside(folder, findings, trace.model, notice, heads)
+    return HeadNotes(folder, findings, trace.model, notice, heads)
 
 
 def _check_sizes(folder: Path, surveyed: Mapping[str, Any], trace: Trace) -> None:

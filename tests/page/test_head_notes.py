@@ -18,7 +18,7 @@ from serving import serving
 
 import headscope as hs
 from finished_survey import write_manifest
-from headscope.atlas.beside import OtherModelWarning, beside
+from headscope.atlas.head_notes import OtherModelWarning, head_notes
 from headscope.errors import InputError
 from headscope.page import notebook
 from headscope.results.schemas import EffectRow, columns
@@ -72,7 +72,7 @@ def percent(share: float) -> str:
 
 
 def test_what_is_packed_is_in_the_survey_s_tables(survey: Path, trace: hs.Trace) -> None:
-    stands = beside(survey, trace)
+    stands = head_notes(survey, trace)
     labels, effects = rows(survey, "labels"), rows(survey, "effects")
     assert set(stands.heads) == {f"{layer}.{head}" for layer, head in labels}
     assert stands.notice is None
@@ -99,11 +99,11 @@ def test_a_survey_of_another_model_is_refused_or_named(
     survey: Path, trace: hs.Trace, cat: hs.Trace, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=r"layers × \d+ heads, and the trace 2 layers × 2 heads") as refused:
-        beside(survey, cat)
+        head_notes(survey, cat)
     assert "own model" in str(refused.value)
     stranger = trace.replaced(source=None, model="owner/known")
-    assert beside(survey, stranger).notice is None
-    other = beside(survey, stranger.replaced(model="owner/other"))
+    assert head_notes(survey, stranger).notice is None
+    other = head_notes(survey, stranger.replaced(model="owner/other"))
     assert other.notice is not None
     assert "owner/other" in other.notice
     assert all("not this model" in said["en"][0] for said in other.heads.values())
@@ -119,19 +119,19 @@ def test_other_weights_are_noticed_by_their_hash(survey: Path, trace: hs.Trace, 
     manifest["model"]["sha256"] = "cd" * 32
     manifest.pop("seal")
     write_manifest(copy, manifest)
-    notice = beside(copy, trace).notice
+    notice = head_notes(copy, trace).notice
     assert notice is not None
     assert "weights cdcdcdcd" in notice
     manifest["model"]["config"]["vocab_size"] += 1
     write_manifest(copy, manifest)
     with pytest.raises(InputError, match="vocab_size"):
-        beside(copy, trace)
+        head_notes(copy, trace)
     for table in ("labels", "effects"):
         del manifest["files"][f"{table}.parquet"]
     manifest["model"]["config"]["vocab_size"] -= 1
     write_manifest(copy, manifest)
     with pytest.raises(InputError, match="neither labels nor effects"):
-        beside(copy, trace)
+        head_notes(copy, trace)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def line(page: Page) -> str:
 def test_the_line_is_the_selected_head_s_and_leads_to_its_page(
     watch: Watch, survey: Path, trace: hs.Trace, file: Path
 ) -> None:
-    said = beside(survey, trace).heads
+    said = head_notes(survey, trace).heads
     page = watch(quiet=False).open(f"{file.as_uri()}#l=0&h=0")
     for layer, head in ((0, 0), (0, 1)):
         page.evaluate(f"location.hash = '#l={layer}&h={head}'")
@@ -173,7 +173,7 @@ def test_without_a_survey_nothing_is_said_and_a_notebook_has_no_link(
     assert '"atlas"' not in plain.read_text(encoding="utf-8").split('id="hs-trace-0"')[0].split('id="hs-about"')[1]
     page = watch().open(plain.as_uri())
     assert page.locator(".beside").count() == 0
-    stands = beside(survey, trace)
+    stands = head_notes(survey, trace)
     assert "&quot;site&quot;:null" in notebook.frame(trace, atlas=stands)
 
 
@@ -211,7 +211,7 @@ def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str)
 def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
     watch: Watch, survey: Path, trace: hs.Trace
 ) -> None:
-    stands = beside(survey, trace)
+    stands = head_notes(survey, trace)
     (survey / "site" / "stranger.html").write_text("<script>alert(1)</script>")
     with serving(trace) as session:
         session.atlas = stands
