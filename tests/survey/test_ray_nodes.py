@@ -13,7 +13,7 @@ from surveying import OPTIONS, contents
 import headscope as hs
 from patience import PATIENCE
 
-ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6}
+ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6, "writes": 6}
 
 
 @pytest.mark.slow

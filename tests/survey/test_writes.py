@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 import headscope as hs
 from explain.tops import WORDS, readable
 from headscope.atlas import writes
+from headscope.atlas.wording import writes_sentences
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, UnsupportedError
 from random_models import random_model
+from small_bert import small_bert
 
 LENGTH = 16
 WRITES = {**OPTIONS, "statistics": "entropy", "length": LENGTH, "writes": 9}
@@ -131,6 +134,10 @@ def test_a_head_that_was_built_to_write_is_found(tmp_path: Path) -> None:
     assert writer["low"] > 0.05
     assert min(writer["gains"][:2]) > 5 * max([*writer["gains"][2:], 0])
     assert not other["sure"]
+    named = survey.table().facts["writes"]
+    assert named == {(0, 0): " ".join(writer["tokens"]), (0, 1): ""}
+    assert hs.compare(survey, survey).changes.facts["writes_b"] == named
+    assert f"head 0.0 raises {', '.join(writer['tokens'][:5])}" in writes_sentences(survey.writes)[0]
     assert (other["over"], other["documents"], other["windows"]) == ("documents", 200, 200)
 
 
@@ -175,6 +182,24 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
         hs.survey("-", texts, out=out, **options)
     shutil.rmtree(out / "damaged")
     assert contents(out) == contents(whole.folder)
+
+
+def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
+    """Four times as many windows take little more: their ids, and a number for each head of each."""
+    model, texts = small_bert(tmp_path / "model"), [ALICE[start : start + 110] for start in range(0, 8000, 110)]
+
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        try:
+            hs.survey(
+                model, texts, **{**OPTIONS, "length": 24, "statistics": "entropy", "batch_tokens": 240}, writes=count
+            )
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(4)
+    assert peak(96) <= 1.3 * peak(24)
 
 
 @pytest.mark.slow

@@ -335,7 +335,8 @@ class Replica:
             record["effects"] = self._reader.record()
             self._check_heads("effects", self._reader.model, heads)
         if self.settings.writes and self.loaded.opened is not None:
-            record["writes"] = {"sha256": checkpoint_digest(self.loaded.opened)}
+            unknown = getattr(self.loaded.tokenizer, "unk_token_id", None)
+            record["writes"] = {"sha256": checkpoint_digest(self.loaded.opened), "unknown": unknown}
             self._check_heads("writes", self.loaded.opened, heads)
         return ModelDescription(
             model=record,

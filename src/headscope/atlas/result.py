@@ -90,20 +90,18 @@ class Survey(Rows, Mapping[str, HeadValues]):
             InputError: there is no such measure.
         """
         rows = self.labels.select(["layer", "head", *LABEL_FIELDS]).to_pylist() if self.has("labels") else []
-        written = self.writes.to_pylist() if self.has("writes") else []
+        facts = {
+            name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
+            for name in (LABEL_FIELDS if rows else ())
+        }
+        if self.has("writes"):
+            written = self.writes.to_pylist()
+            facts["writes"] = {(row["layer"], row["head"]): " ".join(row["tokens"] * row["sure"]) for row in written}
         return HeadTable(
             {name: self.measure(name, measure) for name in self},
             layers=tuple(self.aggregates["layers"]),
             heads=tuple(map(tuple, self.aggregates["heads"])),
-            facts={
-                name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
-                for name in (LABEL_FIELDS if rows else ())
-            }
-            | (
-                {"writes": {(row["layer"], row["head"]): " ".join(row["tokens"] * row["sure"]) for row in written}}
-                if written
-                else {}
-            ),
+            facts=facts,
             left_out=self.manifest["left_out"],
             source=f"survey of {called(self.manifest['model']['name'])}",
         )

@@ -192,7 +192,7 @@ def measure(
             folder.write(names[batch.at], array_bytes(found, stamps[batch.at]))
         yield from (array_and_record((folder.path / name).read_bytes())[0] for name in names)
 
-    candidates, shares = _candidates(choosing)
+    candidates, shares = _candidates(choosing, workers.described.model["writes"]["unknown"])
     alone = np.zeros((len(heads), len(candidates)))
     for part in each("choosing", choosing, candidates[None], shares[None]):
         alone += part
@@ -222,7 +222,7 @@ def _halves(windows: Sequence[EffectWindow]) -> tuple[_Half, _Half, bool]:
     return first, second, by_document
 
 
-def _candidates(half: _Half) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+def _candidates(half: _Half, unknown: int | None) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """The tokens that R may have, and their frequencies among all tokens of the half but special ones."""
     counts: Counter[int] = Counter()
     masked: Counter[int] = Counter()
@@ -230,7 +230,9 @@ def _candidates(half: _Half) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, "
         tokens = window.tokens
         counts.update(token for token, special in zip(tokens.ids, tokens.special, strict=True) if not special)
         masked.update(tokens.ids[at] for at in masked_places(tokens))
-    often = sorted((-count, token) for token, count in masked.items() if count >= TWICE)[:CANDIDATES]
+    often = sorted((-count, token) for token, count in masked.items() if count >= TWICE and token != unknown)[
+        :CANDIDATES
+    ]
     found = np.array([token for _, token in often], dtype=np.int64)
     return found, np.array([counts[token] for token in found.tolist()]) / max(counts.total(), 1)
 
