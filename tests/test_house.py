@@ -237,7 +237,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 5008,
+    "results": 5060,
     "checkpoint": 5751,
     "anatomy": 5160,
     "attention": 1470,
@@ -246,16 +246,16 @@ LINES = {
     "live": 12100,
     "heads": 3717,
     "runs": 2460,
-    "explain": 3678,
+    "explain": 3800,
     "verify": 3605,
-    "atlas": 10980,
-    "screens": 4766,
+    "atlas": 11390,
+    "screens": 4775,
     "page": 2450,
     "cli": 2405,
     "": 1497,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 348
+FILES_IN_ALL = 350
 ROOM = 1.03
 LONG_FILES = 5
 """Files of more than 400 lines."""

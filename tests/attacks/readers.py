@@ -329,7 +329,15 @@ def stranger_survey(folder: Path) -> Survey:
     if not model.exists():
         model.mkdir()
         small_bert(model)
-    options = {"labels": True, "examples": 2, "effects": 4, "head_distances": 2, "part_size": 400, "report": False}
+    options = {
+        "labels": True,
+        "examples": 2,
+        "effects": 4,
+        "writes": 4,
+        "head_distances": 2,
+        "part_size": 400,
+        "report": False,
+    }
     return hs.survey(model, folder / "texts.conllu", out=folder / "survey", statistics=["same", "norm"], **options)
 
 
@@ -368,6 +376,7 @@ def use_survey(survey: Survey) -> None:
     uses: list[Callable[[], object]] = [
         *(partial(survey.measure, name, field) for name in survey for field in FIELDS),
         *(partial(getattr, survey, name) for name in ("syntax", "labels", "effects", "removal", "relations", "lines")),
+        lambda: survey.writes,
         lambda: [str(example) for examples in survey.examples.values() for example in examples],
         lambda: survey.distributions,
         survey.rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 from torch import nn
 
 import headscope as hs
+from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.promotes import along_the_residual
+from headscope.explain.all_promote import all_promote
+from headscope.explain.promotes import along_the_residual, with_masked_lm
 from headscope.explain.residual import walk
 from naive_layers import MINILM, naive_layers
 from random_models import ids, made, random_model
@@ -93,6 +96,43 @@ def test_heads_promote_what_autograd_says(both: SimpleNamespace) -> None:
             assert (promotion.raised[0].id, promotion.lowered[0].id) == (best, worst)
             assert promotion.raised[0].effect == pytest.approx(float(expected[best]), rel=1e-3)
             assert [len(promotion.raised), len(promotion.lowered)] == [5, 5]
+
+
+def test_all_heads_at_once_promote_what_autograd_says(both: SimpleNamespace) -> None:
+    """The text beside a longer one, of which other positions are asked for."""
+    texts = [Input(np.array(text), np.zeros(len(text), dtype=np.int64)) for text in (ids(17, 3), both.trace.ids)]
+    every = np.arange(both.model.anatomy.known().vocab)[None]
+    parts = list(all_promote(both.model, texts, [np.array([2, 11]), np.array([QUERY])], every))
+    assert [rows for rows, _ in parts] == [slice(0, 3)]
+    effects = parts[0][1][:, 2]
+    for layer, naive in enumerate(both.layers):
+        for head in range(len(naive.sent)):
+            expected = naive_effects(both, layer, naive.sent[head, QUERY].sum(0).detach(), 0)
+            found = effects[layer * len(naive.sent) + head]
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("family", ["Albert", "RoFormer", "MPNet", "Deberta", "DebertaV2"])
+def test_all_heads_at_once_promote_as_each_does(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two texts, other tokens for each head, one position at a time."""
+    model = hs.open(made(tmp_path, family, "ForMaskedLM").folder)
+    if model.anatomy.has("convolution.weight"):
+        with pytest.raises(UnsupportedError, match="convolution"):
+            with_masked_lm(model, "here")
+        return
+    sizes = model.anatomy.known()
+    texts, places = [ids(9), ids(14, 1)], [np.array([1, 5]), np.array([0, 3, 13])]
+    tokens = np.random.default_rng(0).integers(0, sizes.vocab, size=(sizes.layers * sizes.heads, 7))
+    monkeypatch.setattr("headscope.explain.all_promote.CELLS", 1)
+    inputs = [Input(np.array(text), np.zeros(len(text), dtype=np.int64)) for text in texts]
+    parts = list(all_promote(with_masked_lm(model, "here"), inputs, places, tokens))
+    assert [rows.stop - rows.start for rows, _ in parts] == [1] * 5
+    effects = np.concatenate([found for _, found in parts], axis=1)
+    traces = [(model.trace(ids=text), place) for text, at in zip(texts, places, strict=True) for place in at]
+    for at, (trace, place) in enumerate(traces):
+        for cell, (layer, head) in enumerate(np.ndindex(sizes.layers, sizes.heads)):
+            expected = trace[layer, head].promotes(place).effects[tokens[cell]]
+            np.testing.assert_allclose(effects[cell, at], expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_ov_matrix_alone(both: SimpleNamespace) -> None:

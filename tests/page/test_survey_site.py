@@ -33,8 +33,8 @@ def known(known_survey: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A survey of the bundled model with effects, and with few labels."""
-    options: dict[str, Any] = {"labels": True, "examples": 3, "effects": 4, "threads": 1}
+    """A survey of the bundled model with effects and writes, and with few labels."""
+    options: dict[str, Any] = {"labels": True, "examples": 3, "effects": 4, "writes": 400, "threads": 1}
     return hs.survey("-", TREEBANK, out=tmp_path_factory.mktemp("small") / "out", **options).folder
 
 
@@ -247,6 +247,21 @@ def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
     said = page.locator("[data-test=effect]").inner_text().replace("−", "-")
     assert float(re.findall(r"-?\d+\.[\de-]+", said)[0]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
     assert f"as number {1 + [(step['layer'], step['head']) for step in removal].index((layer, head))} of" in said
+
+
+def test_written_tokens_are_those_of_the_table(small: Path, watch: Watch) -> None:
+    """Named only where that is sure, with their bits and the interval."""
+    written = sorted(rows(small, "writes"), key=lambda row: row["bits"])
+    page = watch().page
+    for row in (written[0], written[-1]):
+        page.goto((small / "site" / f"head-{row['layer']}-{row['head']}.html").as_uri())
+        line = page.locator("[data-test=written]")
+        assert line.locator("bdi").all_inner_texts() == (row["tokens"] if row["sure"] else [])
+        numbers = [float(n) for n in re.findall(r"-?\d+\.\d{3}", line.inner_text().replace("−", "-"))]
+        bits = [row["bits"], row["low"], row["high"]] if row["sure"] else []
+        assert numbers == pytest.approx(bits, abs=6e-4)
+        assert f"{row['windows']} windows" in line.inner_text()
+    assert [row["sure"] for row in (written[0], written[-1])] == [False, True]
 
 
 def test_a_walk_through_the_site(known: Path, watch: Watch) -> None:

@@ -15,7 +15,7 @@ from patience import PATIENCE
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6}
+ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 6, "writes": 6}
 
 
 @pytest.mark.slow

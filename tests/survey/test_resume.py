@@ -41,6 +41,7 @@ EVERYTHING: dict[str, Any] = {
     "labels": True,
     "examples": 3,
     "effects": 2,
+    "writes": 4,
     "report": True,
 }
 
@@ -73,7 +74,7 @@ def test_died_at_random_moments_and_run_again(corpus: Path, whole: hs.Survey, tm
 
 @pytest.mark.slow
 def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
-    """Examples, labels, lines, distributions, relations, effects, the site: each is byte for byte what it would be."""
+    """Examples, labels, lines, relations, effects, writes, the site: each is byte for byte what it would be."""
     corpus = known_treebank(tmp_path / "known.conllu", documents=8)
     model = small_bert(tmp_path, vocabulary=(*VOCABULARY, "horses"))
     whole = hs.survey(model, corpus, out=tmp_path / "whole", **EVERYTHING)
@@ -91,6 +92,7 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
             ("windows.parquet", 1),
         ),
         *(("round-", 3), ("effects.parquet", 1), ("removal.parquet", 1), ("relations.parquet", 1)),
+        *(("choosing-", 1), ("held-out-", 1), ("writes.parquet", 1)),
         *(("distributions.parquet", 1), ("labels.parquet", 1), ("examples.parquet", 1), ("lines.parquet", 1)),
         *(("manifest.json", 1), ("index.html", 1), ("head-", 3)),
     ):
@@ -102,7 +104,7 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     assert len(rounds) >= 2
     assert all(path.stat().st_ino == inode for path, inode in rounds.items())
     expected = contents(whole.folder)
-    names = ("labels", "examples", "lines", "distributions", "syntax", "relations", "effects", "removal")
+    names = ("labels", "examples", "lines", "distributions", "syntax", "relations", "effects", "removal", "writes")
     assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
     result = contents(out)
     assert {*result} == {*expected}

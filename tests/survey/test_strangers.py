@@ -13,7 +13,15 @@ from headscope.errors import InputError
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put
 
-ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 2, "effects": 3, "part_size": 10**6}
+ATLAS = {
+    **OPTIONS,
+    "statistics": "entropy",
+    "labels": True,
+    "examples": 2,
+    "effects": 3,
+    "writes": 3,
+    "part_size": 10**6,
+}
 
 
 def screen_of(survey: hs.Survey) -> str:

@@ -35,7 +35,7 @@ def corpus() -> list[str]:
     return [" ".join(drawn.choice(words, size=int(drawn.integers(8, 40)))) for _ in range(10)]
 
 
-def naive_windows(folder: Path) -> list[tuple[int, str, int, list[int]]]:
+def naive_windows(folder: Path, count: int = 9) -> list[tuple[int, str, int, list[int]]]:
     """Number and name of the document, the window's number and its ids: those that effects are to be measured over."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -45,7 +45,7 @@ def naive_windows(folder: Path) -> list[tuple[int, str, int, list[int]]]:
         for at, start in enumerate(range(0, len(ids), LENGTH - 2)):
             windows.append((number, str(number), at, [first, *ids[start : start + LENGTH - 2], last]))
     windows.sort(key=lambda window: hashlib.sha256(f"{window[1]}\0{window[2]}".encode()).digest())
-    return windows[: int(EFFECTS["effects"])]
+    return windows[:count]
 
 
 class Naive:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.atlas import writes
 from headscope.atlas.aggregates import aggregate, aggregates_parquet, aggregates_record
 from headscope.atlas.choices import merged
 from headscope.atlas.corpus import Corpus
 from headscope.atlas.documents import parts
 from headscope.atlas.effect_windows import NAME as WINDOWS
-from headscope.atlas.effect_windows import kept_windows, windows_bytes
+from headscope.atlas.effect_windows import EffectWindow, kept_windows, windows_bytes
 from headscope.atlas.effects import Measured, effects_table, measure, removal_table
 from headscope.atlas.examples import examples_table
 from headscope.atlas.findings import FORMAT
 from headscope.atlas.folder import MOST_REFUSED, Folder
-from headscope.atlas.head_distance_windows import choose, record_of, similarity_parquet, tasks
+from headscope.atlas.head_distance_windows import by_document, choose, record_of, similarity_parquet, tasks
 from headscope.atlas.lines import lines_table
 from headscope.atlas.relations import relations_table
 from headscope.atlas.settings import Settings
@@ -75,11 +76,17 @@ def gather(
     texts = [part["texts"] for part in contents["parts"]]
     felt = None
     if settings.effects:
-        measured = _measure_effects(folder, corpus, settings, workers, paths, texts, progress)
+        windows = _drawn(folder, corpus, settings, workers, paths, texts, settings.effects, WINDOWS)
+        measured = measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
         folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
         folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
         files += ["effects.parquet", "removal.parquet"]
         felt = _felt(measured)
+    if settings.writes:
+        windows = _drawn(folder, corpus, settings, workers, paths, texts, settings.writes, writes.WINDOWS)
+        table = writes.measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
+        folder.write("writes.parquet", parquet_bytes(table))
+        files.append("writes.parquet")
     files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers, felt)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
@@ -135,25 +142,25 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _measure_effects(
+def _drawn(
     folder: Folder,
     corpus: Corpus,
     settings: Settings,
     workers: Workers,
     paths: list[Path],
     texts: list[str],
-    progress: Callable[[str], None],
-) -> Measured:
-    """Draw the windows, and measure the heads over them; what is in the folder is not made again."""
-    heads = workers.described.heads
-    places = choose(paths, len(heads), settings.effects)
-    make_folder(folder.path / "effects")
-    windows = kept_windows(folder, places)
+    count: int,
+    name: str,
+) -> list[EffectWindow]:
+    """Draw so many windows and keep them in a file; what is in the folder is not made again."""
+    places = choose(paths, len(workers.described.heads), count)
+    make_folder((folder.path / name).parent)
+    windows = kept_windows(folder, name, places)
     if windows is None:
         corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
-        windows = list(workers.cut(tasks(places, corpus_again, texts)))
-        folder.write(WINDOWS, windows_bytes(windows, folder.stamp))
-    return measure(folder, windows, heads, workers, settings.batch_tokens, progress)
+        windows = list(workers.cut(by_document(tasks(places, corpus_again, texts))))
+        folder.write(name, windows_bytes(windows, folder.stamp))
+    return windows
 
 
 def _felt(measured: Measured) -> WindowEffects:

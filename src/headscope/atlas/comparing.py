@@ -208,14 +208,14 @@ def _of_surveys(a: Survey, b: Survey) -> Comparison:
     far = np.stack([np.abs(change.far()) for change in statistics.values()])
     columns = {"change": HeadValues.of(CHANGE, np.fmax.reduce(far, axis=0)), **statistics}
     facts = dict(joined.facts)
-    if facts:
+    if "label_a" in facts:
         pairs = ((head, label != facts["label_b"][head]) for head, label in facts["label_a"].items())
         facts = {"label_changed": dict(pairs), **facts}
     notes = []
     if a.manifest["corpus"]["files"] != b.manifest["corpus"]["files"] or a.manifest["counts"] != b.manifest["counts"]:
         notes.append("the surveys are of different texts: a difference may come from the texts")
     notes += [f"only one survey has {name}" for name in sorted({*a} ^ {*b})]
-    notes += _lacking(a, b, "labels", "--labels")
+    notes += [*_lacking(a, b, "labels", "--labels"), *_lacking(a, b, "writes", "--set writes=500")]
     effects, more = _effects(a, b, joined)
     return Comparison(
         str(a.manifest["model"]["name"]),

@@ -1,4 +1,4 @@
-"""The windows that effects are measured over: drawn by hash, cut by a replica, and kept as one file of the folder."""
+"""The windows that effects and writes are measured over: drawn by hash, cut by a replica, each kept in one file."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def windows_bytes(windows: Sequence[EffectWindow], stamp: Mapping[str, Any]) -> 
     return sealed_parquet(pyarrow.table(columns), {"run": stamp["run"]})
 
 
-def kept_windows(folder: Folder, places: Sequence[ChosenWindow]) -> list[EffectWindow] | None:
-    """The windows from their file; None if there is none. A damaged or foreign file is set aside."""
-    data = folder.read(NAME)
+def kept_windows(folder: Folder, name: str, places: Sequence[ChosenWindow]) -> list[EffectWindow] | None:
+    """The windows from a file; None if there is none. A damaged or foreign file is set aside."""
+    data = folder.read(name)
     if data is None:
         return None
     rows = table_of_bytes(data).to_pylist()
@@ -105,5 +105,5 @@ def kept_windows(folder: Folder, places: Sequence[ChosenWindow]) -> list[EffectW
     ]
     if part_record(data) == {"run": folder.stamp["run"]} and [window.place for window in windows] == list(places):
         return windows
-    folder.set_aside(NAME, "it is of other windows, or of another survey")
+    folder.set_aside(name, "it is of other windows, or of another survey")
     return None

@@ -24,8 +24,8 @@ from headscope.files import BLANK, fault, make_folder, sealed, sync_folder, unwr
 
 LEFT_OVER = re.compile(
     r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
-    r"|(syntax|choices|heads|pairs|shapes|texts)-\d+\.parquet|round-\d+\.npy|windows\.parquet"
-    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|matches)\.parquet)\."
+    r"|(syntax|choices|heads|pairs|shapes|texts)-\d+\.parquet|round-\d+\.npy|(choosing|held-out)-\d+\.npy|windows\.parquet"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes|matches)\.parquet)\."
 )
 """Temporary files that a killed process leaves behind."""
 
@@ -33,7 +33,8 @@ SURVEY_FILES = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
     r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
-    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|matches)\.parquet"
+    r"|writes(/(windows\.parquet|(choosing|held-out)-\d+\.npy))?"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes|matches)\.parquet"
 )
 """Names of the files and folders that a survey writes."""
 
@@ -124,6 +125,7 @@ class Folder:
             self.path / "similarity",
             self.path / "atlas",
             self.path / "effects",
+            self.path / "writes",
         ):
             if place.is_dir():
                 for path in place.iterdir():

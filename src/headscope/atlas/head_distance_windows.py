@@ -10,6 +10,7 @@ import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def tasks(
         where="head_distances",
         advice="name another folder with --out",
     )
+
+
+def by_document(
+    todo: Iterable[tuple[ChosenWindow, Document]],
+) -> Iterator[tuple[tuple[ChosenWindow, ...], Document]]:
+    """Yield each document with all of its windows among tasks."""
+    for _, group in groupby(todo, key=lambda task: task[0].document):
+        some = list(group)
+        yield tuple(window for window, _ in some), some[0][1]
 
 
 def record_of(window: ChosenWindow, stamp: Mapping[str, Any]) -> dict[str, Any]:

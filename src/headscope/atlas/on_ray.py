@@ -26,6 +26,7 @@ from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource
 from headscope.atlas.replica import ModelDescription, Replica, limit_threads
 from headscope.atlas.settings import Settings
+from headscope.atlas.writes import WriteBatch
 from headscope.errors import HeadscopeError, InputError, first_line
 
 TRIES = 3
@@ -78,13 +79,21 @@ class Worker:
         """See Replica.compare."""
         return self._ready(lent).compare(document, number)
 
-    def cut(self, lent: list[Any], document: Document, place: ChosenWindow) -> EffectWindow:
+    def cut(self, lent: list[Any], document: Document, places: tuple[ChosenWindow, ...]) -> list[EffectWindow]:
         """See Replica.cut."""
-        return self._ready(lent).cut(document, place)
+        return self._ready(lent).cut(document, places)
 
     def effects(self, lent: list[Any], batch: Batch) -> np.ndarray:
         """See Replica.effects."""
         return self._ready(lent).effects(batch)
+
+    def writes(self, lent: list[Any], batch: WriteBatch) -> np.ndarray:
+        """See Replica.writes."""
+        return self._ready(lent).writes(batch)
+
+    def tokens(self, lent: list[Any], ids: Sequence[int]) -> list[str]:
+        """See Replica.tokens."""
+        return self._ready(lent).tokens(ids)
 
     def read(self, lent: list[Any], reading: Reading) -> Read:
         """See Replica.read."""
@@ -177,14 +186,24 @@ class RayWorkers:
         for (window, _), matrix in self._each(todo, submit):
             yield window, matrix
 
-    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+    def cut(self, todo: Iterator[tuple[tuple[ChosenWindow, ...], Document]]) -> Iterator[EffectWindow]:
         """See Workers."""
-        for _, window in self._each(todo, lambda actor, task: actor.cut.remote(self._lent, task[1], task[0])):
-            yield window
+        for _, windows in self._each(todo, lambda actor, task: actor.cut.remote(self._lent, task[1], task[0])):
+            yield from windows
 
     def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """See Workers."""
         return self._each(todo, lambda actor, batch: actor.effects.remote(self._lent, batch))
+
+    def writes(self, todo: Iterator[WriteBatch]) -> Iterator[tuple[WriteBatch, np.ndarray]]:
+        """See Workers."""
+        return self._each(todo, lambda actor, batch: actor.writes.remote(self._lent, batch))
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """See Workers."""
+        ((_, tokens),) = self._each(iter([ids]), lambda actor, ids: actor.tokens.remote(self._lent, ids))
+        names: list[str] = tokens
+        return names
 
     def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
         """See Workers."""

@@ -13,7 +13,7 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope.atlas.result import Survey
 
-SHOWN = ("labels", "effects", "removal", "examples", "syntax", "relations", "aggregates")
+SHOWN = ("labels", "effects", "removal", "writes", "examples", "syntax", "relations", "aggregates")
 """Tables that the viewer shows, each as a configuration; the first one that there is opens first."""
 
 

@@ -31,6 +31,7 @@ from headscope.atlas.observe import WindowObserver
 from headscope.atlas.settings import Settings
 from headscope.atlas.store import part_bytes
 from headscope.atlas.words import cut_trees, words_of_text
+from headscope.atlas.writes import WriteBatch, check_writer, gains
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.distances import head_distances
@@ -41,7 +42,7 @@ from headscope.live import capture
 from headscope.live.captured import feed
 from headscope.live.evaluating import evaluating
 from headscope.model import Model
-from headscope.runs.windows import WindowReader, readout_of
+from headscope.runs.windows import WindowReader, checkpoint_digest, readout_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -104,6 +105,8 @@ class Replica:
             **({} if source.segments == "own" else {"segments": source.segments}),
         }
         self._reader = _reader(self.loaded.opened, settings) if self.loaded.opened and settings.effects else None
+        if self.loaded.opened and settings.writes:
+            check_writer(self.loaded.opened)
         self.described = self._describe(source)
 
     def run(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
@@ -194,15 +197,25 @@ class Replica:
             model(**self._inputs([window]))
         return head_distances(captured.trace).array
 
-    def cut(self, document: Document, place: ChosenWindow) -> EffectWindow:
-        """One window of a document, as effects read it."""
-        windows, _ = self._windows([document], words=True)
-        return effect_window(place, next(window for window in windows if window.number == place.window))
+    def cut(self, document: Document, places: Sequence[ChosenWindow]) -> list[EffectWindow]:
+        """Some windows of a document, as effects read them."""
+        windows = {window.number: window for window in self._windows([document], words=True)[0]}
+        return [effect_window(place, windows[place.window]) for place in places]
 
     def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of a batch: see WindowReader.numbers."""
         assert self._reader is not None
         return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)
+
+    def writes(self, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
+        """The gains of a batch: see headscope.atlas.writes."""
+        assert self.loaded.opened is not None
+        return gains(self.loaded.opened, batch)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as the vocabulary spells them."""
+        assert self.loaded.opened is not None
+        return [self.loaded.opened.tokenizer.token(index) for index in ids]
 
     def read(self, reading: Reading) -> Read:
         """Some rows of weights of one window, and a text that gives it."""
@@ -320,7 +333,11 @@ class Replica:
         }
         if self._reader is not None:
             record["effects"] = self._reader.record()
-            self._check_heads(self._reader, heads)
+            self._check_heads("effects", self._reader.model, heads)
+        if self.settings.writes and self.loaded.opened is not None:
+            unknown = getattr(self.loaded.tokenizer, "unk_token_id", None)
+            record["writes"] = {"sha256": checkpoint_digest(self.loaded.opened), "unknown": unknown}
+            self._check_heads("writes", self.loaded.opened, heads)
         return ModelDescription(
             model=record,
             length=self.cutter.length,
@@ -330,18 +347,18 @@ class Replica:
         )
 
     @staticmethod
-    def _check_heads(reader: WindowReader, heads: dict[int, tuple[int, ...]]) -> None:
+    def _check_heads(setting: str, model: Model, heads: dict[int, tuple[int, ...]]) -> None:
         """Check that both ways to run the model number its heads alike.
 
         Raises:
             UnsupportedError: they don't; heads were pruned.
         """
-        sizes = reader.model.anatomy.known()
+        sizes = model.anatomy.known()
         if heads != dict.fromkeys(range(sizes.layers), tuple(range(sizes.heads))):
             raise UnsupportedError(
-                f"effects need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
-                where=reader.model.checkpoint.where,
-                advice="survey without --effects (in Python effects=0)",
+                f"{setting} need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
+                where=model.checkpoint.where,
+                advice=f"survey without {setting} (in Python {setting}=0)",
             )
 
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -81,7 +81,7 @@ class Survey(Rows, Mapping[str, HeadValues]):
             return HeadValues.of(CATALOG[statistic], table_of(self.aggregates, statistic, name))
 
     def table(self, measure: str = "mean") -> HeadTable:
-        """One measure of every statistic over all windows; the labels, if the survey has some, are facts.
+        """One measure of every statistic over all windows; labels and written tokens, if there are any, are facts.
 
         Args:
             measure: count, mean, deviation, min, q05, q25, q50, q75, q95 or max.
@@ -90,14 +90,18 @@ class Survey(Rows, Mapping[str, HeadValues]):
             InputError: there is no such measure.
         """
         rows = self.labels.select(["layer", "head", *LABEL_FIELDS]).to_pylist() if self.has("labels") else []
+        facts = {
+            name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
+            for name in (LABEL_FIELDS if rows else ())
+        }
+        if self.has("writes"):
+            written = self.writes.to_pylist()
+            facts["writes"] = {(row["layer"], row["head"]): " ".join(row["tokens"] * row["sure"]) for row in written}
         return HeadTable(
             {name: self.measure(name, measure) for name in self},
             layers=tuple(self.aggregates["layers"]),
             heads=tuple(map(tuple, self.aggregates["heads"])),
-            facts={
-                name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
-                for name in (LABEL_FIELDS if rows else ())
-            },
+            facts=facts,
             left_out=self.manifest["left_out"],
             source=f"survey of {called(self.manifest['model']['name'])}",
         )
@@ -137,6 +141,15 @@ class Survey(Rows, Mapping[str, HeadValues]):
             InputError: the survey was made without effects.
         """
         return self._table("removal", "survey with effects=100, or --effects 100")
+
+    @property
+    def writes(self) -> pyarrow.Table:
+        """The tokens that each head writes, and what they gain on text that didn't choose them. See docs/survey.md.
+
+        Raises:
+            InputError: the survey was made without writes.
+        """
+        return self._table("writes", "survey with writes=500, or --set writes=500")
 
     @property
     def examples(self) -> Examples:

@@ -104,19 +104,20 @@ def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
     A treebank is read to its end, so that an invalid line doesn't stop a survey half-way.
 
     Raises:
-        InputError: the texts can't be read twice, effects of a live model, or an invalid line of a treebank.
+        InputError: the texts can't be read twice, effects or writes of a live model, or an invalid line of a treebank.
     """
-    again = "head_distances" if chosen.head_distances else "effects" if chosen.effects else None
+    again = next((name for name in ("head_distances", "effects", "writes") if getattr(chosen, name)), None)
     if again and not corpus.again:
         raise InputError(
             f"{again} reads the texts twice, and this iterator can be read only once",
             where=again,
             advice="pass a list of texts, or a corpus on disk",
         )
-    if chosen.effects and live:
+    from_disk = next((name for name in ("effects", "writes") if getattr(chosen, name)), None)
+    if from_disk and live:
         raise InputError(
-            "effects run the model from its checkpoint, and a live model was passed",
-            where="effects",
+            f"{from_disk} run the model from its checkpoint, and a live model was passed",
+            where=from_disk,
             advice="save the model and its tokenizer with save_pretrained, and pass the folder's name",
         )
     if corpus.kind == "conllu":
@@ -248,8 +249,10 @@ def _fill(
         tally.tokens += record["tokens"]
         report_progress(tally)
     folder.check_no_more(tally.parts)
-    if tally.parts == tally.kept_parts == folder.parts and not (chosen.effects or chosen.head_distances):
-        return  # nothing is new, and all that is made from the parts is there; only those two keep further files
+    if tally.parts == tally.kept_parts == folder.parts and not (
+        chosen.effects or chosen.writes or chosen.head_distances
+    ):
+        return  # nothing is new, and all that is made from the parts is there; only those keep further files
 
     def report_stage(stage: str) -> None:
         tally.stage = stage

@@ -69,6 +69,7 @@ class Settings:
     effects: int = 0
     effects_output: str | None = None
     effects_method: str = METHODS[0]
+    writes: int = 0
 
     @property
     def choices(self) -> bool:
@@ -76,9 +77,9 @@ class Settings:
         return self.labels or bool(self.examples)
 
     def record(self) -> dict[str, Any]:
-        """The settings as the manifest records them. Labels, examples and effects only if they are on."""
+        """The settings as the manifest records them. Labels, examples, effects and writes only if they are on."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        off = {name for name in ("labels", "examples", "effects") if not fields[name]}
+        off = {name for name in ("labels", "examples", "effects", "writes") if not fields[name]}
         off |= {"effects_output", "effects_method"} if "effects" in off else set()
         fields = {name: value for name, value in fields.items() if name not in off}
         return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
@@ -136,6 +137,14 @@ class SurveySettings(Declared):
             choices=METHODS,
         ),
     ] = METHODS[0]
+    writes: Annotated[
+        int,
+        Setting(
+            "Also name the tokens that each head writes, over N windows with masks. For models with a masked-LM head.",
+            metavar="N",
+            least=0,
+        ),
+    ] = 0
     plots: Annotated[bool, Setting("Also write plots as SVG and PDF. Requires the extra `plot`.")] = False
     report: Annotated[bool, Setting("Write the site at the end: the folder site/.")] = True
     single: Annotated[bool, Setting("Write the site as a single file, report.html.")] = False
@@ -223,6 +232,7 @@ class SurveySettings(Declared):
             effects=self.effects,
             effects_output=self.effects_output,
             effects_method=self.effects_method,
+            writes=self.writes,
         )
 
 

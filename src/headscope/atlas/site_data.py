@@ -190,7 +190,7 @@ def effects_data(tables: Tables) -> dict[str, Any] | None:
 def heads_data(tables: Tables) -> list[dict[str, Any]]:
     """By cell: what a head's page alone shows."""
     shapes, lines, examples = _shapes(tables), tables.by_cell("lines"), tables.by_cell("examples")
-    relations = _relations(tables)
+    relations, written = _relations(tables), tables.by_cell("writes")
     return [
         {
             "cell": cell,
@@ -199,9 +199,19 @@ def heads_data(tables: Tables) -> list[dict[str, Any]]:
             if lines is None or examples is None
             else [_line(tables.model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],
             "relations": None if relations is None else relations[cell],
+            "writes": None if written is None or not written[cell] else _written(written[cell][0]),
         }
         for cell in range(tables.cells)
     ]
+
+
+def _written(row: dict[str, Any]) -> dict[str, Any]:
+    """The tokens that a head writes, none unless it surely does, and what they gain."""
+    return {
+        "tokens": all_printable(row["tokens"]) if row["sure"] else [],
+        **{name: _short(row[name]) for name in ("bits", "low", "high")},
+        **{name: row[name] for name in ("masked", "windows", "documents", "over")},
+    }
 
 
 def _line(model: str, example: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,21 @@ def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[st
     return sentences
 
 
+def writes_sentences(writes: pyarrow.Table, most: int = 3) -> list[str]:
+    """The heads that surely write their tokens, those that gain most first."""
+    rows = writes.to_pylist()
+    sure = sorted((row for row in rows if row["sure"]), key=lambda row: (-row["bits"], row["layer"], row["head"]))
+    if not sure:
+        windows = counted(rows[0]["windows"] if rows else 0, "window")
+        return [f"no head's tokens predict masked ones better than their frequency does, over {windows} held out"]
+    named = [
+        f"head {row['layer']}.{row['head']} raises {', '.join(row['tokens'][:5])}{' …' if row['tokens'][5:] else ''}: "
+        f"+{rounded(row['bits'])} bits per masked token{_bounds(row)}, held out"
+        for row in sure[:most]
+    ]
+    return named if len(sure) <= most else [*named, f"{len(sure)} of {len(rows)} heads write such tokens"]
+
+
 def _changes(change: float, unit: str) -> str:
     return f"{'rises' if change > 0 else 'falls'} by {rounded(abs(change))} {_plain_unit(unit)}"
 

@@ -15,6 +15,7 @@ from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource
 from headscope.atlas.replica import ModelDescription, Replica, limit_threads
 from headscope.atlas.settings import Settings
+from headscope.atlas.writes import WriteBatch
 
 
 class Workers(Protocol):
@@ -33,11 +34,17 @@ class Workers(Protocol):
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
 
-    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
-        """Yield each window as effects read it, in the order in which they finish."""
+    def cut(self, todo: Iterator[tuple[tuple[ChosenWindow, ...], Document]]) -> Iterator[EffectWindow]:
+        """Yield each window of each document as effects read it, in the order in which they finish."""
 
     def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """Yield each batch with its numbers, see WindowReader.numbers, in the order in which they finish."""
+
+    def writes(self, todo: Iterator[WriteBatch]) -> Iterator[tuple[WriteBatch, np.ndarray]]:
+        """Yield each batch with its gains, see headscope.atlas.writes, in the order in which they finish."""
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as the vocabulary spells them."""
 
     def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
         """Yield each window with the rows that are wanted of it, in the order in which they finish."""
@@ -83,15 +90,24 @@ class LocalWorkers:
         for window, document in todo:
             yield window, self._replica.compare(document, window.window)
 
-    def cut(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[EffectWindow]:
+    def cut(self, todo: Iterator[tuple[tuple[ChosenWindow, ...], Document]]) -> Iterator[EffectWindow]:
         """See Workers; the order is that of the corpus."""
-        for window, document in todo:
-            yield self._replica.cut(document, window)
+        for places, document in todo:
+            yield from self._replica.cut(document, places)
 
     def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
         """See Workers; the order is that of the batches."""
         for batch in todo:
             yield batch, self._replica.effects(batch)
+
+    def writes(self, todo: Iterator[WriteBatch]) -> Iterator[tuple[WriteBatch, np.ndarray]]:
+        """See Workers; the order is that of the batches."""
+        for batch in todo:
+            yield batch, self._replica.writes(batch)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """See Workers."""
+        return self._replica.tokens(ids)
 
     def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
         """See Workers; the order is that of the corpus."""

@@ -11,11 +11,12 @@ from headscope.attention.activations import activate
 from headscope.errors import InputError
 from headscope.explain.residual import (
     Written,
+    check_post_norm,
     check_whole,
     contexts_of,
     deviations,
+    opened_model,
     output_weights,
-    post_norm_model,
     record_of,
     values_of,
     walk,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     Vector = Float[np.ndarray, " d_model"]
 
 PARTS = ("attention", "feed_forward")
+WHAT = "the effect on the logits"
 STEP = 1e-4
 """Half the step of the activation's central difference, in fp64."""
 
@@ -117,7 +119,16 @@ def masked_lm_model(trace: Trace) -> Model:
         TraceError: there is no model, or the trace lacks layers or heads.
     """
     check_whole(trace)
-    model = post_norm_model(trace, "the effect on the logits")
+    return with_masked_lm(opened_model(trace, WHAT), trace.model)
+
+
+def with_masked_lm(model: Model, where: str) -> Model:
+    """The model, if the effects on its masked-LM logits are defined.
+
+    Raises:
+        UnsupportedError: it has no masked-LM head, or its layers have another formula.
+    """
+    check_post_norm(model, WHAT, where)
     if "masked_lm" not in model.anatomy.tasks:
         raise lacks(model, "masked-LM head", "ForMaskedLM or …ForPreTraining", instead="")
     return model
@@ -155,18 +166,30 @@ def along_the_residual(encoder: Encoder, way: list[Written], layer: int, vector:
         part: attention, whose output passes both LayerNorms of the layer, or feed_forward, which passes the last.
     """
 
-    def normed(role: str, at: int, deviation: Float[np.ndarray, " n"]) -> Vector:
-        return (vector - vector.mean()) * encoder.weight(f"{role}.weight", at) / deviation[0]
-
     for at in range(layer, len(way)):
         if at > layer or part == "attention":
-            vector = normed("layer.attention_norm", at, way[at].deviation)
-        vector = normed("layer.output_norm", at, way[at].output_deviation)
+            vector = normed(vector, encoder.weight("layer.attention_norm.weight", at), way[at].deviation[0])
+        vector = normed(vector, encoder.weight("layer.output_norm.weight", at), way[at].output_deviation[0])
     return vector
 
 
+def normed(
+    vectors: Float[np.ndarray, "*n width"], scale: Float[np.ndarray, " width"], deviation: Float[np.ndarray, "*m"]
+) -> Float[np.ndarray, "*n width"]:
+    """A LayerNorm made linear: centred, scaled, divided by the deviation of where the model is."""
+    return (vectors - vectors.mean(axis=-1, keepdims=True)) * scale / np.expand_dims(deviation, -1)
+
+
 def through_the_head(model: Model, last: Vector, direction: Vector) -> Float[np.ndarray, " vocabulary"]:
-    """(vocabulary,): the change of the masked-LM logits along a direction of the last hidden state, to first order.
+    """(vocabulary,): the change of the masked-LM logits along a direction of the last hidden state, to first order."""
+    change = before_the_decoder(model, last[None], direction[None])[0]
+    return model.tops.decoder()[0] @ change.astype(np.float32)
+
+
+def before_the_decoder(
+    model: Model, last: Float[np.ndarray, "n d_model"], directions: Float[np.ndarray, "*heads n d_model"]
+) -> Float[np.ndarray, "*heads n width"]:
+    """The change of what the masked-LM head's decoder reads along directions of the last hidden state, to first order.
 
     logits = LayerNorm(act(x W + b)) D^T + bias; the LayerNorm's deviation is held, act is its tangent.
     """
@@ -175,7 +198,6 @@ def through_the_head(model: Model, last: Vector, direction: Vector) -> Float[np.
     x = last.astype(np.float64) @ W.T + b
     points = np.stack([x, x + STEP, x - STEP])
     activate(model.tops.masked_lm_activation(), points, encoder.threads)
-    deviation = deviations(points[:1], float(anatomy.setting("norm_eps")))[0]
-    change = (points[1] - points[2]) / (2 * STEP) * (direction @ W.T)
-    change = (change - change.mean()) / deviation * encoder.weight("masked_lm.norm.weight")
-    return model.tops.decoder()[0] @ change.astype(np.float32)
+    deviation = deviations(points[0], float(anatomy.setting("norm_eps"))).astype(directions.dtype)
+    slope = ((points[1] - points[2]) / (2 * STEP)).astype(directions.dtype)
+    return normed(slope * (directions @ W.T), encoder.weight("masked_lm.norm.weight"), deviation)

@@ -160,6 +160,16 @@ def post_norm_model(trace: Trace, what: str) -> Model:
         UnsupportedError: its model is a live one, or its layers have another formula.
     """
     model = opened_model(trace, what)
+    check_post_norm(model, what, trace.model)
+    return model
+
+
+def check_post_norm(model: Model, what: str, where: str) -> None:
+    """Check that a norm follows every sum of a model's layers, as in BERT.
+
+    Raises:
+        UnsupportedError: its layers have another formula.
+    """
     anatomy, reason = model.anatomy, ""
     if anatomy.family is not None and anatomy.family.layer_form != "post_norm":
         reason = f"{anatomy.base_class}'s norms come before its sums"
@@ -168,10 +178,9 @@ def post_norm_model(trace: Trace, what: str) -> Model:
     if reason:
         raise UnsupportedError(
             f"{what} is defined for layers whose norms follow their sums, and {reason}",
-            where=trace.model,
+            where=where,
             advice="use weights, contexts and statistics, or effects, which run the layers as they are",
         )
-    return model
 
 
 def output_weights(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:

@@ -330,6 +330,39 @@ class RemovalRow:
     windows_held_out: Int32
 
 
+@dataclass(frozen=True)
+class WriteRow:
+    """The tokens that a head writes: `writes.parquet`.
+
+    Attributes:
+        layer, head: both from 0.
+        tokens: up to ten whose masked-LM logits the head's output raises where they are right, chosen on one half of
+            the windows, the one that gains most first.
+        gains: bits per masked token that each gains alone, on the half that chose.
+        bits: bits per masked token that they gain together over the tokens' frequency, on the other half; null where
+            there is none.
+        low, high: the bounds of the 95% interval.
+        sure: whether `low` is at least 0.001; only then does the head count as writing them.
+        masked: masked tokens of the other half.
+        windows: its windows.
+        documents: documents that they are from.
+        over: what was halved, and what the interval is over: `documents`, or `windows` if there are fewer than 20.
+    """
+
+    layer: Int16
+    head: Int16
+    tokens: list[str]
+    gains: list[float]
+    bits: float | None
+    low: float | None
+    high: float | None
+    sure: bool
+    masked: Int32
+    windows: Int32
+    documents: Int32
+    over: Literal["documents", "windows"]
+
+
 TABLES: dict[type, str] = {
     SyntaxRow: "syntax",
     RelationRow: "relations",
@@ -339,6 +372,7 @@ TABLES: dict[type, str] = {
     DistributionRow: "distributions",
     EffectRow: "effects",
     RemovalRow: "removal",
+    WriteRow: "writes",
 }
 """Row -> its table, in the order of the guide."""
 
@@ -346,6 +380,7 @@ SITE: dict[str, tuple[type, tuple[str, ...]]] = {
     "LabelRow": (LabelRow, ("layer", "head", "note", "line", "query", "key", "relation", "side", "such")),
     "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
     "RelationRow": (RelationRow, ("layer", "head")),
+    "WriteRow": (WriteRow, ("layer", "head", "gains", "sure")),
     "RemovalRow": (RemovalRow, ("layer", "head", "step", "windows", "windows_held_out")),
 }
 """Type of the site -> the row it has, and the columns that it lacks or has in another form."""

@@ -132,6 +132,16 @@ def masked_places(window: TokenWindow) -> list[int]:
     return sorted(places[: max(1, round(MASKED * len(places)))])
 
 
+def checkpoint_digest(model: Model) -> str:
+    """The sha256 of all of the checkpoint's weights, with what is on top."""
+    checkpoint, digest = model.checkpoint, hashlib.sha256()
+    for name in sorted(checkpoint.tensors):
+        array = np.ascontiguousarray(checkpoint.read(name))
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
 class WindowReader:
     """Reads one number of windows, with any heads silenced.
@@ -150,13 +160,8 @@ class WindowReader:
 
     def record(self) -> dict[str, Any]:
         """Return all that the numbers depend on, for a manifest; with the sha256 of all of the checkpoint's weights."""
-        checkpoint, digest = self.model.checkpoint, hashlib.sha256()
-        for name in sorted(checkpoint.tensors):
-            array = np.ascontiguousarray(checkpoint.read(name))
-            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-            digest.update(array.reshape(-1).view(np.uint8).data)
         pooling = {"pooling": self.model.pooling.mode} if self.readout.kind.startswith("embedding") else {}
-        return {**self.readout.record(), "method": self.method, **pooling, "sha256": digest.hexdigest()}
+        return {**self.readout.record(), "method": self.method, **pooling, "sha256": checkpoint_digest(self.model)}
 
     def numbers(
         self,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.atlas.contents import strange
 from headscope.atlas.findings import read_findings
-from headscope.atlas.wording import counted, effects_sentences, extremes, rounded, syntax_sentences
+from headscope.atlas.wording import counted, effects_sentences, extremes, rounded, syntax_sentences, writes_sentences
 from headscope.checkpoint import called
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -80,20 +81,25 @@ def _sheet(survey: Survey) -> Sheet:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest["refused"]["reasons"].items())
         were = "was" if counts["refused"] == 1 else "were"
         drawings += [blank, prose(f"{counted(counts['refused'], 'document')} {were} refused: {reasons}")]
-        for document in manifest["refused"]["documents"][:SHOWN_REFUSED]:
-            drawings.append(prose(f"{document['document']}: {document['detail']}", mark="- "))
+        refused = manifest["refused"]["documents"][:SHOWN_REFUSED]
+        drawings += _listed(f"{document['document']}: {document['detail']}" for document in refused)
         if counts["refused"] > SHOWN_REFUSED:
             drawings.append(notes(["the others are in manifest.json"]))
     if "syntax.parquet" in manifest["files"]:
-        drawings += [blank, *(prose(sentence, mark="- ") for sentence in syntax_sentences(survey.syntax))]
+        drawings += [blank, *_listed(syntax_sentences(survey.syntax))]
     if "labels.parquet" in manifest["files"]:
         labels = Counter(survey.labels["label"].to_pylist()).most_common()
         drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
     if "effects.parquet" in manifest["files"]:
-        sentences = effects_sentences(survey.effects, survey.removal)
-        drawings += [blank, *(prose(sentence, mark="- ") for sentence in sentences)]
+        drawings += [blank, *_listed(effects_sentences(survey.effects, survey.removal))]
+    if "writes.parquet" in manifest["files"]:
+        drawings += [blank, *_listed(writes_sentences(survey.writes))]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
+
+
+def _listed(sentences: Iterable[str]) -> list[Drawing]:
+    return [prose(sentence, mark="- ") for sentence in sentences]
 
 
 def _files(folder: Path) -> list[tuple[str, str]]:
@@ -105,7 +111,7 @@ def _files(folder: Path) -> list[tuple[str, str]]:
         ("rows", "parts"),
         ("aggregates", "aggregates.json"),
     ]
-    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal")]
+    files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal", "writes")]
     return [(what, name) for what, name in files if (folder / name).exists()]
 
 

@@ -1,6 +1,6 @@
 // The survey's data, written by src/headscope/atlas/report.py and site_data.py. Heads are cells: row * columns + column.
 
-import type { LabelRow, RelationRow, RemovalRow, SyntaxRow } from "./rows";
+import type { LabelRow, RelationRow, RemovalRow, SyntaxRow, WriteRow } from "./rows";
 import type { Language } from "../words/speech";
 
 /** One field of a statistic: a number per cell, or null. */
@@ -170,6 +170,8 @@ export interface Head {
   shapes: Shapes | null;
   lines: Line[] | null;
   relations: Relation[] | null;
+  /** The tokens that it writes, none unless it surely does; null if not measured. */
+  writes: WriteRow | null;
 }
 
 export interface Survey {

@@ -93,6 +93,26 @@ export interface RelationRow {
   ruleScore: number | null;
 }
 
+/** The tokens that a head writes: `writes.parquet`. */
+export interface WriteRow {
+  /** Up to ten whose masked-LM logits the head's output raises where they are right, chosen on one half of the windows, the one that gains most first. */
+  tokens: string[];
+  /** Bits per masked token that they gain together over the tokens' frequency, on the other half; null where there is none. */
+  bits: number | null;
+  /** The bounds of the 95% interval. */
+  low: number | null;
+  /** The bounds of the 95% interval. */
+  high: number | null;
+  /** Masked tokens of the other half. */
+  masked: number;
+  /** Its windows. */
+  windows: number;
+  /** Documents that they are from. */
+  documents: number;
+  /** What was halved, and what the interval is over: `documents`, or `windows` if there are fewer than 20. */
+  over: "documents" | "windows";
+}
+
 /** A head in the order in which heads can be removed: `removal.parquet`. */
 export interface RemovalRow {
   /** With this head and all before it silenced, the mean rise of loss or of 1 − cosine, or the mean absolute change of a logit or a projection. It is over the windows that choose, of documents with even numbers. */

@@ -11,14 +11,14 @@ import { Places, Ranks } from "./ranks";
 import { Relations } from "./relations";
 import { Score } from "./score";
 import { Distributions } from "./shapes";
-import { Writes } from "./writes";
+import { Writes, Written } from "./writes";
 
 export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
   const { cell } = head;
   const label = survey.labels?.[cell] ?? null;
   return (
     <main class={`head g-${label ? groupOf(label) : "plain"}`} data-test="page" data-cell={cell}>
-      <Verdict survey={survey} cell={cell} label={label} />
+      <Verdict survey={survey} head={head} label={label} />
       <div class="sides">
         <div class="long">
           <section>{head.lines?.length ? <Lines lines={head.lines} wanted={survey.run.examples} /> : <p class="quiet">{say("no_examples")}</p>}</section>
@@ -40,7 +40,8 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
 }
 
 /** The label as a sentence, and what speaks for and against it. */
-function Verdict({ survey, cell, label }: { survey: Survey; cell: number; label: Label | null }) {
+function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: Label | null }) {
+  const { cell } = head;
   return (
     <section class="verdict">
       <span class="name" data-test="head">{headLabel(survey, cell)}</span>
@@ -49,6 +50,7 @@ function Verdict({ survey, cell, label }: { survey: Survey; cell: number; label:
         {!label && <p class="quiet">{say("no_labels")}</p>}
         {label && (label.score === null ? <p>{label.note ? <span lang="en">{label.note}</span> : say("group_none_key")}</p> : <Evidence label={label} />)}
         {label?.often && <p data-test="often">{told(say("often"), { what: label.often[spoken.value], share: share(label.share), chance: share(label.shareChance) })}</p>}
+        <Written of={head.writes} />
         {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep"), stop: share(label.stop) })}</p>}
         {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <span lang="en">{label.note}</span></>}</p>}
       </div>

@@ -215,6 +215,8 @@ export const en = {
   by_coverage: "How many of the head's 100 strongest pairs its label explains",
   writes: "What it writes",
   writes_key: "at the word that looks: the tokens whose logits its output raises and lowers most, directly",
+  written: "It writes {tokens}: where its output raises them, {bits} bits per masked token ({low} to {high}) over their frequency, on {windows} that didn't choose them.",
+  written_none: "What it writes directly predicts masked tokens no better than their frequency does, on {windows}.",
   raises: "raises",
   lowers: "lowers",
   honest: "Weights say where a head looks, not how that affects the output.",

@@ -1,0 +1,285 @@
+"""Tokens that each head writes: those that its output makes likelier where they are right, on text it hasn't seen.
+
+At a masked token the frequency of tokens, f, predicts p(v) = f(v). A head's prediction is
+
+    p(v) = f(v) exp(e(v) [v in R]) / Z
+
+with e(v) its effect on v's masked-LM logit there (see `promotes`); nothing is fitted. One half of the windows counts f
+and chooses R, the tokens that gain most, each alone; the other half says how many bits per masked token R gains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow
+
+from headscope.atlas.store import array_and_record, array_bytes, kept_array
+from headscope.encoder import Input
+from headscope.errors import CheckpointError, InputError
+from headscope.explain.all_promote import all_promote
+from headscope.explain.promotes import with_masked_lm
+from headscope.heads.intervals import mean_interval
+from headscope.results.schemas import WriteRow, columns
+from headscope.runs.texts import batches
+from headscope.runs.windows import masked_places
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from headscope.atlas.effect_windows import EffectWindow
+    from headscope.atlas.folder import Folder
+    from headscope.atlas.workers import Workers
+    from headscope.model import Model
+
+PLACE = "writes"
+"""The folder within the survey's."""
+
+WINDOWS = f"{PLACE}/windows.parquet"
+
+WORDS = 10
+"""Most tokens in R."""
+
+CANDIDATES = 256
+"""The most frequent tokens at the masks of the choosing half, from which R is chosen: rarer ones can't gain much."""
+
+TWICE = 2
+"""Fewest occurrences of a candidate."""
+
+DOCUMENTS = 10
+"""Fewest documents in each half. Of fewer, every other window chooses, and intervals are over windows."""
+
+SURE = 0.001
+"""Bits per masked token that the interval must reach for a head to be said to write its tokens."""
+
+COLUMNS = columns(WriteRow)
+
+
+class WriteBatch(NamedTuple):
+    """Work for a replica.
+
+    Attributes:
+        at: its number among the batches of its half.
+        windows: run side by side.
+        tokens: of each head, layer 0's first, or one row for all; -1 for none.
+        shares: their frequencies; 0 for none.
+        together: True for a head's tokens as one R, False for each alone.
+    """
+
+    at: int
+    windows: tuple[EffectWindow, ...]
+    tokens: Int[np.ndarray, "heads_or_one k"]
+    shares: Float[np.ndarray, "heads_or_one k"]
+    together: bool
+
+
+def check_writer(model: Model) -> None:
+    """Check that what the heads of a model write can be told.
+
+    Raises:
+        UnsupportedError: it has no masked-LM head, its layers have another formula, or headscope doesn't run it.
+        InputError: the tokenizer has no mask token.
+    """
+    model.anatomy.computable()
+    with_masked_lm(model, model.checkpoint.where)
+    if model.tokenizer.mask_id is None:
+        raise InputError(
+            "the tokenizer has no mask token, so nothing can be masked",
+            where=model.checkpoint.where,
+            advice="survey without writes",
+        )
+
+
+def gains(model: Model, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
+    """The gain of each head's tokens over f, in nats: log p(token) - log f(token), summed over masked tokens.
+
+    Returns:
+        (heads_total, k), each token alone, over the whole batch; or (windows, heads_total), a head's tokens together.
+
+    Raises:
+        InputError: an id is beyond the vocabulary, or a window is longer than the position table.
+        CheckpointError: a number is not finite.
+    """
+    tokens, together = batch.tokens, batch.together
+    texts, places, right = _masked(model, batch.windows)
+    window_of = np.repeat(np.arange(len(places)), [len(at) for at in places])
+    sizes = model.anatomy.known()
+    heads = sizes.layers * sizes.heads
+    total = np.zeros((len(places), heads) if together else (heads, tokens.shape[1]))
+    with np.errstate(divide="ignore"):
+        others = np.log1p(-np.minimum(batch.shares.sum(1, keepdims=True) if together else batch.shares, 1))
+        share = np.log(batch.shares)
+    for rows, effects in all_promote(model, texts, places, tokens):
+        e = effects.astype(np.float64)
+        gain = np.where(tokens[:, None] == right[rows, None], e, 0)
+        weighed = share[:, None] + e  # log f(v) exp(e(v))
+        if together:
+            log_Z = np.logaddexp(others, np.logaddexp.reduce(weighed, axis=-1))
+            np.add.at(total, window_of[rows], (gain.sum(-1) - log_Z).T)
+        else:
+            total += (gain - np.logaddexp(others[:, None], weighed)).sum(1)
+    if not np.isfinite(total).all():
+        raise CheckpointError(
+            "a head's effect on the logits is not a number",
+            where=model.checkpoint.where,
+            advice="`headscope verify` says where NaN or infinity comes from",
+        )
+    return total
+
+
+def _masked(
+    model: Model, windows: Sequence[EffectWindow]
+) -> tuple[list[Input], list[Int[np.ndarray, " _"]], Int[np.ndarray, " masked"]]:
+    """Windows with their masks, the masked positions of each, and the tokens that stood there."""
+    mask = model.tokenizer.mask_id
+    assert mask is not None  # check_writer looks for it
+    texts, places, truth = [], [], []
+    for window in windows:
+        at, ids = np.array(masked_places(window.tokens), dtype=np.int64), np.array(window.tokens.ids, dtype=np.int64)
+        places.append(at)
+        truth.append(ids[at])
+        ids[at] = mask
+        texts.append(Input(ids, np.array(window.tokens.segments, dtype=np.int64)))
+    return texts, places, np.concatenate(truth)
+
+
+class _Half(NamedTuple):
+    """One half of the windows.
+
+    Attributes:
+        windows: in the order of documents and of windows in them.
+        units: of each window, what intervals are over: the document's number, or its own.
+    """
+
+    windows: list[EffectWindow]
+    units: list[int]
+
+    @property
+    def masked(self) -> Int[np.ndarray, " windows"]:
+        """Masked tokens of each window."""
+        return np.array([len(masked_places(window.tokens)) for window in self.windows], dtype=np.int64)
+
+
+def measure(
+    folder: Folder,
+    windows: Sequence[EffectWindow],
+    heads: Sequence[tuple[int, int]],
+    workers: Workers,
+    batch_tokens: int,
+    progress: Callable[[str], None],
+) -> pyarrow.Table:
+    """`survey.writes`: each head's tokens, and what they gain. Every batch is a file of the folder, and measured once.
+
+    Peak memory grows linearly with the windows; a batch gives a number for each head and candidate, or window.
+    """
+    choosing, held_out, by_document = _halves(windows)
+
+    def each(half: str, of: _Half, tokens: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
+        """Results of `gains` for each batch of a half, in order."""
+        together = half == "held-out"
+        digest = hashlib.sha256(tokens.astype("<i8").tobytes() + shares.astype("<f8").tobytes()).hexdigest()
+        parts = batches(of.windows, lambda window: len(window.tokens.ids), batch_tokens)
+        todo = [WriteBatch(at, tuple(part), tokens, shares, together) for at, part in enumerate(parts)]
+        names = [f"{PLACE}/{half}-{at:05}.npy" for at in range(len(todo))]
+        stamps = [{"run": folder.stamp["run"], "tokens": digest, "batch": batch.at} for batch in todo]
+        missing = [batch for batch in todo if kept_array(folder, names[batch.at], stamps[batch.at]) is None]
+        progress(f"writes: {half.replace('-', ' ')} half of the windows")
+        for batch, found in workers.writes(iter(missing)):
+            folder.write(names[batch.at], array_bytes(found, stamps[batch.at]))
+        yield from (array_and_record((folder.path / name).read_bytes())[0] for name in names)
+
+    candidates, shares = _candidates(choosing, workers.described.model["writes"]["unknown"])
+    alone = np.zeros((len(heads), len(candidates)))
+    for part in each("choosing", choosing, candidates[None], shares[None]):
+        alone += part
+    order = np.argsort(-alone, axis=1, kind="stable")[:, :WORDS]
+    gained = np.take_along_axis(alone, order, axis=1) / max(choosing.masked.sum(), 1) / np.log(2)
+    best = np.where(gained > 0, candidates[order], -1)
+    of_best = np.where(gained > 0, shares[order], 0)
+    bits = np.full((3, len(heads)), np.nan)
+    if held_out.windows and best.shape[1]:
+        bits = _bits(held_out, np.concatenate([*each("held-out", held_out, best, of_best)]))
+    return _table(heads, best, gained, bits, held_out, by_document, workers)
+
+
+def _halves(windows: Sequence[EffectWindow]) -> tuple[_Half, _Half, bool]:
+    """The half that chooses and the half that reports; and whether these are halves of the documents."""
+    ordered = sorted(windows, key=lambda window: (window.place.number, window.place.window))
+    numbers = [window.place.number for window in ordered]
+    by_document = all(len({n for n in numbers if n % 2 == half}) >= DOCUMENTS for half in (0, 1))
+    units = numbers if by_document else list(range(len(ordered)))
+    first, second = (
+        _Half(
+            [window for window, unit in zip(ordered, units, strict=True) if unit % 2 == half],
+            [unit for unit in units if unit % 2 == half],
+        )
+        for half in (0, 1)
+    )
+    return first, second, by_document
+
+
+def _candidates(half: _Half, unknown: int | None) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """The tokens that R may have, and their frequencies among all tokens of the half but special ones."""
+    counts: Counter[int] = Counter()
+    masked: Counter[int] = Counter()
+    for window in half.windows:
+        tokens = window.tokens
+        counts.update(token for token, special in zip(tokens.ids, tokens.special, strict=True) if not special)
+        masked.update(tokens.ids[at] for at in masked_places(tokens))
+    often = sorted((-count, token) for token, count in masked.items() if count >= TWICE and token != unknown)[
+        :CANDIDATES
+    ]
+    found = np.array([token for _, token in often], dtype=np.int64)
+    return found, np.array([counts[token] for token in found.tolist()]) / max(counts.total(), 1)
+
+
+def _bits(half: _Half, found: Float[np.ndarray, "windows heads_total"]) -> Float[np.ndarray, "3 heads_total"]:
+    """Bits per masked token over the half, and the bounds of the 95 % interval over its units, NaN for only one.
+
+    The interval of a ratio by its linearisation: mean -+ t s / sqrt(n) of ratio + n (sum_u - ratio count_u) / total.
+    """
+    units, of = np.unique(half.units, return_inverse=True)
+    counts = np.bincount(of, weights=half.masked)
+    sums = np.zeros((len(units), found.shape[1]))
+    np.add.at(sums, of, found / np.log(2))
+    ratio = sums.sum(0) / max(counts.sum(), 1)
+    return np.stack(mean_interval(ratio + len(units) * (sums - ratio * counts[:, None]) / max(counts.sum(), 1)))
+
+
+def _table(
+    heads: Sequence[tuple[int, int]],
+    best: Int[np.ndarray, "heads k"],
+    gained: Float[np.ndarray, "heads k"],
+    bits: Float[np.ndarray, "3 heads"],
+    held_out: _Half,
+    by_document: bool,
+    workers: Workers,
+) -> pyarrow.Table:
+    names = dict(zip(kept := sorted({*best.ravel().tolist()} - {-1}), workers.tokens(kept), strict=True))
+    present = best >= 0
+    rows: list[tuple[object, ...]] = []
+    for cell, place in enumerate(heads):
+        mean, low, high = (None if np.isnan(number) else float(number) for number in bits[:, cell])
+        tokens = [names[token] for token in best[cell, present[cell]].tolist()]
+        rows.append(
+            (
+                *place,
+                tokens,
+                gained[cell, present[cell]].tolist(),
+                mean,
+                low,
+                high,
+                bool(tokens) and low is not None and low >= SURE,
+                int(held_out.masked.sum()),
+                len(held_out.windows),
+                len({window.place.number for window in held_out.windows}),
+                "documents" if by_document else "windows",
+            )
+        )
+    return pyarrow.table(
+        {name: pyarrow.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(COLUMNS)}
+    )
