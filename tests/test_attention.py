@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.attention.scores import Mask, attend, entropy, join_heads, scores, split_heads, weights
+from headscope.attention.scores import Mask, attend, join_heads, scores, split_heads, weights
 from headscope.errors import InputError
+from headscope.verify.health import entropy
 
 MASKS = {
     "everything": lambda n, m: Mask(),

@@ -17,6 +17,7 @@ import pytest
 
 import headscope as hs
 from headscope.traces import HeadTrace, LayerTrace
+from headscope.traces.questions import Questions
 
 SOURCE = Path(hs.__file__).parent
 ORDER = [
@@ -131,7 +132,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 FACES = {
     f"{cls.__name__}.{name}": (cls, face)
-    for cls in (hs.Trace, HeadTrace, LayerTrace, hs.Model)
+    for cls in (hs.Trace, Questions, HeadTrace, LayerTrace, hs.Model)
     for name, face in vars(cls).items()
     if hasattr(face, "late")
 }
@@ -238,26 +239,26 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5060,
-    "checkpoint": 5751,
+    "checkpoint": 5753,
     "anatomy": 5160,
-    "attention": 1470,
+    "attention": 1430,
     "traces": 1587,
     "encoder": 1475,
     "live": 12100,
     "heads": 3717,
-    "runs": 2460,
+    "runs": 2590,
     "explain": 3800,
-    "verify": 3605,
+    "verify": 3630,
     "atlas": 11390,
     "screens": 4775,
     "page": 2450,
     "cli": 2405,
-    "": 1497,
+    "": 1335,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 350
 ROOM = 1.03
-LONG_FILES = 5
+LONG_FILES = 2
 """Files of more than 400 lines."""
 SHORT_FILES = 3
 """Files of less than 30 lines, `__init__.py` apart."""

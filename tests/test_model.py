@@ -11,7 +11,7 @@ import torch
 
 import headscope as hs
 from headscope.errors import InputError, UnsupportedError
-from headscope.model import BATCH_TOKENS, _batches
+from headscope.runs.texts import BATCH_TOKENS, batches
 from random_models import ids, made, run
 
 WORDS = ["the", "cat", "sat", "on", "mat", ".", "dog", "##s", "un", "##believ", "##able"]
@@ -61,9 +61,8 @@ def test_a_batch_is_what_each_text_is_by_itself(model: hs.Model) -> None:
 
 
 def test_batches_go_through_in_bounded_parts() -> None:
-    assert _batches([]) == []
-    assert _batches([BATCH_TOKENS, 1, 1]) == [slice(0, 1), slice(1, 3)]
-    assert _batches([9 * BATCH_TOKENS, 1]) == [slice(0, 1), slice(1, 2)]
+    for sizes, expected in (([], []), ([BATCH_TOKENS, 1, 1], [1, 2]), ([9 * BATCH_TOKENS, 1], [1, 1])):
+        assert [len(batch) for batch in batches(sizes, int)] == expected
 
 
 def test_words_and_ids_are_taken_as_they_are(model: hs.Model) -> None:

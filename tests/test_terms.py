@@ -10,7 +10,7 @@ import torch
 
 import headscope as hs
 from headscope.attention.kernels import attend_with_lse
-from headscope.attention.scores import Mask, attend, entropy, log_sum_exps, scores, softmax_rows
+from headscope.attention.scores import Mask, attend, log_sum_exps, scores, softmax_rows
 from headscope.attention.terms import TABLES, Terms
 from headscope.errors import TraceError
 from headscope.heads import Roles
@@ -19,6 +19,7 @@ from headscope.heads.norms import LayerArrays
 from headscope.heads.reference import reference_statistics
 from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
+from headscope.verify.health import entropy
 
 HEADS, KV_HEADS, D = 4, 2, 8
 SIZES = ((5, 5), (3, 9), (150, 150), (9, 4), (1, 1))

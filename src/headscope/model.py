@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from headscope.anatomy import Anatomy, Component, Layer, Parameters, check_index, layers_of, read_anatomy
+from headscope.anatomy import Anatomy, Component, Layer, Parameters, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
 from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.errors import InputError
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from headscope.anatomy.heads import CheckedSequence
     from headscope.anatomy.record import Memory
     from headscope.anatomy.tree import Node
-    from headscope.checkpoint.tokenizer import Encoded, Prepared, Tokenizer
+    from headscope.checkpoint.tokenizer import Tokenizer
     from headscope.encoder import Encoder
     from headscope.encoder.tops import Tops
     from headscope.results.arrays import Named
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
     from headscope.results.prediction import Prediction
     from headscope.results.report import Report
     from headscope.traces import Trace
-
-BATCH_TOKENS = 4096
-"""Maximum number of tokens in one batch of texts."""
 
 
 def open_model(
@@ -54,8 +49,7 @@ def open_model(
         revision: a branch, tag or commit; for hub ids only.
         tokenizer: a folder with a tokenizer's files, or another checkpoint's name, for weights without a tokenizer; for
             a model of transformers in memory also its tokenizer.
-        segments: of a pair: `own`, as the tokenizer has them in the version that saved it; `one` for both texts, or
-            `two`.
+        segments: of a pair: `one`, `two`, or `own`: as the tokenizer has them in the version that saved it.
 
     Raises:
         NotFoundError: there is no such checkpoint.
@@ -63,24 +57,16 @@ def open_model(
         CheckpointError: the files are damaged or contradict each other.
         ConfigError: the config lacks a size or holds an impossible one.
     """
-    if isinstance(name, (str, os.PathLike)):
-        checkpoint = open_checkpoint(name, revision=revision)
-        return Model(checkpoint, read_anatomy(checkpoint), tokenizer=tokenizer, segments=segments)
     if isinstance(name, Model):
         return name
-    from headscope.checkpoint.memory import save_held
+    if isinstance(name, (str, os.PathLike)):
+        checkpoint = open_checkpoint(name, revision=revision)
+    else:
+        from headscope.checkpoint.memory import open_held
 
-    folder, shown = save_held(name, tokenizer)
-    try:
-        checkpoint = open_checkpoint(folder)
-        checkpoint.name = shown
-        elsewhere = tokenizer if isinstance(tokenizer, (str, os.PathLike)) else None
-        model = Model(checkpoint, read_anatomy(checkpoint), tokenizer=elsewhere, segments=segments)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
-    return model
+        checkpoint = open_held(name, tokenizer)
+        tokenizer = tokenizer if isinstance(tokenizer, (str, os.PathLike)) else None
+    return Model(checkpoint, read_anatomy(checkpoint), tokenizer=tokenizer, segments=segments)
 
 
 class Model:
@@ -89,8 +75,7 @@ class Model:
     Attributes:
         checkpoint: the files on disk or on the hub.
         anatomy: the meaning of their tensors.
-        tokenizer_from: the tokenizer that `hs.open` was given; None for the checkpoint's own.
-        segments: likewise.
+        tokenizer_from, segments: as `hs.open` was given them; None for the checkpoint's own tokenizer.
     """
 
     def __init__(
@@ -225,11 +210,6 @@ class Model:
 
         return read_rule(self.checkpoint)
 
-    @late("headscope.runs.texts:as_read")
-    def _as_read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-        """Prepare a text as sentence-transformers does. See headscope.runs.texts."""
-        raise NotImplementedError
-
     def late_outputs(self) -> tuple[str, ...]:
         """Names of the outputs that are computed from the last hidden state.
 
@@ -276,6 +256,7 @@ class Model:
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Trace]: ...
+    @late("headscope.runs.texts:trace")
     def trace(
         self,
         text: str | list[str] | None = None,
@@ -311,41 +292,7 @@ class Model:
             InputError: an empty text, an id beyond the vocabulary, too many tokens, or a head that doesn't exist.
             UnsupportedError: headscope can't read this checkpoint's heads or tokenizer correctly.
         """
-        self.anatomy.computable()
-        silenced = self._heads(ablate)
-        if isinstance(text, list):
-            if words is not None or ids is not None or segments is not None:
-                raise InputError(
-                    "a list of texts can't be combined with words, ids or segments",
-                    where="trace(text=[…])",
-                    advice="pass only the list of texts",
-                )
-            several = [
-                self._read_at(at, first, second, max_length)
-                for at, (first, second) in enumerate(zip(text, self._pairs(text, pair), strict=True))
-            ]
-            return self._run(several, silenced, hidden_states, progress)
-        if isinstance(pair, list):
-            raise InputError(
-                f"`pair` is a list of {len(pair)} texts, but `text` is a single text",
-                where="pair",
-                advice="pass one second text",
-            )
-        inputs = [name for name, value in (("text", text), ("words", words), ("ids", ids)) if value is not None]
-        if len(inputs) != 1:
-            raise InputError(
-                f"a trace needs exactly one of text, words and ids, got {' and '.join(inputs) or 'none'}",
-                where="trace",
-                advice='pass a text: model.trace("The cat sat on the mat.")',
-            )
-        if text is not None:
-            single: Prepared | Encoded = self._read(text, pair, max_length=max_length)
-        elif words is not None:
-            single = self.tokenizer.encode_words(words, max_length=max_length)
-        else:
-            single = self.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-        (trace,) = self._run([single], silenced, hidden_states, progress)
-        return trace if words is None else trace.replaced(notes=tuple(self.tokenizer.doubts(pair=False)))
+        raise NotImplementedError
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
         """Compute one forward pass in several independent ways and compare them. See headscope.verify.
@@ -444,108 +391,6 @@ class Model:
         """
         raise NotImplementedError
 
-    def _heads(self, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-        """Return the heads as pairs of indices from 0, after checking that the model has them."""
-        sizes = self.anatomy.known()
-        pairs = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in ablate]
-        if malformed := next((pair for pair in pairs if len(pair) != 2), None):
-            raise InputError(
-                f"expected a layer and a head, got {malformed}",
-                where="ablate",
-                advice="pass pairs of layer and head: ablate={(3, 5)}",
-            )
-        return frozenset(
-            (
-                check_index(layer, sizes.layers, "layer", "the model"),
-                check_index(head, sizes.heads, "head", f"layer {layer}"),
-            )
-            for layer, head in pairs
-        )
-
-    def _read(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-        """Read a text as it is, or as sentence-transformers does in a checkpoint of theirs."""
-        if self.checkpoint.file("modules.json") is not None:
-            return self._as_read(text, pair, max_length=max_length)
-        from headscope.checkpoint.tokenizer import Prepared
-
-        notes = tuple(self.tokenizer.doubts(pair=pair is not None))
-        return Prepared(text, self.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
-
-    def _read_at(self, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
-        """Prepare one text of a list.
-
-        Raises:
-            InputError: the tokenizer's error, with the index of the text.
-        """
-        try:
-            return self._read(text, pair, max_length=max_length)
-        except InputError as error:
-            where = f"{error.where}[{at}]"
-            raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error
-
-    @staticmethod
-    def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | None]:
-        """Return the second text of each text, None where there is none."""
-        if pair is None:
-            return [None] * len(texts)
-        if isinstance(pair, str) or len(pair) != len(texts):
-            seconds = "one second text" if isinstance(pair, str) else f"{len(pair)} second texts"
-            raise InputError(
-                f"{len(texts)} texts, but {seconds}", where="pair", advice="pass one second text for each text"
-            )
-        return pair
-
-    def _run(
-        self,
-        texts: Sequence[Prepared | Encoded],
-        silenced: frozenset[tuple[int, int]],
-        hidden_states: bool,
-        progress: Callable[[int, int], None] | None,
-    ) -> list[Trace]:
-        """Run the encoder over all inputs, in batches, and return their traces."""
-        import numpy as np
-
-        from headscope.checkpoint.tokenizer import Encoded
-        from headscope.encoder import Input
-        from headscope.encoder.products import FEW_TEXTS
-        from headscope.results.arrays import Named, TokenAxis
-        from headscope.traces import Outputs, Trace
-
-        encoder = self.encoder if len(texts) <= FEW_TEXTS else self.encoder.for_many_texts
-        encoded = [text if isinstance(text, Encoded) else text.encoded for text in texts]
-        traces: list[Trace] = []
-        for batch in _batches([len(tokens) for tokens in encoded]):
-            inputs = [
-                Input(np.array(tokens.ids, dtype=np.int64), np.array(tokens.segments, dtype=np.int64))
-                for tokens in encoded[batch]
-            ]
-            layer_progress = None if progress is None else partial(_layers_done, progress, self.anatomy.known().layers)
-            passes = encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layer_progress)
-            for tokens, text, result in zip(encoded[batch], texts[batch], passes, strict=True):
-                assert result.last is not None
-                outputs = {"last_hidden_state": Named("last_hidden_state", ("tokens", "d_model"), result.last)}
-                for index, state in enumerate(result.hidden):
-                    name = f"hidden_states.{index}"
-                    outputs[name] = Named(name, ("tokens", "d_model"), state)
-                traces.append(
-                    Trace(
-                        model=self.name,
-                        fingerprint=self.fingerprint,
-                        queries=TokenAxis(
-                            tokens.tokens, tokens.ids, tokens.segments, tokens.special, tokens.words, tokens.spans
-                        ),
-                        layers=result.layers,
-                        outputs=Outputs(outputs),
-                        text=getattr(text, "text", None),
-                        pair=getattr(text, "pair", None),
-                        ablated=silenced,
-                        source=self,
-                        prompt=tokens.prompt,
-                        notes=getattr(text, "notes", ()),
-                    )
-                )
-        return traces
-
     def __repr__(self) -> str:
         total = f"{self.parameters.total:,} parameters in {len(self.parameters)} tensors"
         sizes = self.anatomy.dimensions
@@ -553,19 +398,3 @@ class Model:
             return f"{called(self.name)}: {total}; headscope doesn't know the heads of this family"
         heads = f"{sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}"
         return f"{called(self.name)}: {self.anatomy.base_class}, {heads}, {total}"
-
-
-def _layers_done(progress: Callable[[int, int], None], layers: int, done: int) -> None:
-    progress(done, layers)
-
-
-def _batches(lengths: Sequence[int]) -> list[slice]:
-    """Group consecutive texts into batches of at most BATCH_TOKENS tokens, or of one longer text."""
-    batches: list[slice] = []
-    start, tokens = 0, 0
-    for index, length in enumerate(lengths):
-        if index > start and tokens + length > BATCH_TOKENS:
-            batches.append(slice(start, index))
-            start, tokens = index, 0
-        tokens += length
-    return [*batches, slice(start, len(lengths))] if lengths else batches

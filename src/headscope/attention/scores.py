@@ -366,42 +366,6 @@ def attend(
     return context, lse
 
 
-def entropy(
-    q: Float[Array, "heads queries d_head"],
-    k: Float[Array, "kv_heads keys d_head"],
-    lse: Float[Array, "heads queries"],
-    *,
-    scale: float,
-    mask: Mask = EVERYTHING,
-    terms: Terms = NO_TERMS,
-) -> Float[Array, "heads queries"]:
-    """Entropy of each query's weights in nats, (heads, queries), for the cost of one attention call.
-
-    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K instead of V. With
-    terms, the sum is taken over the scores themselves, in blocks; a sink counts as one more place.
-    A query that sees no key has entropy 0.
-
-    Raises:
-        InputError: the mask has an additive bias, whose expectation is missing from this identity.
-    """
-    if mask.bias is not None:
-        raise InputError(
-            "the entropy identity doesn't hold for a mask with an additive bias",
-            where="mask.bias",
-            advice="compute the entropy from the weights, in blocks of queries",
-        )
-    xp = namespace(q)
-    if terms.nothing:
-        mixed, _ = attend(q, k, k, scale=scale, mask=mask)
-        energy = scale * (q * mixed).sum(-1)
-    else:
-        energy = xp.zeros_like(lse)
-        for part in softmax_rows(q, k, scale=scale, mask=mask, terms=terms, keep_scores=True):
-            energy[:, part.rows] = part.energy
-    nats = lse - energy
-    return xp.where(lse == float("-inf"), xp.zeros_like(nats), nats)
-
-
 def silent(contexts: Float[np.ndarray, "*heads tokens d_head"], method: str) -> Float[np.ndarray, "..."]:
     """The contexts of silenced heads: `zero` gives 0, `mean` gives every token the mean over the tokens."""
     if method == "mean":

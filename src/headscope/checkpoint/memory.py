@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from headscope.checkpoint.opening import Checkpoint, open_checkpoint
 from headscope.errors import InputError
 
 KINDS = {
@@ -48,15 +50,15 @@ def kind_of(held: Any) -> str | None:
     return found[0] if found else None
 
 
-def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
-    """Save a model to a new temporary folder, as it is now: its weights, its config, and its tokenizer if it has one.
+def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
+    """Save a model to a temporary folder, as it is now: its weights, its config, and its tokenizer if it has one.
 
     Args:
         held: an object of sentence-transformers, a pipeline of transformers, or a model of transformers.
         tokenizer: for a model of transformers: its tokenizer.
 
     Returns:
-        The folder, which the caller deletes; and a name of the model for answers.
+        The folder as a checkpoint, with which it is deleted.
 
     Raises:
         InputError: it is none of these.
@@ -80,10 +82,13 @@ def save_held(held: Any, tokenizer: Any = None) -> tuple[Path, str]:
             model.save_pretrained(folder, state_dict=state)
             if words is not None and not isinstance(words, (str, os.PathLike)):
                 words.save_pretrained(folder)
+        checkpoint = open_checkpoint(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return folder, _name_of(held, kind)
+    weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
+    checkpoint.name = _name_of(held, kind)
+    return checkpoint
 
 
 def _name_of(held: Any, kind: str) -> str:

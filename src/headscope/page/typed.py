@@ -10,7 +10,7 @@ from headscope.page.html import CHUNK, page
 from headscope.page.packed import packed
 from headscope.page.trace import model_name
 from headscope.pages import inert_element, script
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, as_traced
 
 if TYPE_CHECKING:
     from headscope.model import Model
@@ -43,7 +43,7 @@ def typed_page(model: Model, text: str | None = None) -> tuple[bytes, str]:
     first = text if text is not None else EXAMPLES[0] if bundled else PLAIN
     if not first.strip():
         raise InputError("the text is empty", where="TEXT", advice="type some words, or leave it out")
-    read = model._read(first)
+    read = as_traced(model, first)
     if read.whole > len(read.encoded):
         raise InputError(
             f"the text has {read.whole} tokens, the model takes {len(read.encoded)} at most",

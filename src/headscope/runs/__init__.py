@@ -9,7 +9,7 @@ Read them in this order:
     windows.py     the same over a corpus's windows, with sets of heads silenced
     knockout.py    a query's context without one key
     masking.py     words masked for real
-    texts.py       passes of which only the last hidden state is wanted
+    texts.py       texts as a model reads them, and passes over them: traces, or the last states alone
     filling.py, outcomes.py    predictions at masks, and of labels
     gradients.py, modules.py   gradients of live models; a checkpoint as one
 

@@ -33,7 +33,7 @@ from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, check_slope, choose, is_pair, read
-from headscope.runs.texts import as_input, as_sentence, axis_of, batches, last_states, limited, prepared
+from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, last_states, limited, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -77,7 +77,7 @@ def prepared_for(
     model.anatomy.computable()
     rule = model.text_rule
     if not (rule.stated or of_vector(model, wanted, text if isinstance(text, str) else "")):
-        return model._read(text, pair, max_length=max_length)
+        return as_traced(model, text, pair, max_length=max_length)
     found = prepared(model, text, pair, rule=limited(rule, max_length))
     others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
     notes = [

@@ -1,26 +1,28 @@
-"""Forward passes of which only the last hidden state is wanted: batched, without a record of attention."""
+"""Texts, prepared as a model reads them, and its forward passes over them: with a trace, or the last states alone."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from headscope.anatomy import check_index
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.encoder import Input
+from headscope.encoder.products import FEW_TEXTS
 from headscope.errors import InputError
-from headscope.results.arrays import TokenAxis
+from headscope.results.arrays import Named, TokenAxis
 from headscope.results.tokens import sources
+from headscope.traces import Outputs, Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
     from headscope.results.explained import Pooling
-    from headscope.traces import Trace
 
 BATCH_TOKENS = 4096
 """Most tokens that go through the encoder side by side."""
@@ -86,8 +88,8 @@ def as_sentence(
     return prepared(model, text, pair, rule=replace(model.pooling, max_length=min(limits, default=None)), name=name)
 
 
-def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
-    """A text as a trace of a sentence-transformers checkpoint has it.
+def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
+    """A text as a trace has it: as it is, or prepared if the checkpoint is one of sentence-transformers.
 
     It stays without the prompt, whose tokens have no span, so that it can be read again.
 
@@ -101,6 +103,9 @@ def as_read(model: Model, text: str, pair: str | None = None, *, max_length: int
         InputError: an empty text.
         UnsupportedError: the model is one that headscope doesn't run.
     """
+    if model.checkpoint.file("modules.json") is None:
+        notes = tuple(model.tokenizer.doubts(pair=pair is not None))
+        return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
     found = prepared(model, text, pair, rule=limited(model.text_rule, max_length))
     own, spans = found.text[found.prompt :], list(found.encoded.spans)
     for at, place in enumerate(sources(axis_of(found.encoded), own, pair) if found.prompt else ()):
@@ -176,3 +181,140 @@ def batches(texts: Iterable[T], tokens: Callable[[T], int], most: int = BATCH_TO
         together += tokens(text)
     if batch:
         yield batch
+
+
+def trace(
+    model: Model,
+    text: str | list[str] | None = None,
+    pair: str | list[str] | None = None,
+    *,
+    words: Sequence[str] | None = None,
+    ids: Sequence[int] | None = None,
+    segments: Sequence[int] | None = None,
+    max_length: int | None = None,
+    ablate: Iterable[tuple[int, int]] = (),
+    hidden_states: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace | list[Trace]:
+    """Run one forward pass and return its trace, or one for each text of a list. See `Model.trace`."""
+    model.anatomy.computable()
+    silenced = _heads(model, ablate)
+    if isinstance(text, list):
+        if words is not None or ids is not None or segments is not None:
+            raise InputError(
+                "a list of texts can't be combined with words, ids or segments",
+                where="trace(text=[…])",
+                advice="pass only the list of texts",
+            )
+        several = [
+            _read_at(model, at, first, second, max_length)
+            for at, (first, second) in enumerate(zip(text, _pairs(text, pair), strict=True))
+        ]
+        return _run(model, several, silenced, hidden_states, progress)
+    if isinstance(pair, list):
+        raise InputError(
+            f"`pair` is a list of {len(pair)} texts, but `text` is a single text",
+            where="pair",
+            advice="pass one second text",
+        )
+    inputs = [name for name, value in (("text", text), ("words", words), ("ids", ids)) if value is not None]
+    if len(inputs) != 1:
+        raise InputError(
+            f"a trace needs exactly one of text, words and ids, got {' and '.join(inputs) or 'none'}",
+            where="trace",
+            advice='pass a text: model.trace("The cat sat on the mat.")',
+        )
+    if text is not None:
+        single: Prepared | Encoded = as_traced(model, text, pair, max_length=max_length)
+    elif words is not None:
+        single = model.tokenizer.encode_words(words, max_length=max_length)
+    else:
+        single = model.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
+    (one,) = _run(model, [single], silenced, hidden_states, progress)
+    return one if words is None else one.replaced(notes=tuple(model.tokenizer.doubts(pair=False)))
+
+
+def _heads(model: Model, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """The heads as pairs of indices from 0, after checking that the model has them."""
+    sizes = model.anatomy.known()
+    pairs = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in ablate]
+    if malformed := next((pair for pair in pairs if len(pair) != 2), None):
+        raise InputError(
+            f"expected a layer and a head, got {malformed}",
+            where="ablate",
+            advice="pass pairs of layer and head: ablate={(3, 5)}",
+        )
+    return frozenset(
+        (
+            check_index(layer, sizes.layers, "layer", "the model"),
+            check_index(head, sizes.heads, "head", f"layer {layer}"),
+        )
+        for layer, head in pairs
+    )
+
+
+def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
+    """Prepare one text of a list.
+
+    Raises:
+        InputError: the tokenizer's error, with the index of the text.
+    """
+    try:
+        return as_traced(model, text, pair, max_length=max_length)
+    except InputError as error:
+        where = f"{error.where}[{at}]"
+        raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error
+
+
+def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | None]:
+    """The second text of each text, None where there is none."""
+    if pair is None:
+        return [None] * len(texts)
+    if isinstance(pair, str) or len(pair) != len(texts):
+        seconds = "one second text" if isinstance(pair, str) else f"{len(pair)} second texts"
+        raise InputError(
+            f"{len(texts)} texts, but {seconds}", where="pair", advice="pass one second text for each text"
+        )
+    return pair
+
+
+def _run(
+    model: Model,
+    texts: Sequence[Prepared | Encoded],
+    silenced: frozenset[tuple[int, int]],
+    hidden_states: bool,
+    progress: Callable[[int, int], None] | None,
+) -> list[Trace]:
+    """Run the encoder over all inputs, in batches, and return their traces."""
+    encoder = model.encoder if len(texts) <= FEW_TEXTS else model.encoder.for_many_texts
+    layers = model.anatomy.known().layers
+    layers_done = None if progress is None else lambda done: progress(done, layers)
+    traces: list[Trace] = []
+    for batch in batches(texts, lambda text: len(_encoded(text))):
+        inputs = [as_input(_encoded(text)) for text in batch]
+        passes = encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layers_done)
+        for text, result in zip(batch, passes, strict=True):
+            assert result.last is not None
+            states = {"last_hidden_state": result.last}
+            states |= {f"hidden_states.{index}": state for index, state in enumerate(result.hidden)}
+            outputs = {name: Named(name, ("tokens", "d_model"), state) for name, state in states.items()}
+            traces.append(
+                Trace(
+                    model=model.name,
+                    fingerprint=model.fingerprint,
+                    queries=axis_of(_encoded(text)),
+                    layers=result.layers,
+                    outputs=Outputs(outputs),
+                    text=getattr(text, "text", None),
+                    pair=getattr(text, "pair", None),
+                    ablated=silenced,
+                    source=model,
+                    prompt=_encoded(text).prompt,
+                    notes=getattr(text, "notes", ()),
+                )
+            )
+    return traces
+
+
+def _encoded(text: Prepared | Encoded) -> Encoded:
+    return text if isinstance(text, Encoded) else text.encoded

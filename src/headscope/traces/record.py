@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import operator
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
-from headscope.late import late
 from headscope.results.arrays import LazyMap, Named, TokenAxis
 from headscope.results.tiled import stacked
 from headscope.traces.broken import broken_heads
 from headscope.traces.parts import Cut, LayerRecord, ModelWeights, Outputs, misfit
+from headscope.traces.questions import Questions
 from headscope.traces.views import HeadTrace, LayerTrace, position_of
 
 if TYPE_CHECKING:
-    from headscope.results.explained import MixingRatio
-    from headscope.results.finding import Finding
-    from headscope.results.report import Report
-    from headscope.results.table import HeadTable
+    pass
 
 
 REMAKE = "the file or the capture is incomplete: create the trace again"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Trace:
+class Trace(Questions):
     """The attention of one forward pass over one text: Q, K and V of every head, from which everything else follows.
 
         trace = hs.open().trace("The cat sat on the mat.")
@@ -274,229 +269,3 @@ class Trace:
             f"trace of {called(self.model)}{stack}: {tokens}{cut}, "
             f"{len(self.layers)} layers x {each}{ablated}{missing}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
         )
-
-    @late("headscope.traces.file:save")
-    def save(self, path: str | Path, *, dtype: str = "fp32", values: bool = True) -> Path:
-        """Write the trace to one safetensors file, atomically. The format is described in docs/trace-format.md.
-
-        Args:
-            path: the file.
-            dtype: precision of Q, K and V: "fp32", or "fp16" for half the size.
-            values: True to save V.
-
-        Returns:
-            The file's path.
-
-        Raises:
-            InputError: `dtype` is neither "fp32" nor "fp16", the folder doesn't exist, or the trace is too long.
-        """
-        raise NotImplementedError
-
-    # Methods that other parts of headscope implement.
-
-    @late("headscope.verify:verify")
-    def verify(self, *, reference: bool = True, against: Any = None) -> Report:
-        """Recompute this trace in independent ways and compare. See headscope.verify.
-
-        Args:
-            reference: True to also run the model's eager attention, or transformers.
-            against: weights to compare with instead: the `attentions` that a transformers model returned, or an array
-                of (layers, heads, queries, keys). See headscope.verify.against.
-
-        Returns:
-            A report with the worst difference of each comparison, its place and its tolerance.
-
-        Raises:
-            InputError: `against` is not a set of weights, or its size differs from the trace's.
-        """
-        raise NotImplementedError
-
-    @late("headscope.heads.measure:statistics")
-    def statistics(
-        self,
-        names: str | Iterable[str] | None = None,
-        *,
-        per_query: bool = False,
-        special: bool = True,
-        engine: str = "numpy",
-    ) -> HeadTable:
-        """Statistics of where every head looks: name -> (layers, heads). Listed in docs/statistics.md.
-
-        Args:
-            names: the statistics; by default, all that the trace supports.
-            per_query: True for (layers, heads, queries) instead of the mean over queries.
-            special: include queries that the tokenizer added. As keys they are always included; padding never is.
-            engine: `numpy` computes the weights in blocks of queries, in fp64; `torch` computes the same without
-                building them, which is faster on long texts.
-
-        Returns:
-            A table of statistics. Each has a unit, listed in docs/statistics.md.
-
-        Raises:
-            InputError: there is no such statistic or engine.
-            TraceError: norm-weighted statistics were requested by name, and the trace has no values or no model.
-            UnsupportedError: the same, and the place of W_O in this live model is unknown.
-            MissingExtraError: engine="torch" without PyTorch.
-        """
-        raise NotImplementedError
-
-    @late("headscope.heads.groups:group_weights")
-    def group_weights(self, groups: Mapping[str, Iterable[int | Sequence[int]]] | str | Path) -> HeadTable:
-        """Each head's weight from group to group: `a → b` is the mean weight of the tokens of a on those of b.
-
-        Args:
-            groups: name -> tokens of the group: positions, and spans (start, end) without their end; or a JSON file of
-                it. A token may be in several groups, or in none.
-
-        Raises:
-            InputError: there are no groups, or one has no tokens or a token that the trace hasn't.
-            UnsupportedError: queries and keys are different sequences.
-        """
-        raise NotImplementedError
-
-    @late("headscope.heads.distances:head_distances")
-    def head_distances(self, *, special: bool = True) -> Named:
-        """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.heads.distances.
-
-        Args:
-            special: True to include queries that the tokenizer added.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.mixing:mixing_ratio")
-    def mixing_ratio(self, kind: str = "AttnResLn-N") -> MixingRatio:
-        """(layers, queries): the share of each token's new vector that comes from other tokens.
-
-        See headscope.explain.mixing.
-
-        Args:
-            kind: the quantity that is measured: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.mixing:norm_map")
-    def norm_map(self, layer: int, kind: str = "Attn-N", head: int | None = None) -> LazyMap:
-        """(queries, keys), lazy: norms of the vectors that tokens contribute to each other in a layer or a head.
-
-        See headscope.explain.mixing.
-
-        Args:
-            layer: the layer's number.
-            kind: the quantity that is measured: Attn-N, AttnRes-N or AttnResLn-N.
-            head: the number of one head; by default, the whole layer.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.mixing:rollout")
-    def rollout(self, *, to: int | None = None, from_: int | None = None, kind: str = "AttnRes-W") -> Named:
-        """(tokens,): the flow from every input token to one output token, or from one input token to every output.
-
-        See headscope.explain.mixing.
-
-        Args:
-            to: position of the output token.
-            from_: position of the input token, instead of `to`.
-            kind: as for `mixing_ratio`.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.mixing:value_zeroing")
-    def value_zeroing(self, layer: int, query: int) -> Named:
-        """(keys,): change of direction of a token's vector in one layer if another token's value is set to zero.
-
-        See headscope.explain.mixing.
-
-        Args:
-            layer: the layer's number.
-            query: position of the token.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.contacts:contacts")
-    def contacts(self) -> Named:
-        """The probability that two residues of a protein are in contact, by ESM's regression over all heads.
-
-        See headscope.explain.contacts.
-
-        Returns:
-            (residues, residues), without the first and the last token.
-        """
-        raise NotImplementedError
-
-    @late("headscope.screens.figures:plot_trace")
-    def plot(
-        self,
-        layer: int,
-        head: int | None = None,
-        *,
-        ax: Any = None,
-        width: float = 3.35,
-        save: str | os.PathLike[str] | None = None,
-    ) -> Any:
-        """Draw the weights of one head, or of all heads of a layer, with matplotlib.
-
-        Returns the axes, or an array of them. See headscope.screens.figures.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.findings:findings")
-    def findings(self, *, layers: Sequence[int] | None = None, most: int | None = 5) -> tuple[Finding, ...]:
-        """Notable properties of this trace, each a sentence with its numbers and cells, the most telling first.
-
-        See headscope.explain.findings.
-
-        Args:
-            layers: numbers of the layers to examine; all by default.
-            most: how many at most; None for all.
-        """
-        raise NotImplementedError
-
-    @late("headscope.page.html:to_html")
-    def to_html(
-        self,
-        path: str | Path,
-        *,
-        dtype: str = "fp16",
-        values: bool | None = None,
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        title: str | None = None,
-        runs: bool | None = None,
-        atlas: str | Path | None = None,
-    ) -> Path:
-        """Write an interactive page of this trace: one HTML file that works offline. See headscope.page.html.
-
-        Args:
-            path: the file.
-            dtype: precision of Q, K and V in the file: "fp16" or "fp32".
-            values: True to include V; by default, only for short texts.
-            layers: numbers of the layers to include; all by default.
-            heads: numbers of the heads to include in each layer; all by default.
-            title: the page's title.
-            runs: True to include the effects of silencing each head; by default, where that takes about a second.
-            atlas: the folder of a survey of this model, which says what each head does over a corpus.
-
-        Returns:
-            The file's path.
-        """
-        raise NotImplementedError
-
-    @late("headscope.page.notebook:show")
-    def view(self, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None) -> Any:
-        """Show the interactive page: inline in a notebook, otherwise from a local server that runs until Ctrl-C.
-
-        Args:
-            height: height of the frame in a notebook, in pixels.
-            open_browser: True to open the served page in a browser.
-            atlas: the folder of a survey of this model, which says what each head does over a corpus.
-
-        Returns:
-            In a notebook with anywidget (`pip install 'headscope[notebook]'`), a widget, which the notebook shows as
-            the last line of a cell: `w.selection` is (layer, head, query, key), to read, set and observe. Elsewhere
-            None.
-        """
-        raise NotImplementedError
-
-    @late("headscope.page.notebook:mimebundle")
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        raise NotImplementedError
