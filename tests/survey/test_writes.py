@@ -137,7 +137,7 @@ def test_a_head_that_was_built_to_write_is_found(tmp_path: Path) -> None:
     named = survey.table().facts["writes"]
     assert named == {(0, 0): " ".join(writer["tokens"]), (0, 1): ""}
     assert hs.compare(survey, survey).changes.facts["writes_b"] == named
-    assert f"head 0.0 raises {', '.join(writer['tokens'][:5])}" in writes_sentences(survey.writes)[0]
+    assert f"head 0.0 raises {' '.join(writer['tokens'][:5])}" in writes_sentences(survey.writes)[0]
     assert (other["over"], other["documents"], other["windows"]) == ("documents", 200, 200)
 
 

@@ -135,7 +135,7 @@ def writes_sentences(writes: pyarrow.Table, most: int = 3) -> list[str]:
         windows = counted(rows[0]["windows"] if rows else 0, "window")
         return [f"no head's tokens predict masked ones better than their frequency does, over {windows} held out"]
     named = [
-        f"head {row['layer']}.{row['head']} raises {', '.join(row['tokens'][:5])}{' …' if row['tokens'][5:] else ''}: "
+        f"head {row['layer']}.{row['head']} raises {' '.join(row['tokens'][:5])}{' …' if row['tokens'][5:] else ''}: "
         f"+{rounded(row['bits'])} bits per masked token{_bounds(row)}, held out"
         for row in sure[:most]
     ]

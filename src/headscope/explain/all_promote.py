@@ -1,7 +1,7 @@
 """Every head in words at once: what each adds to some tokens' masked-LM logits at some positions of many texts.
 
-The formula is that of `promotes`, computed beside one forward pass. In BERT-base, at the 15 % of the tokens that are
-masked, it costs about a third of that pass.
+The formula is that of `promotes`, computed beside one forward pass. In the bundled model, at 15 % of the tokens, it
+takes about a third of that pass.
 """
 
 from __future__ import annotations

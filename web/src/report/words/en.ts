@@ -215,7 +215,7 @@ export const en = {
   by_coverage: "How many of the head's 100 strongest pairs its label explains",
   writes: "What it writes",
   writes_key: "at the word that looks: the tokens whose logits its output raises and lowers most, directly",
-  written: "It writes {tokens}: where its output raises them, {bits} bits per masked token ({low} to {high}) over their frequency, on {windows} that didn't choose them.",
+  written: "It raises {tokens}, which predicts masked tokens better than frequency alone: {bits} bits each ({low} to {high}), on {windows} that didn't choose them.",
   written_none: "What it writes directly predicts masked tokens no better than their frequency does, on {windows}.",
   raises: "raises",
   lowers: "lowers",

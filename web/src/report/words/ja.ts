@@ -217,7 +217,7 @@ export const ja: Record<ReportWord, string> = {
   by_coverage: "最も強い 100 組のうちラベルが説明する組の数",
   writes: "書き込む内容",
   writes_key: "見る側の語で、出力が直接に最も上げる・下げるトークンのロジット",
-  written: "{tokens} を書き込む：出力がこれらを上げることで、頻度だけの予測よりマスクしたトークンあたり {bits} ビット（{low}〜{high}）よく当たる。選択に使わなかった {windows}で計測。",
+  written: "{tokens} を上げ、マスクしたトークンを頻度だけの場合より 1 個あたり {bits} ビット（{low}〜{high}）よく予測する。選択に使わなかった {windows}での値。",
   written_none: "直接書き込む内容は、マスクしたトークンを頻度よりよく予測しない（{windows}）。",
   raises: "上げる：",
   lowers: "下げる：",
