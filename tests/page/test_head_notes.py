@@ -208,6 +208,14 @@ def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str)
     assert complaints == []
 
 
+def refusal(asked: str | urllib.request.Request) -> int:
+    """The status with which the server refuses a request."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked)
+    with refused.value:
+        return refused.value.code
+
+
 def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
     watch: Watch, survey: Path, trace: hs.Trace
 ) -> None:
@@ -222,10 +230,6 @@ def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
         page.goto("about:blank")
         base = f"http://127.0.0.1:{session.port}/atlas"
         for path, code in (("wrong/head-0-1.html", 403), (f"{session.token}/stranger.html", 404)):
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"{base}/{path}")
-            assert refused.value.code == code
+            assert refusal(f"{base}/{path}") == code
         asked = urllib.request.Request(f"{base}/{session.token}/head-0-1.html", headers={"Host": "evil.example"})
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(asked)
-        assert refused.value.code == 421
+        assert refusal(asked) == 421
