@@ -248,7 +248,7 @@ LINES = {
     "runs": 2460,
     "explain": 3678,
     "verify": 3605,
-    "atlas": 10710,
+    "atlas": 10725,
     "screens": 4766,
     "page": 2430,
     "cli": 2385,
