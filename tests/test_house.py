@@ -249,7 +249,7 @@ LINES = {
     "runs": 2595,
     "explain": 3800,
     "verify": 3630,
-    "atlas": 11390,
+    "atlas": 11391,
     "screens": 4775,
     "page": 2450,
     "cli": 2405,

@@ -10,7 +10,7 @@ from built_heads import Made, Weights, choices, no_vectors, random_vectors, sent
 
 from headscope.atlas.describe import Clause, Facts, Ground, Search
 from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
-from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, initial
+from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, Passage, classes_of, initial
 from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
 from headscope.atlas.predicates import SIDES as BOUNDS
 from headscope.atlas.verdicts import labels_of
@@ -258,6 +258,14 @@ def test_first_letters(form: str, letter: str) -> None:
     assert initial(form) == letter
 
 
+def test_clitics_and_negations_are_classes() -> None:
+    """What is cut off the word before; words that deny or limit."""
+    forms = ("It", "'s", "n’t", "'", "don't", "’LL", "'90s", "only", "never")
+    classes = classes_of(Passage(forms, np.ones(9, dtype=int), np.zeros(9, dtype=int), np.zeros((9, 0))), english=True)
+    assert [form for form, held in zip(forms, classes["clitic"], strict=True) if held] == ["'s", "n’t", "’LL"]
+    assert [form for form, held in zip(forms, classes["negation|limiting"], strict=True) if held] == ["only", "never"]
+
+
 def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:
     """Heads of noise that prefer some forms: labels name those forms, or a class of one form, or there is none."""
     said = [str(labels[f"liking {seed}"]["label"]) for seed in range(4)]
@@ -319,6 +327,7 @@ def test_choices_are_above_an_even_share_of_tokens() -> None:
 
 def test_every_clause_has_words_in_every_language() -> None:
     classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rare"}
+    classes |= {"clitic", "negation|limiting"}
     assert classes <= set(CLASSES)
     assert set(BOUNDS) == set(SIDES)
     relations = {f"offset{by:+d}" for by in OFFSETS} | {*RELATIONS}

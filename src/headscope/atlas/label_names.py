@@ -43,6 +43,9 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
     "opener": ("a word that opens a clause", "words that open a clause", "節を導く語", "引导从句的词"),
     "negation": ("a negation", "negations", "否定語", "否定词"),
     "limiting": ("a limiting word (only, hardly, …)", "limiting words", "限定の副詞（only など）", "限制词（only 等）"),
+    "negation|limiting": (
+        "a negation or limiting word", "negations and limiting words", "否定・限定の語", "否定词或限制词",
+    ),
     "saying": ("a verb of saying", "verbs of saying", "発話の動詞", "言说动词"),
     "time": ("a time word", "time words", "時の語", "时间词"),
     "comparative": ("a comparative", "comparatives", "比較の語", "比较词"),
@@ -50,6 +53,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
     "be": ("a form of be", "forms of be", "be の形", "be 的形式"),
     "preposition": ("a preposition", "prepositions", "前置詞", "介词"),
     "number": ("a number", "numbers", "数字", "数字"),
+    "clitic": ("a clitic ('s, n't)", "clitics", "接語（'s、n't）", "附着词（'s、n't）"),
     "comma": ("a comma", "commas", "コンマ", "逗号"),
     "hyphen": ("a hyphen or dash", "hyphens", "ハイフン・ダッシュ", "连字符或破折号"),
     "closing mark": ("a closing mark (. ? !)", "closing marks", "文末の記号（. ? !）", "句末标点（. ? !）"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,9 @@ MARKS = {
 }
 """Punctuation, by form."""
 
+CLITIC = re.compile(r"['’][^\W\d_]+|n['’]t")
+"""Forms that are cut off the word before."""
+
 _SETS = {name: frozenset(words.split()) for name, words in LISTS.items()}
 _SIGNS = {name: frozenset(signs.split()) for name, signs in MARKS.items()}
 
@@ -78,7 +82,7 @@ PLACES = ("first", "start", "last", "clause start", "first verb")
 RARE = 8000
 """Number in the vocabulary above which the first token of a word counts as rare."""
 
-QUERIES = (*TAGS, *UNIONS, "content", "function", "PUNCT", *LISTS, "comma", "pieces")
+QUERIES = (*TAGS, *UNIONS, "content", "function", "PUNCT", *LISTS, "comma", "clitic", "pieces")
 """Classes that may stand for the words that look."""
 
 CLAUSES = frozenset({"advcl", "acl", "ccomp", "csubj", "root", "parataxis"})
@@ -145,6 +149,8 @@ def classes_of(passage: Passage, *, english: bool) -> dict[str, Bool[np.ndarray,
         classes["content"] = worded & ~classes["function"]
     if english:
         classes |= {name: _among(names, words) for name, words in _SETS.items()}
+        classes["negation|limiting"] = classes["negation"] | classes["limiting"]
+    classes["clitic"] = np.array([bool(CLITIC.fullmatch(name)) for name in names], dtype=bool)
     classes["number"] = np.array([any(sign.isdigit() for sign in name) for name in names], dtype=bool)
     classes["PUNCT"] = marks
     classes |= {name: _among(names, signs) for name, signs in _SIGNS.items()}

@@ -42,8 +42,8 @@ RESAMPLES, SURE = 400, 0.01
 OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
 """The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
 SUCH, SUCH_KIND = 5, 0.8
-"""Words that a learned class names, and the share of a kind from which it is named by kind."""
-SUCH_KINDS = ("PROPN", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
+"""Words that a learned class names, and the share of a kind in both halves from which it is named by kind."""
+SUCH_KINDS = ("PROPN", "number", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
 
 FELT = "hardly felt"
 FELT_SHARE = 0.001
@@ -176,6 +176,7 @@ class _Verdict:
 
         A clause must hold over draws of documents, of places in the window, and of the keys' forms unless it names
         them: a head that likes some words, whatever they are, likes more nouns than chance if these few are nouns.
+        Punctuation names its few forms where it is enough by itself.
         """
         of, least = self._of, int(SURE * RESAMPLES)
         kept: list[int] = []
@@ -184,7 +185,8 @@ class _Verdict:
             if kept:
                 new, share = of.hits[:, 2] & ~of.hits[:, 0], of.shares[:, 2] - of.shares[:, 0]
             enough = new.sum() >= max(NEW_HITS * len(new), LIFT * share.sum())
-            named = of.clauses[at].key[:1] in (LEARNED, FORM) or MARKED.intersection(of.clauses[at][1:])
+            named = of.clauses[at].key[:1] in (LEARNED, FORM) or not MARKED.isdisjoint(of.clauses[at][1:])
+            named |= of.clauses[at].key == "PUNCT" and bool(new.mean() >= WHOLE[0])
             groups = self._groups[:2] if named else self._groups
             if enough and all(margins(new, share, one)[least] > 0 for one in groups):
                 kept.append(at)
@@ -283,12 +285,19 @@ class _Verdict:
         learned = next((clause for clause in self._of.clauses if clause.key[:1] == LEARNED), None)
         if learned is None:
             return []
-        rows = self._labeller.rows(self._cell, 0, 2 * TARGETS)
-        facts = self._labeller.known(rows, self._of.own)
-        held = learned.mask(facts)
-        classes = {kind: facts.of("key", kind) for kind in SUCH_KINDS}
-        kind = next((kind for kind in SUCH_KINDS if held.any() and classes[kind][held].mean() >= SUCH_KIND), "")
-        names = self._labeller.names[rows][held & classes[kind] if kind else held]
+        found = []
+        for half, most in ((0, 2 * TARGETS), (1, REPORTED)):
+            rows = self._labeller.rows(self._cell, half, most)
+            facts = self._labeller.known(rows, self._of.own)
+            found.append((rows, facts, learned.mask(facts)))
+        kinds = (
+            kind
+            for kind in SUCH_KINDS
+            if all(held.any() and facts.of("key", kind)[held].mean() >= SUCH_KIND for _, facts, held in found)
+        )
+        kind = next(kinds, "")
+        rows, facts, held = found[0]
+        names = self._labeller.names[rows][held & facts.of("key", kind) if kind else held]
         return [kind, *(name for name, _ in Counter(names.tolist()).most_common(SUCH))]
 
 
