@@ -256,7 +256,7 @@ LINES = {
     "": 1335,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 350
+FILES_IN_ALL = 352
 ROOM = 1.03
 LONG_FILES = 2
 """Files of more than 400 lines."""

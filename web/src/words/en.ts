@@ -56,7 +56,7 @@ export const en = {
   coarse: "preview; computing {n} cells",
   zoom_in: "Zoom in",
   zoom_out: "Zoom out",
-  zoom_all: "Whole matrix (0)",
+  zoom_all: "0: whole matrix",
   inspector: "This head among {n}",
   broken_says: "These weights are not numbers: the model contains NaN or infinity.",
   near_uniform_says: "Near-uniform: this head attends almost equally to all keys.",

@@ -58,7 +58,7 @@ export const ja: Record<Word, string> = {
   coarse: "プレビュー表示。{n} セルを計算中",
   zoom_in: "拡大",
   zoom_out: "縮小",
-  zoom_all: "行列全体 (0)",
+  zoom_all: "0：行列全体",
   inspector: "{n} 個の中のこのヘッド",
   broken_says: "重みが数値ではありません（モデルに NaN または無限大が含まれています）。",
   near_uniform_says: "ほぼ一様：すべてのキーにほぼ同じ重みを割り当てています。",

@@ -58,7 +58,7 @@ export const zh: Record<Word, string> = {
   coarse: "预览图，正在计算 {n} 个单元格",
   zoom_in: "放大",
   zoom_out: "缩小",
-  zoom_all: "整个矩阵 (0)",
+  zoom_all: "0：整个矩阵",
   inspector: "{n} 个头中的此头",
   broken_says: "这些权重不是数值：模型中含有 NaN 或无穷大。",
   near_uniform_says: "近似均匀：此头对所有键的权重几乎相同。",
