@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import headscope as hs
-from headscope.page.server import HOST, Session, application
+from headscope.page.server import application
+from headscope.page.session import HOST, Session
 from patience import PATIENCE
 
 if TYPE_CHECKING:

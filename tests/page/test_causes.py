@@ -18,7 +18,7 @@ from serving import Served, start
 
 import headscope as hs
 from explain.tops import TEXT, readable
-from headscope.page import server
+from headscope.page import session as answers
 from patience import PATIENCE
 from random_models import Made, run
 
@@ -388,7 +388,7 @@ def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
         finally:
             ended.set()
 
-    monkeypatch.setattr(server, "answer", endless)
+    monkeypatch.setattr(answers, "answer", endless)
     page = watch().open(f"{served.session.address()}#pane=causes")
     page.locator("[data-test=run]").click()
     page.wait_for_selector("[data-test=bars]")

@@ -14,7 +14,7 @@ from serving import Served, serving, start
 import headscope as hs
 from headscope.page.questions import Question
 from headscope.page.runs import rerun
-from headscope.page.server import HOST
+from headscope.page.session import HOST
 from patience import PATIENCE
 
 Watch = Callable[..., Watched]

@@ -17,10 +17,10 @@ from serving import Served, start
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.page import server
+from headscope.page import session as answers
 from headscope.page.html import offline_page, to_html
 from headscope.page.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap
-from headscope.page.server import HOST
+from headscope.page.session import HOST
 from patience import PATIENCE
 
 TEXT = "The cat took off her [MASK]."
@@ -135,7 +135,7 @@ def test_one_study_at_a_time_and_one_that_nobody_awaits_ends(served: Served, mon
             running.pop()
             ended.release()
 
-    monkeypatch.setattr(server, "answer", endless)
+    monkeypatch.setattr(answers, "answer", endless)
     first, second = (leave(served, {"base": base(served), **ZERO}) for _ in range(2))
     assert began.acquire(timeout=PATIENCE)
     first.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import zipfile
@@ -12,12 +13,78 @@ from typing import Any
 import pytest
 from pyarrow import BufferReader, parquet
 
-from headscope.results.schemas import TABLES, Example, LabelRow, WriteRow, columns, guide_table, meanings, typescript
+from headscope.results.schemas import (
+    DistributionRow,
+    EffectRow,
+    Example,
+    LabelRow,
+    LineRow,
+    RelationRow,
+    RemovalRow,
+    SyntaxRow,
+    WriteRow,
+    column_types,
+    columns,
+    meanings,
+    spelled,
+)
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "reference" / "survey-files.md"
 TYPES = ROOT / "web" / "src" / "report"
 PACKED = ROOT / "tests" / "data" / "survey-format-2.zip"
+
+TABLES: dict[type, str] = {
+    SyntaxRow: "syntax",
+    RelationRow: "relations",
+    LabelRow: "labels",
+    Example: "examples",
+    LineRow: "lines",
+    DistributionRow: "distributions",
+    EffectRow: "effects",
+    RemovalRow: "removal",
+    WriteRow: "writes",
+}
+"""Row -> its table, in the order of the guide."""
+
+SITE: dict[str, tuple[type, tuple[str, ...]]] = {
+    "LabelRow": (LabelRow, ("layer", "head", "note", "line", "query", "key", "relation", "side", "such")),
+    "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
+    "RelationRow": (RelationRow, ("layer", "head")),
+    "WriteRow": (WriteRow, ("layer", "head", "gains", "sure")),
+    "RemovalRow": (RemovalRow, ("layer", "head", "step", "windows", "windows_held_out")),
+}
+"""Type of the site -> the row it has, and the columns that it lacks or has in another form."""
+
+
+def guide_table(row: type) -> str:
+    """A row's columns as a table of docs/reference/survey-files.md."""
+    means = meanings(row)
+    lines = [
+        f"| `{name}` | {kind}{' or null' * optional} | {means[name].removesuffix('.')} |"
+        for name, (kind, optional, _) in column_types(row).items()
+    ]
+    return "\n".join([f"| column of `{TABLES[row]}.parquet` | type | |", "|---|---|---|", *lines])
+
+
+def typescript() -> str:
+    """web/src/report/rows.ts."""
+    title = "// Rows of the survey's tables as the site has them, written from src/headscope/results/schemas.py by\n"
+    return title + "// `pytest tests/survey/test_schemas.py --refresh-screens`.\n" + "".join(map(_interface, SITE))
+
+
+def _interface(name: str) -> str:
+    row, left_out = SITE[name]
+    means = meanings(row)
+    lines = ["", f"/** {inspect.cleandoc(row.__doc__ or '').splitlines()[0]} */", f"export interface {name} {{"]
+    for column, (kind, optional, choices) in column_types(row).items():
+        if column in left_out:
+            continue
+        spelt = {"string": "string", "bool": "boolean"}.get(kind.removesuffix("[]"), "number")
+        spelt = " | ".join(f'"{choice}"' for choice in choices) or spelt
+        spelt += "[]" * kind.endswith("[]") + " | null" * optional
+        lines += [f"  /** {means[column][0].upper()}{means[column][1:]} */", f"  {spelled(column)}: {spelt};"]
+    return "\n".join([*lines, "}", ""])
 
 
 @pytest.mark.parametrize("row", [row for row in TABLES if row not in (LabelRow, WriteRow)])

@@ -15,7 +15,8 @@ import pytest
 
 import headscope as hs
 from headscope.page.connections import Server, server_of
-from headscope.page.server import HOST, Session, application
+from headscope.page.server import application
+from headscope.page.session import HOST, Session
 from patience import PATIENCE
 
 

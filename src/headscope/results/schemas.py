@@ -363,29 +363,6 @@ class WriteRow:
     over: Literal["documents", "windows"]
 
 
-TABLES: dict[type, str] = {
-    SyntaxRow: "syntax",
-    RelationRow: "relations",
-    LabelRow: "labels",
-    Example: "examples",
-    LineRow: "lines",
-    DistributionRow: "distributions",
-    EffectRow: "effects",
-    RemovalRow: "removal",
-    WriteRow: "writes",
-}
-"""Row -> its table, in the order of the guide."""
-
-SITE: dict[str, tuple[type, tuple[str, ...]]] = {
-    "LabelRow": (LabelRow, ("layer", "head", "note", "line", "query", "key", "relation", "side", "such")),
-    "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
-    "RelationRow": (RelationRow, ("layer", "head")),
-    "WriteRow": (WriteRow, ("layer", "head", "gains", "sure")),
-    "RemovalRow": (RemovalRow, ("layer", "head", "step", "windows", "windows_held_out")),
-}
-"""Type of the site -> the row it has, and the columns that it lacks or has in another form."""
-
-
 def meanings(row: type) -> dict[str, str]:
     """Field -> its meaning, from the docstrings of the row and of the records that it extends."""
     listed = "\n".join(
@@ -407,8 +384,8 @@ def _type_of(hint: Any) -> tuple[str, bool, tuple[str, ...]]:
     return get_args(hint)[1] if get_origin(hint) is Annotated else PLAIN[hint], False, ()
 
 
-def _types(row: type) -> dict[str, tuple[str, bool, tuple[str, ...]]]:
-    """Field -> its type, as `_type_of` has it."""
+def column_types(row: type) -> dict[str, tuple[str, bool, tuple[str, ...]]]:
+    """Field -> its type by pyarrow's name, with `[]` for a list; if it may be null; its choices, if named."""
     return {name: _type_of(hint) for name, hint in get_type_hints(row, include_extras=True).items()}
 
 
@@ -419,17 +396,7 @@ def columns(row: type) -> tuple[tuple[str, pyarrow.DataType], ...]:
     def kind(name: str) -> pyarrow.DataType:
         return pyarrow.list_(kind(name[:-2])) if name.endswith("[]") else pyarrow.type_for_alias(name)
 
-    return tuple((name, kind(of)) for name, (of, _, _) in _types(row).items())
-
-
-def guide_table(row: type) -> str:
-    """A row's columns as a table of docs/reference/survey-files.md."""
-    means = meanings(row)
-    lines = [
-        f"| `{name}` | {kind}{' or null' * optional} | {means[name].removesuffix('.')} |"
-        for name, (kind, optional, _) in _types(row).items()
-    ]
-    return "\n".join([f"| column of `{TABLES[row]}.parquet` | type | |", "|---|---|---|", *lines])
+    return tuple((name, kind(of)) for name, (of, _, _) in column_types(row).items())
 
 
 @cache
@@ -437,23 +404,3 @@ def spelled(name: str) -> str:
     """A column's name as TypeScript spells it."""
     first, *others = name.split("_")
     return first + "".join(other.capitalize() for other in others)
-
-
-def typescript() -> str:
-    """web/src/report/rows.ts."""
-    title = "// Rows of the survey's tables as the site has them, written from src/headscope/results/schemas.py by\n"
-    return title + "// `pytest tests/survey/test_schemas.py --refresh-screens`.\n" + "".join(map(_interface, SITE))
-
-
-def _interface(name: str) -> str:
-    row, left_out = SITE[name]
-    means = meanings(row)
-    lines = ["", f"/** {inspect.cleandoc(row.__doc__ or '').splitlines()[0]} */", f"export interface {name} {{"]
-    for column, (kind, optional, choices) in _types(row).items():
-        if column in left_out:
-            continue
-        spelt = {"string": "string", "bool": "boolean"}.get(kind.removesuffix("[]"), "number")
-        spelt = " | ".join(f'"{choice}"' for choice in choices) or spelt
-        spelt += "[]" * kind.endswith("[]") + " | null" * optional
-        lines += [f"  /** {means[column][0].upper()}{means[column][1:]} */", f"  {spelled(column)}: {spelt};"]
-    return "\n".join([*lines, "}", ""])
