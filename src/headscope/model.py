@@ -75,7 +75,8 @@ class Model:
     Attributes:
         checkpoint: the files on disk or on the hub.
         anatomy: the meaning of their tensors.
-        tokenizer_from, segments: as `hs.open` was given them; None for the checkpoint's own tokenizer.
+        tokenizer_from: the tokenizer that `hs.open` was given; None for the checkpoint's own.
+        segments: those that it was given.
     """
 
     def __init__(
@@ -272,8 +273,7 @@ class Model:
     ) -> Trace | list[Trace]:
         """Run one forward pass and return its trace.
 
-        A text of a sentence-transformers checkpoint gets its prompt, its lower case and its limit; the trace's `notes`
-        say what was done. Words and ids are used as they are.
+        A text of a sentence-transformers checkpoint gets its prompt, lower case and limit, as the trace's `notes` say.
 
         Args:
             text: a text, or a list of texts for a list of traces.

@@ -19,7 +19,7 @@ from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.runs.gradients import gradients, integrated_gradients
 from headscope.runs.modules import inputs_of, module_for, score_of
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, as_traced
 from random_models import BERTS_LAYER, FAMILIES, run
 
 TARGETS = [
@@ -87,7 +87,7 @@ def decompx(naive: Naive) -> np.ndarray:
 
 def by_ratios(model: hs.Model, target: Any, text: str = TEXT) -> tuple[np.ndarray, float]:
     """The scores and the biases' row with activations held at their ratios, as the paper holds them."""
-    held = hold(model.encoder, as_input(model._read(text).encoded), slopes="ratio")
+    held = hold(model.encoder, as_input(as_traced(model, text).encoded), slopes="ratio")
     g, on_top = top_gradient(model, target, held.last, slopes="ratio")
     scores, below = held.parts(g)
     return scores, below + on_top
@@ -189,7 +189,7 @@ def test_attention_gradients_are_those_of_eager_attention(tmp_path: Path, stem: 
     checkpoint = readable(tmp_path, stem, suffix)
     model = hs.open(tmp_path)
     target = model.effects(TEXT, wanted).target
-    found = gradients(module_for(model, target), inputs_of(model, model._read(TEXT).encoded), score_of(target))
+    found = gradients(module_for(model, target), inputs_of(model, as_traced(model, TEXT).encoded), score_of(target))
     ids = torch.tensor([model.trace(TEXT).ids])
     outputs = checkpoint.module(input_ids=ids, output_attentions=True, output_hidden_states=True)
     if target.direction is not None:

@@ -21,7 +21,7 @@ from headscope.encoder.pooling import pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.results.matching import SIDES
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, as_traced
 from naive_layers import MINILM
 
 mpl.use("agg")
@@ -105,7 +105,7 @@ def test_cells_are_the_naive_sum_of_the_pooled_shares() -> None:
     match = hs.match(model, a, b)[0]
     sides = []
     for text in (a, b):
-        held = hold(model.encoder, as_input(model._read(text).encoded), slopes="ratio")
+        held = hold(model.encoder, as_input(as_traced(model, text).encoded), slopes="ratio")
         sides.append(held.shares().astype(float).mean(1))
     vectors = [side.sum(0) for side in sides]
     expected = sides[0] @ sides[1].T / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])

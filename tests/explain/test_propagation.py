@@ -19,7 +19,7 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.explain.scorers import Pooled
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, as_traced
 from random_models import FAMILIES
 
 GATED = ("ModernBert", "NomicBert", "Gte", "EuroBert")
@@ -86,7 +86,7 @@ def test_forward_and_backward_agree_and_are_complete(
 ) -> None:
     readable(tmp_path, stem, "Model", **config)
     model = hs.open(tmp_path)
-    encoded = model._read(TEXT).encoded
+    encoded = as_traced(model, TEXT).encoded
     held = hold(model.encoder, as_input(encoded), slopes=slopes)
     shares = held.shares()
     assert shares.shape == (len(encoded) + 1, *held.last.shape)

@@ -15,7 +15,7 @@ from explain.tops import TEXT, readable
 from headscope.cli import app
 from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import hold
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, as_traced
 from naive_layers import MINILM
 from random_models import FAMILIES
 
@@ -45,7 +45,7 @@ def test_pairs_are_the_naive_products_of_shares() -> None:
     trace = model.trace(SENTENCE)
     query, key = trace.tokens.index("it"), trace.tokens.index("animal")
     result = trace[3, 1].why(query, key)
-    held = hold(model.encoder, as_input(model._read(SENTENCE).encoded))
+    held = hold(model.encoder, as_input(as_traced(model, SENTENCE).encoded))
     shares = held.shares(below=3).astype(float)
     head = model.layers[3].heads[1]
     q, k = shares @ head.W_Q, shares @ head.W_K

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -33,26 +34,27 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def survey(known_survey: Path) -> Path:
+def survey(known_survey: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The survey of known heads, with effects written beside its labels, and a corpus whose name would act as HTML."""
-    manifest = json.loads((known_survey / "manifest.json").read_text())
-    heads = [(row["layer"], row["head"]) for row in parquet.read_table(known_survey / "labels.parquet").to_pylist()]
+    folder = Path(shutil.copytree(known_survey, tmp_path_factory.mktemp("noted") / "out"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    heads = [(row["layer"], row["head"]) for row in parquet.read_table(folder / "labels.parquet").to_pylist()]
     changes = [(-1) ** n * (n + 1) / 400 for n in range(len(heads))]
     rows = [
         EffectRow(*at, "masked-LM loss", "nats", "zero", 2.0, change, change - 0.001, change + 0.001, 8, 6)
         for at, change in zip(heads, changes, strict=True)
     ]
     table = pa.table({name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in columns(EffectRow)})
-    reference = parquet.read_table(known_survey / "labels.parquet")
+    reference = parquet.read_table(folder / "labels.parquet")
     table = table.replace_schema_metadata(reference.schema.metadata)
-    parquet.write_table(table, known_survey / "effects.parquet")
+    parquet.write_table(table, folder / "effects.parquet")
     from headscope.atlas.findings import file_record
 
-    manifest["files"]["effects.parquet"] = file_record(known_survey / "effects.parquet")
+    manifest["files"]["effects.parquet"] = file_record(folder / "effects.parquet")
     manifest["corpus"]["name"] = HOSTILE
     manifest.pop("seal", None)
-    write_manifest(known_survey, manifest)
-    return known_survey
+    write_manifest(folder, manifest)
+    return folder
 
 
 @pytest.fixture(scope="module")
