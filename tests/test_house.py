@@ -238,7 +238,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 5060,
+    "results": 4985,
     "checkpoint": 5753,
     "anatomy": 5160,
     "attention": 1430,
@@ -249,18 +249,18 @@ LINES = {
     "runs": 2595,
     "explain": 3800,
     "verify": 3630,
-    "atlas": 11391,
+    "atlas": 11394,
     "screens": 4775,
-    "page": 2450,
+    "page": 2470,
     "cli": 2405,
     "": 1335,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 352
 ROOM = 1.03
-LONG_FILES = 2
+LONG_FILES = 0
 """Files of more than 400 lines."""
-SHORT_FILES = 3
+SHORT_FILES = 2
 """Files of less than 30 lines, `__init__.py` apart."""
 LONG_FUNCTIONS = 103
 """Functions of more than 40 lines."""

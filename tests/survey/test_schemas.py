@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyarrow import BufferReader, parquet
 
+from headscope.atlas.site_data import spelled
 from headscope.results.schemas import (
     DistributionRow,
     EffectRow,
@@ -26,7 +27,6 @@ from headscope.results.schemas import (
     column_types,
     columns,
     meanings,
-    spelled,
 )
 
 ROOT = Path(__file__).parents[2]

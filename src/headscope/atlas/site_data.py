@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from headscope.atlas.describe import Clause
 from headscope.atlas.findings import SurveyData, read_table
 from headscope.atlas.label_names import LANGUAGES, NONE, sentence
 from headscope.pages import all_printable, printable
-from headscope.results.schemas import spelled
 
 LABEL_NUMBERS = (
     "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance", "share",
@@ -30,6 +30,13 @@ RELATIONS = 12
 SHAPES = ("entropy", "strongest", "distance")
 
 Cell = Callable[[dict[str, Any]], int]
+
+
+@cache
+def spelled(name: str) -> str:
+    """A column's name as TypeScript spells it."""
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
 
 
 class Tables:

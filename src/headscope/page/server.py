@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, install
 from headscope.page.failure import in_the_page
 from headscope.page.parts import part
-from headscope.page.policy import HEADERS, server_policy
 from headscope.page.session import HOST, LeftError, Session, first_page, studied, traced
 
 if TYPE_CHECKING:
@@ -29,10 +29,31 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.traces import Trace
 
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
 LONGEST_REQUEST = 1 << 20
 """Most bytes of a request's body: enough for a few hundred pages of text."""
 SITE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 """Ending of a file of a survey's site -> its type."""
+
+
+def server_policy(page: bytes) -> str:
+    """The page's Content-Security-Policy as a header, which also forbids framing the page."""
+    meta = META.search(page[:4096].decode("utf-8", "replace"))
+    if meta is None:
+        raise HeadscopeError(
+            "the built page has no Content-Security-Policy",
+            where="page/static/page.html",
+            advice="rebuild it: cd web && npm run build",
+        )
+    return f"{meta[1]}; frame-ancestors 'none'"
 
 
 def can_serve() -> bool:

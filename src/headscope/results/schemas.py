@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass
-from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -397,10 +396,3 @@ def columns(row: type) -> tuple[tuple[str, pyarrow.DataType], ...]:
         return pyarrow.list_(kind(name[:-2])) if name.endswith("[]") else pyarrow.type_for_alias(name)
 
     return tuple((name, kind(of)) for name, (of, _, _) in column_types(row).items())
-
-
-@cache
-def spelled(name: str) -> str:
-    """A column's name as TypeScript spells it."""
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)
