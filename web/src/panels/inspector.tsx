@@ -107,7 +107,7 @@ function Habit({ picture }: { picture: Picture | null }) {
 /** What a survey of the model says of the head, with a link to the head's page. */
 function Beside({ info }: { info: TraceInfo }) {
   const { atlas } = start.value;
-  const said = atlas?.model === info.model && atlas.heads[headLabel(info, at.value.layer, at.value.head)][spoken.value];
+  const said = atlas?.model === info.model && atlas.heads[headLabel(info, at.value.layer, at.value.head)]?.[spoken.value];
   return said ? <p class="small beside"><b>{said[0]}</b> {said[1]} {atlas.site && <a href={atlas.site + said[2]} target="_blank" rel="noopener">{said[3]}</a>}</p> : null;
 }
 
