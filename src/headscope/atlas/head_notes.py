@@ -20,6 +20,7 @@ from headscope.atlas.findings import SurveyData, read_findings
 from headscope.atlas.label_names import LANGUAGES, NONE
 from headscope.atlas.report import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
+from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError
 from headscope.model import Model
@@ -216,7 +217,7 @@ def _head(
     parts = [part for part in (_score(label), _effect(effects, cell)) if part is not None]
     corpus, documents = printable(str(findings.manifest["corpus"]["name"])), findings.manifest["counts"]["documents"]
     over = {
-        "en": f"{corpus}, {documents:,} document{'' if documents == 1 else 's'}.",
+        "en": f"{corpus}, {counted(documents, 'document')}.",
         "ja": f"{corpus}、{documents:,} 文書。",
         "zh": f"{corpus}，{documents:,} 个文档。",
     }
@@ -246,14 +247,12 @@ def _effect(effects: dict[str, Any] | None, cell: int) -> Said | None:
         return None
     change = effects["change"][cell]
     sizes = [abs(value) for value in effects["change"] if value is not None]
-    many = "" if effects["windows"] == 1 else "s"
     rank, of, windows = 1 + sum(size > abs(change) for size in sizes), len(sizes), effects["windows"]
     name = effects["output"]
     output = next((names for start, names in OUTPUTS.items() if start in name), (name,) * 3)
-    number = f"{change:+.3f}" if abs(change) >= 0.01 or change == 0 else f"{change:+.2g}"
-    number = number.replace("-", "−")
+    number = f"{change:{'+.3f' if abs(change) >= 0.01 or change == 0 else '+.2g'}}".replace("-", "−")
     return {
-        "en": f"silenced, {output[0]} {number} ({windows:,} window{many}), number {rank} of {of}",
+        "en": f"silenced, {output[0]} {number} ({counted(windows, 'window')}), number {rank} of {of}",
         "ja": f"無効化すると{output[1]} {number}（{windows:,} ウィンドウ）、{of} ヘッド中 {rank} 番目",
         "zh": f"屏蔽后{output[2]} {number}（{windows:,} 个窗口），{of} 个头中排第 {rank}",
     }

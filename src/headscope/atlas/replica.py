@@ -331,13 +331,14 @@ class Replica:
             "heads": [list(numbers) for numbers in heads.values()],
             **self._identity,
         }
+        read = {} if self._reader is None else self._reader.record()
         if self._reader is not None:
-            record["effects"] = self._reader.record()
+            record["effects"] = read
             self._check_heads("effects", self._reader.model, heads)
-        if self.settings.writes and self.loaded.opened is not None:
+        if self.settings.writes and (opened := self.loaded.opened) is not None:
             unknown = getattr(self.loaded.tokenizer, "unk_token_id", None)
-            record["writes"] = {"sha256": checkpoint_digest(self.loaded.opened), "unknown": unknown}
-            self._check_heads("writes", self.loaded.opened, heads)
+            record["writes"] = {"sha256": read.get("sha256") or checkpoint_digest(opened), "unknown": unknown}
+            self._check_heads("writes", opened, heads)
         return ModelDescription(
             model=record,
             length=self.cutter.length,

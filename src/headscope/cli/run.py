@@ -228,17 +228,6 @@ class PageSettings(Declared):
                 advice=f"add --html FILE, or omit {given[0]}",
             )
 
-    def notes(self, trace: Trace) -> HeadNotes | None:
-        """The survey that stands beside the trace; a note is printed if it is of another model."""
-        if self.atlas is None:
-            return None
-        from headscope.atlas.head_notes import head_notes
-
-        found = head_notes(self.atlas, trace)
-        if found.notice is not None:
-            tell(f"note: {found.notice}")
-        return found
-
     def page(self, trace: Trace, heads: str | None, folder: Path | None, atlas: HeadNotes | None) -> tuple[bytes, str]:
         """Make the page of a trace, or of these heads, for a folder; return it with a line that describes it."""
         from headscope.page.html import offline_page
@@ -297,6 +286,7 @@ def view(
 
     Where the extra `view` is not installed, nothing is served: a temporary file is opened.
     """
+    from headscope.page.html import notes_of
     from headscope.page.server import can_serve, check_extra, serve
     from headscope.screens.values import checked_state
 
@@ -314,7 +304,7 @@ def view(
             advice="redirect it: --html - > page.html, or name a file: --html page.html",
         )
     model, trace = request.load_or_trace()
-    code, atlas = exit_code(trace), settings.notes(trace)
+    code, atlas = exit_code(trace), notes_of(settings.atlas, trace, lambda notice: tell(f"note: {notice}"))
     if html is not None or not (port is not None or can_serve()):
         content, note = settings.page(trace, heads, None if html is None or to_stdout else html.parent, atlas)
         if to_stdout:

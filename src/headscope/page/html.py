@@ -143,16 +143,18 @@ def offline_page(
     return content, line
 
 
-def notes_of(folder: str | Path | None, trace: Trace | Sequence[Trace]) -> HeadNotes | None:
-    """The survey in a folder, to stand beside the first trace; None without a folder. Warn if it's of another model."""
-    traces = [trace] if isinstance(trace, Trace) else list(trace)
-    if folder is None or not traces:
+def notes_of(
+    folder: str | Path | None, trace: Trace | Sequence[Trace], notify: Callable[[str], None] | None = None
+) -> HeadNotes | None:
+    """The survey in a folder, to stand beside the first trace; None without one. Notify, or warn, if it's another's."""
+    first = trace if isinstance(trace, Trace) else next(iter(trace), None)
+    if folder is None or first is None:
         return None
     from headscope.atlas.head_notes import OtherModelWarning, head_notes
 
-    atlas = head_notes(folder, traces[0])
+    atlas = head_notes(folder, first)
     if atlas.notice is not None:
-        warnings.warn(OtherModelWarning(atlas.notice), stacklevel=5)
+        notify(atlas.notice) if notify else warnings.warn(OtherModelWarning(atlas.notice), stacklevel=4)
     return atlas
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, install
 from headscope.page.failure import in_the_page
 from headscope.page.parts import part
-from headscope.page.session import HOST, LeftError, Session, first_page, studied, traced
+from headscope.page.session import HOST, LeftError, Session, T, first_page, studied, traced
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -117,16 +117,22 @@ def application(session: Session) -> Starlette:
         denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
         return denied or JSONResponse(session.runs.listed(session.traces), headers=HEADERS)
 
-    async def parts(request: Request) -> Response:
-        query = await checked(request)
-        if isinstance(query, Response):
-            return query
+    async def made(work: Callable[[], T]) -> T | Response:
+        """The result of work, or a refusal."""
         try:
-            content = await session.run(lambda: part(session.trace(query.get("trace")), query))
+            return await session.run(work)
         except LeftError:
             return _refusal("the server is stopping", 503)
         except HeadscopeError as error:
             return _refusal(in_the_page(error), 422)
+
+    async def parts(request: Request) -> Response:
+        query = await checked(request)
+        if isinstance(query, Response):
+            return query
+        content = await made(lambda: part(session.trace(query.get("trace")), query))
+        if isinstance(content, Response):
+            return content
         return Response(content, media_type="application/octet-stream", headers=HEADERS)
 
     async def atlas(request: Request) -> Response:
@@ -134,14 +140,11 @@ def application(session: Session) -> Starlette:
         if denied is not None:
             return denied
         name, beside = request.path_params["name"], session.atlas
-        try:
-            content = None if beside is None else await session.run(lambda: beside.page(name))
-        except LeftError:
-            return _refusal("the server is stopping", 503)
-        except HeadscopeError as error:
-            return _refusal(in_the_page(error), 422)
+        content = None if beside is None else await made(lambda: beside.page(name))
         if content is None:
             return _refusal("there is no such page", 404)
+        if isinstance(content, Response):
+            return content
         kind = name.rpartition(".")[2]
         policy = {"Content-Security-Policy": server_policy(content)} if kind == "html" else {}
         return Response(content, media_type=f"{SITE_TYPES[kind]}; charset=utf-8", headers={**HEADERS, **policy})
