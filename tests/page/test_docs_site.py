@@ -15,8 +15,8 @@ pytest.importorskip("material", reason="the theme is not installed: pip install 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("zh", "statistics", "questions/heads", "reference/trace")
-"""The strip and a language; wide tables; code and a live page; signatures."""
+PAGES = ("zh", "statistics", "questions/head", "reference/trace")
+"""The strip and a language; wide tables; code, a console and live pages; signatures."""
 BUILD = """
 import sys
 from mkdocs.commands.build import build
