@@ -3,12 +3,12 @@
     python benchmarks/gpu.py --json cuda.json                       # on a machine with a GPU
     python benchmarks/gpu.py --device cpu --tokens 128 --quick      # the same steps on the CPU, at a tiny size
 
-Not run on CUDA yet. Three parts, each a list of rows that say what was measured:
+Three parts, each a list of rows that say what was measured:
 
-- `checks`: capture, statistics, survey and ablation in fp32, fp16 and bf16 and under autocast, with PyTorch's flash,
-  memory-efficient and unfused kernels, with and without padding, in a single stream and in two. Each is compared with
-  something independent: the module's output in fp64, transformers' eager attention, statistics in fp64, the same on the
-  CPU, a projection whose columns are 0.
+- `checks`: capture, statistics, survey and ablation in fp32, fp16 and bf16, under autocast and in TF32, with PyTorch's
+  flash, memory-efficient and unfused kernels, with and without padding, in a single stream and in two. Each is compared
+  with something independent: the module's output in fp64, transformers' eager attention, statistics in fp64, the same
+  on the CPU, a projection whose columns are 0.
 - `waits`: how often a captured forward pass waits for the GPU, for models of 2 and of 6 layers: the same, if capture
   waits for no layer.
 - `times`: the time of a captured forward pass and of eager attention with output_attentions over that of the model's
@@ -26,7 +26,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import headscope as hs
+from headscope.heads.fast import fast_statistics
+from headscope.heads.norms import LayerArrays
+from headscope.heads.roles import roles_of
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KERNELS = {
@@ -49,7 +53,9 @@ KERNELS_OF["cuda", "fp32"] = ("efficient", "math")
 """(device, precision) -> the kernels that PyTorch has."""
 
 LENGTHS = (128, 512, 2048, 8192, 32768)
-VERIFIED = 2048
+UNFUSED = 2048
+"""Longest text whose maps are built as a whole."""
+VERIFIED = 512
 """Longest text that is recomputed in fp64 in full; longer ones are compared in 64 rows."""
 TEXTS = ["The cat sat on the mat.", "A rose is a rose is a rose.", "To be, or not to be: that is the question."]
 Row = dict[str, Any]
@@ -100,9 +106,11 @@ def check_traces(traces: list[hs.Trace]) -> str:
     for trace in traces:
         if len(trace) > VERIFIED:
             rows = np.linspace(0, len(trace) - 1, 64).astype(int)
-            sums = np.asarray(trace[0, 0].weights[rows]).sum(-1)
-            if np.abs(sums - 1).max() > 1e-3:
-                return f"row {trace.row}: weights sum to {sums.min():.4f} to {sums.max():.4f}"
+            q, k = (x[0].astype(np.float64) for x in (trace.layers[1].q[:, rows], trace.layers[1].k))
+            shares = np.exp(trace.layers[1].scale * q @ k.T)
+            gap = np.abs(np.asarray(trace[1, 0].weights[rows]) - shares / shares.sum(-1, keepdims=True)).max()
+            if not gap <= 1e-4:
+                return f"row {trace.row}: weights differ by {gap:.1e}"
             continue
         report = trace.verify()
         if not report.agrees:
@@ -130,6 +138,35 @@ def check_ablation(model: Any, inputs: dict[str, torch.Tensor]) -> str:
     gap = float((silenced - expected)[kept].abs().max())
     limit = 64 * torch.finfo(silenced.dtype).eps * float(expected[kept].abs().max())
     return "" if gap <= limit else f"outputs differ by {gap:.1e}, more than {limit:.1e}"
+
+
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Let fp32 products round their factors to TF32, and see that headscope leaves the setting alone."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        left = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32
+        torch.set_float32_matmul_precision(before)
+        if left != ("high", True):
+            raise RuntimeError(f"the precision of products was changed to {left}")
+
+
+def check_statistics(model: Any, inputs: dict[str, torch.Tensor]) -> str:
+    """Compare statistics computed on the device with those in NumPy."""
+    names, device = ["entropy", "strongest", "previous"], model.device
+    for trace in captured_of(model, inputs):
+        record, roles = trace.layers[1], roles_of(trace)
+        q, k = (torch.from_numpy(x).to(device) for x in (record.q, record.k))
+        found = fast_statistics(LayerArrays(q, k, None, record.scale, record.mask), roles, names)
+        expected = trace.statistics(names, per_query=True)
+        for name in names:
+            gap = float(np.nanmax(np.abs(found[name].cpu().numpy() - np.asarray(expected[name])[1])))
+            if not gap <= 1e-4:
+                return f"row {trace.row}: {name} differs by {gap:.1e}"
+    return ""
 
 
 def check_survey(device: str, dtype: str | None) -> str:
@@ -169,7 +206,7 @@ def checks(device: str, tokens: list[int], quick: bool) -> Iterator[Row]:
     for length in tokens:
         for name, dtype in DTYPES.items():
             for kernel, backend in KERNELS.items():
-                if kernel not in KERNELS_OF[device, name] or (kernel == "math" and length > VERIFIED):
+                if kernel not in KERNELS_OF[device, name] or (kernel == "math" and length > UNFUSED):
                     continue  # the unfused kernel would build maps that don't fit
                 for padded in (False, True):
                     if padded and kernel == "flash" and device == "cuda":
@@ -183,6 +220,10 @@ def checks(device: str, tokens: list[int], quick: bool) -> Iterator[Row]:
         with torch.autocast(device, dtype=torch.bfloat16):
             what = f"capture, {length} tokens, autocast"
             yield agrees(what, lambda m=model, i=inputs: check_traces(captured_of(m, i)))
+        with tf32():
+            what = f"{length} tokens, TF32"
+            yield agrees(f"capture, {what}", lambda m=model, i=inputs: check_traces(captured_of(m, i)))
+            yield agrees(f"statistics, {what}", lambda m=model, i=inputs: check_statistics(m, i))
         yield agrees(f"two streams, {length} tokens", lambda m=model, i=inputs: check_streams(m, i, device))
         yield agrees(
             f"copies kept on the device, {length} tokens",
@@ -193,10 +234,10 @@ def checks(device: str, tokens: list[int], quick: bool) -> Iterator[Row]:
 
 
 def waits(device: str, tokens: int, quick: bool) -> list[Row]:
-    """Number of times that a captured forward pass waits for the GPU, by layers; None on a CPU."""
+    """Number of times that a captured forward pass waits for the GPU, by padding and layers; None on a CPU."""
     rows = []
-    for layers in (2, 6):
-        model, inputs = bert(tokens, layers, quick, torch.float32, device), inputs_of(tokens, device, padded=False)
+    for padded, layers in product((False, True), (2, 6)):
+        model, inputs = bert(tokens, layers, quick, torch.float32, device), inputs_of(tokens, device, padded=padded)
         captured_of(model, inputs)
         count = None
         if device == "cuda":
@@ -207,10 +248,10 @@ def waits(device: str, tokens: int, quick: bool) -> list[Row]:
                     captured_of(model, inputs)
                 finally:
                     torch.cuda.set_sync_debug_mode("default")
-            count = sum("synchroniz" in str(warning.message) for warning in caught)
+            count = sum("called a synchronizing" in str(warning.message) for warning in caught)
         else:
             captured_of(model, inputs)
-        rows.append({"layers": layers, "waits": count})
+        rows.append({"layers": layers, "padded": padded, "waits": count})
     return rows
 
 
@@ -244,7 +285,7 @@ def times(device: str, tokens: list[int], quick: bool, rounds: int) -> list[Row]
                 "capture": lambda m=model, i=inputs: captured_of(m, i),
                 "capture, kept on the device": lambda m=model, i=inputs: captured_of(m, i, device=device),
             }
-            ways |= {} if length > VERIFIED else {"eager with output_attentions": eager}
+            ways |= {} if length > UNFUSED else {"eager with output_attentions": eager}
             ratios: dict[str, list[float]] = {way: [] for way in ways}
             with torch.no_grad():
                 for at in range(-1, rounds):
@@ -273,8 +314,9 @@ def measured(device: str, tokens: list[int], quick: bool, rounds: int) -> dict[s
 def failures(report: dict[str, Any]) -> list[str]:
     """What disagrees, and that capture waits for each layer if it does."""
     failed = [f"{row['check']}: {row['no']}" for row in report["checks"] if row["no"]]
-    few, many = (row["waits"] for row in report["waits"])
-    return failed + ([f"{few} waits with 2 layers, {many} with 6"] if few != many else [])
+    counts = [row["waits"] for row in report["waits"]]
+    pairs = zip(counts[::2], counts[1::2], strict=True)
+    return failed + [f"{few} waits with 2 layers, {many} with 6" for few, many in pairs if few != many]
 
 
 def main() -> int:
@@ -294,7 +336,10 @@ def main() -> int:
         span = f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})"
         print(f"{row['tokens']:>6} {row['dtype']} {row['way']:<30} {span}")
     counts = [row["waits"] for row in report["waits"]]
-    print("\n".join(failed) or f"{len(report['checks'])} checks agree; waits with 2 and 6 layers: {counts}")
+    print(
+        "\n".join(failed)
+        or f"{len(report['checks'])} checks agree; waits with 2 and 6 layers, and with padding: {counts}"
+    )
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return bool(failed)

@@ -16,7 +16,7 @@ from typing import Any
 
 import headscope as hs
 from headscope.runs.texts import as_input
-from headscope.verify.probes import PROBES
+from headscope.verify.parity import PROBES
 
 
 def cost(do: Callable[[], Any]) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 from transformers import AttentionInterface
 
 from families import BY_NAME, here
+from headscope.attention import precision
+from headscope.attention.precision import exact_products, matmul_precision
+from headscope.errors import UnsupportedError
 from headscope.live import capture
 from headscope.live.observed import product_dtype
 from headscope.traces import Trace, load
@@ -268,3 +272,123 @@ def test_the_functional_form_under_autocast() -> None:
         model(torch.randn(7, 1, 16))
     assert_sums(captured.trace)
     assert captured.trace.verify().agrees
+
+
+# Products that PyTorch may round. No processor of ours does, so an attention function that does stands for a GPU.
+
+MATMUL, MKLDNN = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """With the ten bits that TF32 keeps of a number's fraction."""
+    return (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def in_tf32(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **given: Any) -> Any:
+    weights = torch.softmax(cut(q) @ cut(k).mT * scaling, -1)
+    return (cut(weights) @ cut(v)).transpose(1, 2).contiguous(), None
+
+
+def without_a_key(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **given: Any) -> Any:
+    scores = q @ k.mT * scaling
+    scores[:, 1, 3, 2] = -torch.inf
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2).contiguous(), None
+
+
+@pytest.fixture
+def products() -> Iterator[None]:
+    """PyTorch's settings, as they were before the test."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for backend in (torch.backends, MATMUL, MKLDNN):
+        backend.fp32_precision = "none"
+
+
+def settings() -> list[object]:
+    """All that says how products are computed; "mixed" where PyTorch can't say."""
+
+    def read(find: Callable[[], object]) -> object:
+        try:
+            return find()
+        except RuntimeError:
+            return "mixed"
+
+    own = (lambda: MATMUL.fp32_precision, lambda: MKLDNN.fp32_precision, lambda: torch.backends.fp32_precision)
+    return [read(find) for find in (lambda: MATMUL.allow_tf32, torch.get_float32_matmul_precision, *own)]
+
+
+@pytest.mark.usefixtures("products")
+@pytest.mark.parametrize(
+    ("allow", "expected"),
+    [
+        (lambda: setattr(MATMUL, "allow_tf32", True), {"cuda": "high", "cpu": "highest"}),
+        (lambda: torch.set_float32_matmul_precision("high"), {"cuda": "high", "cpu": "high"}),
+        (lambda: torch.set_float32_matmul_precision("medium"), {"cuda": "high", "cpu": "medium"}),
+        (lambda: setattr(MATMUL, "fp32_precision", "tf32"), {"cuda": "high", "cpu": "highest"}),
+        (lambda: setattr(torch.backends, "fp32_precision", "tf32"), {"cuda": "high", "cpu": "high"}),
+        (lambda: None, {"cuda": "highest", "cpu": "highest"}),
+    ],
+    ids=["allow_tf32", "high", "medium", "cuda", "everywhere", "nothing"],
+)
+def test_products_are_exact_in_the_block_and_as_before_after_it(
+    allow: Callable[[], None], expected: dict[str, str]
+) -> None:
+    allow()
+    before = settings()
+    assert matmul_precision() == expected
+    with exact_products():
+        with exact_products():
+            assert {MATMUL.fp32_precision, MKLDNN.fp32_precision} <= {"ieee", "none"}
+        assert {MATMUL.fp32_precision, MKLDNN.fp32_precision} <= {"ieee", "none"}
+        assert matmul_precision() == expected  # what a model in another thread was allowed
+    assert settings() == before
+
+
+@pytest.mark.usefixtures("products")
+def test_products_are_exact_in_older_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_MATMULS", ())
+    torch.set_float32_matmul_precision("medium")
+    assert matmul_precision() == {"cuda": "medium", "cpu": "medium"}
+    with exact_products():
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+@pytest.mark.usefixtures("products")
+def test_products_are_exact_until_the_last_thread_is_done() -> None:
+    MATMUL.fp32_precision = "tf32"
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(exact_products())
+        second.enter_context(exact_products())
+        first.close()
+        assert MATMUL.fp32_precision == "ieee"
+        second.close()
+    assert MATMUL.fp32_precision == "tf32"
+
+
+@pytest.mark.usefixtures("products")
+def test_attention_whose_products_are_rounded() -> None:
+    for attend in (in_tf32, without_a_key):
+        AttentionInterface.register(attend.__name__, attend)
+    model = BY_NAME["BertModel"].build()
+    ids = torch.randint(3, 99, (2, 12), generator=torch.Generator().manual_seed(2))
+
+    def captured_under(name: str, implementation: str) -> list[Trace]:
+        torch.set_float32_matmul_precision(name)
+        model.set_attn_implementation(implementation)
+        with torch.no_grad(), capture(model) as captured:
+            model(ids)
+        return list(captured.traces)
+
+    with pytest.raises(UnsupportedError, match="something other than softmax"):
+        captured_under("highest", "in_tf32")
+    with pytest.raises(UnsupportedError, match="something other than softmax"):
+        captured_under("high", "without_a_key")
+    for implementation in ("in_tf32", "sdpa"):
+        for trace in captured_under("high", implementation):
+            assert trace.verify().agrees
+            q, k = (torch.from_numpy(x).double() for x in (trace.layers[1].q, trace.layers[1].k))
+            np.testing.assert_allclose(
+                weights_of(trace, 1), torch.softmax(q @ k.mT * trace.layers[1].scale, -1), atol=1e-6
+            )
+    assert settings()[:2] == [True, "high"]

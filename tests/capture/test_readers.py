@@ -238,6 +238,19 @@ class Largest(TorchDispatchMode):
         return result
 
 
+def test_infinite_distances_as_cpus_and_gpus_convert_them() -> None:
+    """transformers divides by log 1 if distances are clipped at 3; as whole numbers, infinities differ."""
+    lowest, highest = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max
+    for beyond in (lowest, highest):  # on a CPU both infinities are the lowest number
+        relative = torch.tensor([[0, -1, lowest], [1, 0, -1], [beyond, 1, 0]])[None]
+        expected = (relative + 3).clamp(0, 5)[0]  # as transformers looks up W_K's vectors
+        assert torch.equal((3 - relative).clamp(0, 5)[0].T, expected)  # and W_Q's
+        line = deberta.buckets_of(relative, 3, "")
+        assert [[line[j - i + 2] for j in range(3)] for i in range(3)] == expected.tolist()
+    with pytest.raises(UnsupportedError, match="not an odd function"):
+        deberta.buckets_of(torch.tensor([[0, 1, 2], [1, 0, 1], [2, 1, 0]])[None], 3, "")
+
+
 @pytest.mark.parametrize("name", ["DebertaModel", "DebertaV2Model", "MPNetModel", "BloomModel"])
 def test_nothing_of_ours_is_as_large_as_a_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 512 tokens and 12 heads: while it is captured, in the trace, and in what is computed from it."""

@@ -17,7 +17,7 @@ def test_the_steps_agree_on_the_cpu() -> None:
     report = gpu.measured("cpu", [24], quick=True, rounds=1)
     assert gpu.failures(report) == []
     checks = [row["check"] for row in report["checks"]]
-    assert len(checks) == len(set(checks)) == 2 * 3 * 2 * 2 + 3 + 3
+    assert len(checks) == len(set(checks)) == 2 * 3 * 2 * 2 + 5 + 3
     assert {row["way"] for row in report["times"]} == {
         "capture",
         "capture, kept on the device",
@@ -46,8 +46,7 @@ def test_everything_agrees_on_the_gpu(tokens: int) -> None:
 
 @pytest.mark.cuda
 def test_capture_waits_for_no_layer() -> None:
-    few, many = (row["waits"] for row in gpu.waits("cuda", 128, quick=False))
-    assert few == many
+    assert gpu.failures({"checks": [], "waits": gpu.waits("cuda", 128, quick=False)}) == []
 
 
 @pytest.mark.cuda
@@ -55,6 +54,6 @@ def test_capture_waits_for_no_layer() -> None:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_flex_attention_agrees_on_the_gpu(dtype: torch.dtype, padded: bool) -> None:
-    model, inputs = gpu.bert(200, 2, True, dtype, "cuda"), gpu.inputs_of(200, "cuda", padded=padded)
+    model, inputs = gpu.bert(200, 2, False, dtype, "cuda"), gpu.inputs_of(200, "cuda", padded=padded)
     model.set_attn_implementation("flex_attention")
     assert gpu.check_traces(gpu.captured_of(model, inputs)) == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pytest
 from patience import PATIENCE
 
 if TYPE_CHECKING:
+    import numpy as np
     from playwright.sync_api import BrowserContext, Frame, Page
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", "\u202eabc", "{{x}}", "e\u0301")
@@ -60,6 +61,18 @@ def eventually(page: Page | Frame, condition: Callable[[], object], what: str) -
         page.wait_for_timeout(50)
 
 
+def patiently(page: Page | Frame, check: Callable[[], None]) -> None:
+    """Repeat a check until it passes: numbers come from a worker, and after an act the old ones stand for a while."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        page.wait_for_timeout(20)
+
+
 UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")
 
 
@@ -93,11 +106,25 @@ def head_of(page: Page) -> str:
     return page.locator("[data-test=head]").inner_text()
 
 
+RANKED = """[...document.querySelectorAll("[data-test=ranked] li[data-weight]")]
+  .map(({ dataset }) => [dataset.column, dataset.weight])"""
+
+
 def ranked(page: Page) -> dict[int, float]:
     """The inspector's keys of the query that is looked at, and their weights."""
     page.wait_for_selector("[data-test=ranked] li[data-weight]")
-    rows = page.locator("[data-test=ranked] li[data-weight]").all()
-    return {int(row.get_attribute("data-column") or 0): float(row.get_attribute("data-weight") or 0) for row in rows}
+    return {int(column): float(weight) for column, weight in page.evaluate(RANKED)}
+
+
+def lists(page: Page, row: Sequence[float] | np.ndarray, close: float) -> None:
+    """Wait for the inspector's keys to be the strongest of a query's row, with their weights."""
+
+    def same() -> None:
+        shown = ranked(page)
+        assert shown == pytest.approx({key: row[key] for key in shown}, abs=close)
+        assert max(shown.values()) == pytest.approx(max(row), abs=close)
+
+    patiently(page, same)
 
 
 def retype(page: Page, text: str) -> None:

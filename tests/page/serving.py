@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -35,12 +36,19 @@ class Served:
 def start(trace: hs.Trace) -> Served:
     import uvicorn
 
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            for connection in self.server_state.connections:  # one that still sends: nobody would close its socket
+                connection.transport.abort()
+            await asyncio.sleep(0)
+
     session = Session(model=trace.source)  # type: ignore[arg-type]
     session.keep(trace)
     listener = socket.socket()
     listener.bind((HOST, 0))
     session.port = listener.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(application(session), log_level="error", lifespan="off"))
+    server = Server(uvicorn.Config(application(session), log_level="error", lifespan="off"))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     while not server.started:

@@ -393,7 +393,7 @@ def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
     page.locator("[data-test=run]").click()
     page.wait_for_selector("[data-test=bars]")
     assert page.locator("[data-test=bars]").get_attribute("data-order") == "2.1 2.2 2.0 2.3"
-    assert "layer 1 of 3" in page.locator(".question [role=status]").inner_text()
+    until(page, "document.querySelector('.question [role=status]').textContent.includes('layer 1 of 3')")
     listed = [str(row.get_attribute("data-head")) for row in page.locator("[data-test=ranks] [data-head]").all()]
     assert listed == ["2.1", "2.2", "2.0", "2.3"][: len(listed)]
     page.locator("[data-test=cancel]").click()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, number, ranked, until
+from looking import Watched, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -62,6 +62,11 @@ def three(page: Page) -> list[float]:
     text = page.locator("[data-test=three]").inner_text().replace("− A", "").replace("−", "-")
     b, a, difference = map(float, re.findall(r"-?[\d.]+(?:e-\d+)?", text))
     return [a, b, difference]
+
+
+def triple(page: Page, expected: list[float]) -> None:
+    """Wait for A, B and B - A to be these."""
+    patiently(page, lambda: np.testing.assert_allclose(three(page), expected, atol=CLOSE))
 
 
 def bars(page: Page) -> list[tuple[float | None, float | None]]:
@@ -115,21 +120,21 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     page.locator("[data-test=ranks] [data-head]").nth(0).click()
     page.locator("[data-test=ranks] [data-head]").nth(1).click(modifiers=["Shift"])
     a, b = weights(one, *first), weights(one, *second)
-    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
+    triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
     assert f"Head {second[0]}.{second[1]}" in page.locator("[data-test=second] h2").inner_text()
     assert page.locator("[data-test=changed]").count() == 0
     for (x, y), key in zip(bars(page), sorted(np.argsort(-np.maximum(a[9], b[9]), kind="stable")[:14]), strict=True):
         assert (x, y) == (pytest.approx(a[9, key], abs=CLOSE), pytest.approx(b[9, key], abs=CLOSE))
     page.reload()
     page.wait_for_selector("html[data-painted]")
-    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
+    triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
     page.locator("[data-test=swap]").click()
     until(page, f"document.querySelector('[data-test=second] h2').textContent.includes('Head {first[0]}.{first[1]}')")
-    np.testing.assert_allclose(three(page), [b[9, 2], a[9, 2], a[9, 2] - b[9, 2]], atol=CLOSE)
+    triple(page, [b[9, 2], a[9, 2], a[9, 2] - b[9, 2]])
     page.select_option("[data-test=head-B]", label="0.0")
     until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 0.0')")
     zero = weights(one, 0, 0)[9, 2]
-    np.testing.assert_allclose(three(page), [b[9, 2], zero, zero - b[9, 2]], atol=CLOSE)
+    triple(page, [b[9, 2], zero, zero - b[9, 2]])
 
 
 def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
@@ -150,7 +155,7 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, model: hs.Model, 
     page = watch().open(two.as_uri() + "#l=3&h=1&q=9&k=2")
     page.locator("[data-test=pane-compare]").click()
     a, b = weights(one, 3, 1), weights(other, 3, 1)
-    np.testing.assert_allclose(three(page), [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]], atol=CLOSE)
+    triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
     first, second = (page.locator(f"[data-test={name}] h2 bdi").inner_text() for name in ("first", "second"))
     assert (first, second) == ("… was too tired.", "… was too wide.")
     tabs = page.locator("[data-test=tab]")
@@ -176,7 +181,7 @@ def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     page = watch().open(f"{unequal.as_uri()}#pane=compare&l=2&h=3&q={query}&k=2")
     a, b = weights(one, 2, 3), weights(other, 2, 3)
     cell = [a[query, 2], b[partner, dict(both)[2]]]
-    np.testing.assert_allclose(three(page), [*cell, cell[1] - cell[0]], atol=CLOSE)
+    triple(page, [*cell, cell[1] - cell[0]])
     assert f"{len(both)} of {len(pairs)} aligned, 0 different" in page.locator("[data-test=aligned]").inner_text()
     largest = [max(0 if i is None else a[query, i], 0 if j is None else b[partner, j]) for i, j in pairs]
     expected = [pairs[n] for n in sorted(np.argsort(-np.array(largest), kind="stable")[:14])]
@@ -237,7 +242,7 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
 def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
     page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
-    np.testing.assert_allclose(three(page), [a, b, b - a], atol=CLOSE)
+    triple(page, [a, b, b - a])
     page.set_input_files("[data-test=compare-file]", model.trace(VERY).save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
     until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
@@ -252,7 +257,7 @@ def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path
     until(page, "location.hash.includes('l=2') || location.hash.includes('h=1')")
     layer, head = (int(n) for n in re.findall(r"\d+", page.locator("[data-test=first] h2 .quiet").inner_text()))
     a, b = weights(one, layer, head)[4, 3], weights(one, 2, 3)[4, 3]
-    np.testing.assert_allclose(three(page), [a, b, b - a], atol=CLOSE)
+    triple(page, [a, b, b - a])
 
 
 def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: Path) -> None:
@@ -285,8 +290,7 @@ def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: P
     until(page, "document.querySelector('[data-test=head]').textContent.startsWith('Mean of')")
     shown = page.locator("[data-test=value]")
     eventually(page, lambda: abs(number(shown.inner_text()) - mean[9, 2]) < CLOSE, "the mean's weight")
-    listed = ranked(page)
-    assert listed == pytest.approx({key: mean[9, key] for key in listed}, abs=CLOSE)
+    lists(page, mean[9], CLOSE)
     ranks.nth(1).click(modifiers=["Control"])
     rest = [name for name in names if name != names[1]]
     until(page, "document.querySelectorAll('.member').length === 2")
@@ -303,8 +307,7 @@ def test_the_mean_of_a_layer_is_one_click(watch: Watch, one: hs.Trace, alone: Pa
     assert head_of(page) == "Mean of layer 3"
     mean = np.mean([weights(one, 3, head) for head in one.head_numbers(3)], axis=0)
     until(page, f"Math.abs(Number(document.querySelector('[data-test=value]').textContent) - {mean[9, 2]}) < {CLOSE}")
-    listed = ranked(page)
-    assert listed == pytest.approx({key: mean[9, key] for key in listed}, abs=CLOSE)
+    lists(page, mean[9], CLOSE)
     page.reload()
     page.wait_for_selector("html[data-painted]")
     assert head_of(page) == "Mean of layer 3"

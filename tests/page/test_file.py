@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, eventually, head_of, number, ranked, until
+from looking import HOSTILE, Watched, eventually, head_of, lists, number, ranked, until
 
 import headscope as hs
 from headscope.heads import CATALOG
@@ -188,10 +188,7 @@ def test_filters_say_what_they_do(watch: Watch, cat: hs.Trace, cat_file: Path) -
     weights = cat[0, 1].weights[2]
     kept = ~np.array(cat.special)
     expected = weights / weights[kept].sum()
-    places = np.flatnonzero(kept)
-    until(page, "document.querySelectorAll('[data-test=ranked] li[data-weight]').length > 0")
-    for column, weight in ranked(page).items():
-        assert weight == pytest.approx(expected[places[column]], abs=CLOSE)
+    lists(page, expected[kept], CLOSE)
     page.locator("[data-test=special]").uncheck()
     page.locator("[data-test=words]").check()
     assert "summed over a word" in badges.inner_text()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, number, ranked, retype, until
+from looking import Watched, eventually, head_of, lists, number, ranked, retype, until
 from serving import Served, start
 
 import headscope as hs
@@ -258,8 +258,7 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
         until(
             page, f"document.querySelectorAll('[data-test=ranked] li[data-weight]').length === {min(8, len(weights))}"
         )
-        for column, weight in ranked(page).items():
-            assert weight == pytest.approx(float(weights[column]), abs=1e-5)
+        lists(page, weights, 1e-5)
         page.wait_for_selector("[data-test=awaited]", state="detached")
     finally:
         running.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, ranked, retype, until
+from looking import HOSTILE, Watched, head_of, lists, retype, until
 from serving import Served, serving, start
 
 import headscope as hs
@@ -52,8 +52,7 @@ def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, ser
     page.evaluate("location.hash = '#d=1&l=1&q=1'")
     until(page, "document.querySelector('[data-test=head]').textContent === 'Head 1.0'")
     weights = bert.trace("The dog sat down!")[1, 0].weights[1]
-    for column, weight in ranked(page).items():
-        assert weight == pytest.approx(weights[column], abs=1e-3)
+    lists(page, weights, 1e-3)
     retype(page, "   ")
     page.locator("[data-test=text]").press("Enter")
     assert "empty" in page.locator("[role=alert]").inner_text()

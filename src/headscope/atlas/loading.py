@@ -27,6 +27,7 @@ from torch import nn
 
 from headscope.atlas.documents import spelled
 from headscope.atlas.settings import DTYPES
+from headscope.attention.precision import matmul_precision
 from headscope.checkpoint import open_checkpoint
 from headscope.checkpoint.json_text import few
 from headscope.checkpoint.memory import unwrapped
@@ -98,11 +99,10 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
         InputError: there is no such device, or a live model is on another device or has another dtype.
     """
     if source.live is not None:
-        model, tokenizer = source.live
-        model = getattr(model, "base_model", model)
+        model = getattr(source.live[0], "base_model", source.live[0])
         _check_live(model, device, dtype)
         count = sum(tensor.numel() for tensor in model.state_dict().values())
-        return Loaded(model, tokenizer, weights_digest(model), count)
+        return Loaded(model, source.live[1], weights_digest(model), count)
     opened = source.opened()
     model, tokenizer = pretrained(opened)
     digest, count = weights_digest(model), _parameters_of(opened, model)
@@ -345,7 +345,7 @@ def running_record(model: nn.Module, device: str) -> dict[str, Any]:
     autocast = torch.is_autocast_enabled(kind) if torch.amp.is_autocast_available(kind) else False
     return {
         "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
-        "matmul": torch.get_float32_matmul_precision(),
+        "matmul": matmul_precision().get(kind, "highest"),
         "autocast": str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if autocast else None,
     }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from headscope.attention.precision import exact_products
 from headscope.attention.scores import Mask
 from headscope.attention.terms import Terms
 from headscope.errors import InputError
@@ -40,7 +41,7 @@ def fast_statistics(
     prepared = prepare(roles, names, device=layer.q.device)
     gram = None
     if layer.W_O is not None and need_values(names):
-        with torch.no_grad(), torch.autocast(layer.q.device.type, enabled=False):
+        with torch.no_grad(), exact_products(), torch.autocast(layer.q.device.type, enabled=False):
             gram = gram_of(layer.W_O.to(torch.promote_types(layer.W_O.dtype, torch.float32)))
     return dict(zip(names, prepared.of(layer, gram=gram).unbind(0), strict=True))
 
@@ -142,7 +143,7 @@ class Prepared:
         if not self.batched:
             q, k, v = q[None], k[None], None if v is None else v[None]
         rule = self._rule(arrays.mask, q, k)
-        with torch.autocast(q.device.type, enabled=False):
+        with exact_products(), torch.autocast(q.device.type, enabled=False):
             all_terms = (terms,) * len(q) if isinstance(terms, Terms) else tuple(terms)
             if all(each.nothing for each in all_terms):
                 layer = self._layer(q, k, v, arrays.scale, rule, gram)

@@ -28,7 +28,6 @@ from headscope.live.copies import (
     Room,
     Selection,
     outputs_of,
-    places_of,
     records_of,
 )
 from headscope.live.naming import Naming
@@ -217,9 +216,7 @@ class TraceBuilder(Listener):
 
     def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)
-        device = call.q.device
-        at_queries = places_of(group.queries_kept[row], device)
-        at_keys = places_of(group.keys_kept[row], device)
+        at_queries, at_keys = group.places(row, call.q.device)
         heads, kv_heads = call.q.shape[1], call.k.shape[1]
         kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
         keep, rooms = self.selection, group.rooms[row]

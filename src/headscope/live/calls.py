@@ -92,6 +92,7 @@ class Call:
         proven: True if a library's own code computed `context`, unchanged, from these tensors alone: then samples show
             whether it was read right. Otherwise every query was compared before the call was delivered.
         mark: (batch * queries * heads,), its products with the vector of headscope.live.context_products, if known.
+        rounded: the spacing of numbers around 1 to which the module's products rounded q, k and v; 0 if they did not.
     """
 
     module: nn.Module
@@ -118,11 +119,17 @@ class Call:
     unfused: bool = False
     proven: bool = False
     mark: torch.Tensor | None = None
+    rounded: float = 0.0
+
+    @property
+    def eps(self) -> float:
+        """The spacing of numbers around 1 in the module's precision."""
+        return max(self.rounded, torch.finfo((self.context if self.returned is None else self.returned).dtype).eps)
 
     @cached_property
     def lse(self) -> torch.Tensor:
         """(batch, heads, queries): log-sum-exps of the scores, with another fused call if the kernel gave none."""
-        of_kernel = None if {"cap", "sinks"} & {*self.layer_terms.named} else self.kernel_lse
+        of_kernel = None if self.rounded or {"cap", "sinks"} & {*self.layer_terms.named} else self.kernel_lse
         return log_sum_exps(of_kernel, self.q, self.k, self.v, self.scale, self.rules, self.layer_terms)
 
     def mask(self, row: int) -> Mask:

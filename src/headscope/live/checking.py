@@ -108,6 +108,7 @@ class Probe(NamedTuple):
         queries: number of queries of the row, padding included.
         eps: the spacing of numbers around 1 in the module's precision.
         stepwise: True if the module computed scores in its own precision.
+        rounded: as in `Call`.
     """
 
     sample: Sample
@@ -121,6 +122,7 @@ class Probe(NamedTuple):
     queries: int
     eps: float
     stepwise: bool
+    rounded: float
 
 
 def excess(call: Call) -> float | None:
@@ -228,8 +230,9 @@ def probe_of(
         call.scale,
         terms,
         call.q.shape[2],
-        torch.finfo(call.context.dtype if call.returned is None else call.returned.dtype).eps,
+        call.eps,
         call.weights is not None or call.returned is not None or call.unfused,
+        call.rounded,
     )
 
 
@@ -343,15 +346,15 @@ def _rounding(probe: Probe) -> torch.Tensor:
     """The error that rounding explains.
 
     Scores are sums in fp32: their error is the spacing of fp32 times |q| |k|, plus that of the number that shifts a
-    row. Contexts are rounded to the model's precision, and so are scores if the model computed its weights itself. In
-    half precision a large shift leaves little of the scores: the weights then don't follow from Q and K, and the
-    attention is refused.
+    row; if products round their factors, it is that spacing times |q| |k|. Contexts are rounded to the model's
+    precision, and so are scores if the model computed its weights itself. In half precision a large shift leaves little
+    of the scores: the weights then don't follow from Q and K, and the attention is refused.
     """
     sample, q, k, v = probe.sample, probe.q, probe.k, probe.v
     longest_q, longest_k = (x.norm(dim=-1).amax() for x in (q, k))
     reach = abs(probe.scale) * longest_q * longest_k
     reach = reach + reach_of_terms(probe)
-    share = _share(probe.eps) + 8 * EPS * reach
+    share = _share(probe.eps) + (8 * EPS + probe.rounded) * reach
     if probe.stepwise:
         share = share + 2 * probe.eps * _largest(raw_scores(probe))
     if sample.hidden is not None:

@@ -91,7 +91,6 @@ def products(
     if call.dropout:
         return None
     count, d_value = call.q.shape[1], call.v.shape[-1]
-    eps = float(torch.finfo(call.context.dtype).eps)
     if call.returned is None:
         if call.mark is None:
             # In the memory layout of the interface's functions: query by query, the heads side by side.
@@ -115,6 +114,6 @@ def products(
         values, directions = values[heads], directions[heads]
     if queries is not None:
         values = values[:, queries]
-    fused = call.kernel_lse is not None and call.weights is None and call.returned is None
+    fused = call.kernel_lse is not None and call.weights is None and call.returned is None and not call.rounded
     kept = values if values.device == CPU else carrier.copy(values, torch.float32)
-    return ContextProducts(kept.numpy(), directions, offset, eps, fused, length)
+    return ContextProducts(kept.numpy(), directions, offset, call.eps, fused, length)

@@ -112,6 +112,9 @@ KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kin
 Series = tuple[Stack, int]
 
 
+Places = tuple["torch.Tensor | None", "torch.Tensor | None"]
+
+
 Place = tuple[str, str, Rules]
 """A module's class, its name and layer, and the rules of its mask."""
 
@@ -142,6 +145,7 @@ class Group:
     outputs: list[dict[str, Named]] = field(default_factory=list)
     masks: dict[tuple[int, int], Mask] = field(default_factory=dict)
     terms: dict[tuple[int, int], Terms] = field(default_factory=dict)
+    _places: dict[tuple[int, torch.device], Places] = field(default_factory=dict)
 
     @property
     def series(self) -> Series:
@@ -154,6 +158,15 @@ class Group:
             _within(call.rules.row(row).keys, keys) and (not call.own or _within(call.rules.row(row).queries, queries))
             for row, (queries, keys) in enumerate(zip(self.queries_kept, self.keys_kept, strict=True))
         )
+
+    def places(self, row: int, device: torch.device) -> Places:
+        """Positions of a row's queries and keys that are kept; None for all. To send them to a GPU waits for it."""
+        key = (row, device)
+        if key not in self._places:
+            kept = self.queries_kept[row], self.keys_kept[row]
+            queries, keys = (None if x is None else torch.from_numpy(np.flatnonzero(x)).to(device) for x in kept)
+            self._places[key] = queries, keys
+        return self._places[key]
 
     def mask(self, row: int, rule: RowRule) -> Mask:
         """The mask of a row without padding; layers with the same rule share it."""
@@ -187,13 +200,21 @@ class Copies:
         Raises:
             UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
-        for pending, place in self.pending:
-            if not float(pending) <= 1:
-                refuse(float(pending), *place)
+        for times, (_, place) in zip(self._found(), self.pending, strict=True):
+            if not times <= 1:
+                refuse(times, *place)
         wrong = first_excess([probe for probe, _ in self.probes])
         if wrong is not None:
             at, times = wrong
             refuse(times, *self.probes[at][1])
+
+    def _found(self) -> list[float]:
+        """The pending numbers, of all layers at once: reading one waits for the GPU."""
+        if not self.pending:
+            return []
+        device = self.pending[0][0].device
+        found: list[float] = torch.stack([times.to(device) for times, _ in self.pending]).tolist()
+        return found
 
 
 def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
@@ -237,7 +258,7 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
             and part.shape[0] == queries
             and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
         ):
-            places = places_of(group.queries_kept[row], part.device)
+            places, _ = group.places(row, part.device)
             part = part if places is None else part[places]
             kept[name] = Named(name, ("tokens", "d_model"), _copied(part))
     return kept
@@ -251,10 +272,6 @@ def _copied(part: torch.Tensor) -> np.ndarray:
 def _within(flags: np.ndarray | None, kept: np.ndarray | None) -> bool:
     """Return True if all of the flagged positions are kept; None stands for all positions."""
     return kept is None or flags is kept or (flags is not None and not (flags & ~kept).any())
-
-
-def places_of(kept: np.ndarray | None, device: torch.device) -> torch.Tensor | None:
-    return None if kept is None else torch.from_numpy(np.flatnonzero(kept)).to(device)
 
 
 def numbers_of(name: str, values: Iterable[int]) -> list[int]:

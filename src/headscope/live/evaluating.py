@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from headscope.attention.precision import exact_products
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -30,8 +32,9 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run the model in eval mode inside the block, and restore everything that training depends on.
 
     Each module's training mode is restored, and so are torch's random numbers on the CPU and on the model's device. No
-    gradients are recorded, so those that were accumulated stay. Autocast is off: numbers come in the weights' precision
-    wherever a step stands, and no cast that autocast keeps without gradients reaches the training around the block.
+    gradients are recorded, so those that were accumulated stay. Autocast is off and products of fp32 numbers are exact:
+    numbers come in the weights' precision wherever a step stands, and no cast that autocast keeps without gradients
+    reaches the training around the block.
     Inference mode isn't used, because a buffer that a model keeps from such a pass can't take part in training.
     """
     device = device_of(model)
@@ -42,6 +45,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         torch.random.fork_rng(devices, device_type=kind),
         torch.no_grad(),
         torch.autocast(device.type, enabled=False),
+        exact_products(),
     ):
         yield
 

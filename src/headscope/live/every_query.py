@@ -120,11 +120,11 @@ def _share(probe: Probe) -> torch.Tensor:
     heads, width = len(probe.q), probe.q.shape[-1]
     longest = probe.k.norm(dim=-1).amax(1).repeat_interleave(heads // len(probe.k))[:, None, None]
     reach = abs(probe.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + reach_of_terms(probe)
-    error = 2 * width**0.5 * EPS * reach
+    error = (2 * width**0.5 * EPS + probe.rounded) * reach
     if probe.sample.hidden is not None:
         shift = probe.sample.hidden.amax(-1, keepdim=True).to(error.device)
         error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
-    if probe.stepwise and probe.eps > EPS:
+    if probe.stepwise and not probe.rounded and probe.eps > EPS:
         error = error + 2 * probe.eps * raw_scores(probe).abs().amax(-1, keepdim=True)
     sums = SUMS + 2 * probe.k.shape[1] ** 0.5 * EPS
     return sums + 2 * probe.eps + torch.expm1(2 * error.clamp(max=1)) / 2

@@ -247,7 +247,7 @@ class Analyst:
         """
         doubts, self._doubts = self._doubts, []
         self._known.clear()
-        if any(map(bool, doubts)):
+        if doubts and bool(torch.stack([doubt.to(doubts[0].device) for doubt in doubts]).any()):
             raise UnsupportedError(
                 "a mask that several layers share was changed in place between them",
                 where=where,

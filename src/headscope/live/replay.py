@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Forward
 from headscope.live.captured import Watching, feed
@@ -94,10 +95,11 @@ def eager(model: nn.Module, source: CapturedModel) -> Iterator[None]:
 
 @contextmanager
 def as_then(source: CapturedModel) -> Iterator[None]:
-    """Run the model in the block under the autocast of the captured pass, without gradients."""
+    """Run the model in the block under the autocast of the captured pass, with exact products and without gradients."""
     with ExitStack() as stack:
         for kind, dtype in source.autocast.items():
             stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=dtype is not None))
+        stack.enter_context(exact_products())
         stack.enter_context(torch.no_grad())
         yield
 

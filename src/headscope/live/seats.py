@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from headscope.attention.precision import exact_products, product_spacing
 from headscope.live.calls import Call
 from headscope.live.every_query import refuse_altered
 from headscope.live.held import Held, settle
@@ -100,6 +101,8 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
     Raises:
         UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
     """
+    q = tensors["q"]
+    spacing = product_spacing(q)
     calls = [
         Call(
             module=module,
@@ -107,14 +110,16 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
             stack=place.stack,
             layer=place.layer,
             turn=place.turn,
+            rounded=spacing if spacing > torch.finfo(q.dtype).eps else 0.0,
             **tensors,
         )
         for session, _, place in seats
     ]
-    if not calls[0].proven:
-        refuse_altered(calls[0])
-    for (session, forward, _), call in zip(seats, calls, strict=True):
-        session.listener.take(forward, call)
+    with exact_products():
+        if not calls[0].proven:
+            refuse_altered(calls[0])
+        for (session, forward, _), call in zip(seats, calls, strict=True):
+            session.listener.take(forward, call)
 
 
 def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live import following, operators
@@ -321,7 +322,8 @@ class Session:
         except BaseException:
             self.listener.drop(forward)
             raise
-        self.listener.end(forward)
+        with exact_products():
+            self.listener.end(forward)
 
     def _finish(self, forward: Pass) -> None:
         """Deliver what is held back, and list what was not recorded."""

@@ -78,7 +78,10 @@ def buckets_of(relative: torch.Tensor, span: int, name: str) -> np.ndarray:
     line = _LINES.get(relative)
     if line is None:
         line = _LINES[relative] = _line(relative.reshape(relative.shape[-2:]).long(), name)
-    return (line + span).clamp(0, 2 * span - 1).to(torch.int32).cpu().numpy()
+    vectors, backwards = ((x + span).clamp(0, 2 * span - 1).to(torch.int32).cpu().numpy() for x in (line, -line))
+    if not np.array_equal(vectors[::-1], backwards):
+        raise _not_read(name)
+    return vectors
 
 
 def _line(relative: torch.Tensor, name: str) -> torch.Tensor:
@@ -86,17 +89,20 @@ def _line(relative: torch.Tensor, name: str) -> torch.Tensor:
     queries, keys = relative.shape
     line = torch.cat([relative[:, 0].flip(0), relative[0, 1:]])
     expected = line.unfold(0, keys, 1)  # row i is that of query queries - 1 - i
-    odd = queries == keys and torch.equal(line, -line.flip(0))
     blocks = (slice(start, min(start + ROWS, queries)) for start in range(0, queries, ROWS))
-    if not odd or not all(
+    if queries != keys or not all(
         torch.equal(relative[rows].flip(0), expected[queries - rows.stop : queries - rows.start]) for rows in blocks
     ):
-        raise UnsupportedError(
-            "the relative positions are not an odd function of the distance between two tokens",
-            where=name,
-            advice="call the model without relative_pos, so that it computes them itself",
-        )
+        raise _not_read(name)
     return line
+
+
+def _not_read(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        "the relative positions are not an odd function of the distance between two tokens",
+        where=name,
+        advice="call the model without relative_pos, so that it computes them itself",
+    )
 
 
 def mask_of(mask: torch.Tensor) -> RawMask:
