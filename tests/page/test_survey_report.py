@@ -44,7 +44,7 @@ def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, wa
     assert page.title().startswith(f"{HOSTILE[0]} over {HOSTILE[1]}")
     assert HOSTILE[0] in page.locator("h1").inner_text()
 
-    page.select_option("[data-test=statistic]", label="offset")
+    page.select_option("[data-test=statistic]", label="mean offset")
     cells = page.locator("[data-test=cells] a")
     means = aggregates["offset"]["mean"]
     assert float(cells.nth(10).inner_text()) == round(means[2][3], 3 if abs(means[2][3]) < 10 else 2)
@@ -96,7 +96,7 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
         + ", ".join(f"{layer}.{head} ({value:.3f})" for value, layer, head in others)
         + f". Median of all heads: {np.median(means):.3f}. entropy"
     ) in sentences
-    assert "Nothing to measure in this model and corpus: other_sentence." in sentences
+    assert "Nothing to measure in this model and corpus: other text of the pair." in sentences
     counts = page.locator("[data-test=counts]")
     assert list(zip(counts.locator("dd").all_inner_texts(), counts.locator("dt").all_inner_texts(), strict=True)) == [
         ("3", "documents"),

@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 import headscope as hs
 from headscope.atlas.report import write_report, write_site
+from headscope.heads.catalog import CATALOG
 from products import pairwise
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def of_head(folder: Path, table: str, layer: int, head: int) -> list[dict[str, A
 
 
 def percent(share: float | None) -> str:
-    return "–" if share is None else f"{int(100 * share + 0.5)}\u00a0%"
+    return "–" if share is None else f"{int(100 * share + 0.5)}%"
 
 
 def rounded(value: float) -> str:
@@ -115,7 +116,7 @@ def test_every_number_of_the_home_page_is_in_a_table(known: Path, watch: Watch) 
         row = syntax[relation, "dependent->head" if way == "up" else "head->dependent"]
         cells = line.locator("th, td").all_inner_texts()
         assert cells[1:4] == [f"{row['count']:,}", f"{row['layer']}.{row['head']}", percent(row["accuracy_held_out"])]
-        assert cells[5].split("\u00a0%")[0] == percent(row["offset_accuracy"]).split("\u00a0%")[0]
+        assert cells[5].split("%")[0] == percent(row["offset_accuracy"]).split("%")[0]
         assert number_in(cells[5].rpartition("%")[2].replace("−", "-").replace("+", "")) == row["offset"]
         spoken = line.locator("svg title").text_content() or ""
         assert f"{percent(row['low'])} to {percent(row['high'])}" in spoken
@@ -203,10 +204,11 @@ def test_every_number_of_a_head_s_page_is_in_a_table(known: Path, watch: Watch, 
         )
         assert "best of all" in cells[6] or percent(best) in cells[6]
 
-    for name, _, value, rank in body(page.locator("[data-test=ranks]")):
-        if name.startswith("label"):
+    catalog = {statistic.names[0]: name for name, statistic in CATALOG.items()}
+    for title, _, value, rank in body(page.locator("[data-test=ranks]")):
+        if title.startswith("label"):
             continue
-        means = {at: mean_of(known, name, *divmod(at, 12)) for at in range(24)}
+        means = {at: mean_of(known, catalog.get(title, title), *divmod(at, 12)) for at in range(24)}
         assert number(value) == pytest.approx(means[cell], abs=6e-3)
         higher = sum(mean > means[cell] for mean in means.values())
         equal = sum(abs(mean - means[cell]) < 1e-3 * abs(means[cell]) + 1e-12 for mean in means.values())

@@ -223,8 +223,10 @@ def _head(
     }
     joints = {"en": "; ", "ja": "。", "zh": "；"}
     ends = {"en": ". ", "ja": "。", "zh": "。"}
+    starts = {of: "· " if title[of] else "" for of in LANGUAGES}
     return title, {
-        of: joints[of].join(part[of] for part in parts) + (ends[of] if parts else "") + over[of] for of in LANGUAGES
+        of: starts[of] + joints[of].join(part[of] for part in parts) + (ends[of] if parts else "") + over[of]
+        for of in LANGUAGES
     }
 
 
@@ -252,7 +254,7 @@ def _effect(effects: dict[str, Any] | None, cell: int) -> Said | None:
     output = next((names for start, names in OUTPUTS.items() if start in name), (name,) * 3)
     number = f"{change:{'+.3f' if abs(change) >= 0.01 or change == 0 else '+.2g'}}".replace("-", "−")
     return {
-        "en": f"silenced, {output[0]} {number} ({counted(windows, 'window')}), number {rank} of {of}",
+        "en": f"silenced: {output[0]} {number} ({counted(windows, 'window')}), rank {rank} of {of}",
         "ja": f"無効化すると{output[1]} {number}（{windows:,} ウィンドウ）、{of} ヘッド中 {rank} 番目",
         "zh": f"屏蔽后{output[2]} {number}（{windows:,} 个窗口），{of} 个头中排第 {rank}",
     }

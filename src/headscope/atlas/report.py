@@ -228,6 +228,7 @@ def statistic_words(name: str) -> dict[str, Any]:
     short = statistic.unit.names[0] if statistic.unit.names else ""
     return {
         "name": name,
+        "names": statistic.record()["names"],
         "meaning": statistic.described,
         "unit": statistic.unit.name,
         "short": short if short in ("nats", "tokens") else "",

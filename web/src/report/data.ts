@@ -11,6 +11,8 @@ type Some = Record<number, number | null>;
 
 export interface Statistic {
   name: string;
+  /** By language. */
+  names: Record<string, string>;
   meaning: string;
   unit: string;
   /** Text after a number in a sentence: the unit if it is a word, otherwise empty. */

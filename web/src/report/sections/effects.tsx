@@ -84,7 +84,7 @@ export function HeadEffect({ survey, cell }: { survey: Survey; cell: number }) {
   return (
     <section data-test="effect">
       <h2>{say("silenced")}</h2>
-      <p><b>{small(effects.change[cell])}</b> <span class="quiet">({small(effects.low[cell])} – {small(effects.high[cell])})</span>, {say("effect_rank", { rank: rankOf(effects.change.map((value) => value && Math.abs(value)), cell), n: survey.named.length })}</p>
+      <p><b>{small(effects.change[cell])}</b>{effects.low[cell] !== null && <span class="quiet"> ({say("interval", { low: small(effects.low[cell]), high: small(effects.high[cell]) })})</span>}, {say("effect_rank", { rank: rankOf(effects.change.map((value) => value && Math.abs(value)), cell), n: survey.named.length })}</p>
       {place >= 0 && <p>{say("effect_place", { place: place + 1, n: effects.removal.length })}</p>}
       <p class="quiet small">{measured(effects)}</p>
     </section>

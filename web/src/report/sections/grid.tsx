@@ -4,7 +4,7 @@ import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
 import { groupOf, share, shortOf } from "../kinds";
 import { headHref } from "../links";
-import { numbersOf } from "../numbers";
+import { called, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, group, hovered, scale, SCALES, statistic } from "../state";
 import { counted, say } from "../words";
@@ -33,7 +33,7 @@ export function Grid({ survey }: { survey: Survey }) {
         <div class="row tools">
           <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
             {survey.labels && <option value="">{say("by_label")}</option>}
-            {numbersOf(survey).map(({ name }) => <option key={name} value={name}>{name}</option>)}
+            {numbersOf(survey).map((one) => <option key={one.name} value={one.name}>{called(one)}</option>)}
           </select></label>
           {chosen && <>
             <label>{say("scale")} <select data-test="scale" value={scale.value} disabled={chosen.signed}
@@ -75,7 +75,7 @@ function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | u
   const size = chosen || !survey.labels ? (heads.length > MANY ? " many" : "") : ` cards${heads.length > MANY ? " many" : ""}`;
   return (
     <table class={`grid${size}`} data-test="cells">
-      <caption><span>{chosen || !survey.labels ? say("caption", { statistic: chosen?.name ?? say("no_statistic") }) : say("grid_key")}</span></caption>
+      <caption><span>{chosen || !survey.labels ? say("caption", { statistic: chosen ? called(chosen) : say("no_statistic") }) : say("grid_key")}</span></caption>
       <thead><tr><td />{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
       <tbody>
         {layers.map((layer, row) => (

@@ -4,6 +4,7 @@ import { headLabel, type Field, type Head, type Label, type Survey } from "../da
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
 import { spoken } from "../../words/speech";
 import { counted, say, told } from "../words";
+import { called } from "../numbers";
 import { Chip } from "./chip";
 import { HeadEffect } from "./effects";
 import { Lines } from "./lines";
@@ -112,7 +113,7 @@ function Numbers({ survey, cell }: { survey: Survey; cell: number }) {
           <caption class="quiet small"><span>{say("numbers_of")}</span></caption>
           <thead><tr><th scope="col">{say("statistic")}</th>{FIELDS.map((field) => <th key={field} scope="col">{fieldName(field)}</th>)}</tr></thead>
           <tbody>{survey.statistics.map((row) => (
-            <tr key={row.name}><th scope="row" title={row.meaning}>{row.name}</th>{FIELDS.map((field) => <td key={field}>{rounded(row[field][cell])}</td>)}</tr>
+            <tr key={row.name}><th scope="row" title={row.meaning}>{called(row)}</th>{FIELDS.map((field) => <td key={field}>{rounded(row[field][cell])}</td>)}</tr>
           ))}</tbody>
         </table>
       </div>

@@ -1,6 +1,7 @@
 // Heads that stand out in a statistic, as sentences with their numbers; each head links to its page.
 import { rounded } from "../../words/numbers";
 import type { Standing, Survey } from "../data";
+import { called } from "../numbers";
 import { say, told } from "../words";
 import { Chip } from "./chip";
 
@@ -12,7 +13,7 @@ export function StandingHeads({ survey }: { survey: Survey }) {
       <p class="quiet small">{say("standing_key")}</p>
       <ul class="standing" data-test="standing">
         {survey.standing.map((standing, n) => <Sentence key={n} survey={survey} standing={standing} />)}
-        {nothing.length > 0 && <li>{say("nothing", { names: nothing.map(({ name }) => name).join(", ") })}</li>}
+        {nothing.length > 0 && <li>{say("nothing", { names: nothing.map(called).join(", ") })}</li>}
       </ul>
     </section>
   );
@@ -21,14 +22,14 @@ export function StandingHeads({ survey }: { survey: Survey }) {
 function Sentence({ survey, standing }: { survey: Survey; standing: Standing }) {
   const button = (cell: number) => <Chip key={cell} survey={survey} cell={cell} data-statistic={standing.statistic} />;
   const [[first, value], ...others] = standing.heads;
-  const { short } = survey.statistics.find(({ name }) => name === standing.statistic)!;
+  const statistic = survey.statistics.find(({ name }) => name === standing.statistic)!;
   return (
     <li>
-      {told(say("stands_out", { value: short ? `${rounded(value)} ${short}` : rounded(value), low: rounded(standing.low), high: rounded(standing.high) }), {
+      {told(say("stands_out", { value: statistic.short ? `${rounded(value)} ${statistic.short}` : rounded(value), low: rounded(standing.low), high: rounded(standing.high) }), {
         head: button(first), says: <span lang="en">{standing.says}</span>,
       })}{" "}
       {others.length > 0 && told(say("then"), { heads: others.map(([cell, mean], n) => <>{n > 0 && ", "}{button(cell)} ({rounded(mean)})</>) })}{" "}
-      <span class="quiet">{say("median", { value: rounded(standing.middle) })} <code>{standing.statistic}</code></span>
+      <span class="quiet">{say("median", { value: rounded(standing.middle) })} {called(statistic)}</span>
     </li>
   );
 }
