@@ -161,11 +161,13 @@ def test_the_line_is_the_selected_head_s_and_leads_to_its_page(
         page.evaluate(f"location.hash = '#l=0&h=1&lang={language}'")
         until(page, f"document.querySelector('.beside b').textContent === {json.dumps(said['0.1'][language][0])}")
         assert said["0.1"][language][3] in line(page)
-    address = page.evaluate("document.querySelector('.beside a').href")
-    page.goto(address)
+    page.evaluate("location.hash = '#l=0&h=1&lang=zh&theme=dark'")
+    until(page, "document.documentElement.dataset.theme === 'dark'")
+    until(page, "document.querySelector('.beside a').href.endsWith('dark')")
+    page.goto(page.evaluate("document.querySelector('.beside a').href"))
     page.wait_for_selector("html[data-painted]")
     assert page.title().startswith("0.1 · ")
-    assert page.evaluate("document.documentElement.lang") == "zh"
+    assert page.evaluate("[document.documentElement.lang, document.documentElement.dataset.theme]") == ["zh", "dark"]
 
 
 def test_without_a_survey_nothing_is_said_and_a_notebook_has_no_link(

@@ -108,7 +108,7 @@ function Habit({ picture }: { picture: Picture | null }) {
 function Beside({ info }: { info: TraceInfo }) {
   const { atlas } = start.value;
   const said = atlas?.model === info.model && atlas.heads[headLabel(info, at.value.layer, at.value.head)]?.[spoken.value];
-  return said ? <p class="small beside"><b>{said[0]}</b> {said[1]} {atlas.site && <a href={atlas.site + said[2]} target="_blank" rel="noopener">{said[3]}</a>}</p> : null;
+  return said ? <p class="small beside"><b>{said[0]}</b> {said[1]} {atlas.site && <a href={atlas.site + said[2] + "&theme=" + state.theme.value} target="_blank">{said[3]}</a>}</p> : null;
 }
 
 /** A tick for each head at its number, and this head's. */
