@@ -113,7 +113,7 @@ def test_config(published):
 def test_tree(published):
     found = answer("tree", published)["tree"]
     assert found["count"] == 110_106_428
-    assert "12 x BertLayer" in run("tree", published).stdout
+    assert "12 × BertLayer" in run("tree", published).stdout
 
 
 def test_fit(published):

@@ -250,7 +250,7 @@ LINES = {
     "explain": 3800,
     "verify": 3630,
     "atlas": 11397,
-    "screens": 4775,
+    "screens": 4785,
     "page": 2470,
     "cli": 2405,
     "": 1335,

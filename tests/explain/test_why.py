@@ -95,7 +95,7 @@ def test_the_command() -> None:
     expected = result.why(query, key)
     screen = answered(str(MINILM), SENTENCE, "3.1", "it", "animal")
     assert f"{expected.difference:+.4f}" in screen
-    assert "it x animal" in screen
+    assert "it × animal" in screen
     record = json.loads(answered(str(MINILM), SENTENCE, "3.1", str(query), str(key), "--json"))
     assert record["score"] == pytest.approx(expected.score)
     assert record["pairs"][0]["share"] == pytest.approx(expected.table[expected.strongest(1)[0]])

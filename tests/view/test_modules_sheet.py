@@ -33,4 +33,4 @@ def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
     layers = answer["tree"]["parts"][1]["parts"][0]["parts"]
     assert [(part["name"], part["times"]) for part in layers] == [("0-2", 3)]
     displayed = CliRunner().invoke(app, ["tree", str(tmp_path), "--modules"])
-    assert "3 x BertLayer" in displayed.stdout
+    assert "3 × BertLayer" in displayed.stdout

@@ -94,7 +94,7 @@ def _pair(name: str, value: str) -> Drawing:
 
 def _implied(text: str) -> Drawing:
     """The implication of a field, after an arrow."""
-    return lambda paper: prose(text, "dim", mark=f"    {paper.sign('→', '->')} ")(paper)
+    return lambda paper: prose(paper.times(text), "dim", mark=f"    {paper.sign('→', '->')} ")(paper)
 
 
 def _config_value(value: object) -> str:
@@ -174,9 +174,11 @@ def _tree_lines(root: Node) -> Drawing:
         rows = list(_tree_rows(root, "", "", paper))
         counts = [f"{node.count:,}" if node.count else "" for _, node in rows]
         edge = max(map(len, counts))
-        room = min(max(width(f"{before}{_tree_text(node)}") for before, node in rows), paper.width - edge - 2)
-        for (before, node), count in zip(rows, counts, strict=True):
-            text = _tree_text(node)
+        texts = [paper.times(_tree_text(node)) for _, node in rows]
+        room = min(
+            max(width(before + text) for (before, _), text in zip(rows, texts, strict=True)), paper.width - edge - 2
+        )
+        for (before, node), text, count in zip(rows, texts, counts, strict=True):
             lines = fold(text, max(room - width(before), 12)) if paper.folds else [text]
             gap = " " * (room - width(before) - width(lines[0]) + 2)
             style = "bold" if node.shape is None and node.children else ""

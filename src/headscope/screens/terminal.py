@@ -47,6 +47,10 @@ class Paper:
         """`fine`, or `coarse` if only ASCII can be shown."""
         return fine if self.unicode else coarse
 
+    def times(self, text: str) -> str:
+        """A text of headscope's own, with × for the x between factors."""
+        return text.replace(" x ", f" {self.sign('×', 'x')} ")
+
 
 Drawing = Callable[[Paper], Iterable[Line]]
 

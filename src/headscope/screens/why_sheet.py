@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from headscope.results.parts import KAPPA
 from headscope.screens.explain_sheets import part_record, trust
 from headscope.screens.inked import inked_text, signed_bars
 from headscope.screens.tables import Column, Table
-from headscope.screens.terminal import Sheet, blank, notes, prose, title
+from headscope.screens.terminal import Line, Paper, Sheet, blank, notes, prose, title
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -42,8 +42,13 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
     pairs = result.strongest(result.table.size if top is None else top)
     shown = pairs[: top or TOP]
     head = f"layer {result.layer}, head {result.head}"
-    mixed = [f"{labels[row]} x {labels[column]}" for row, column in shown]
     shares = result.table[tuple(zip(*shown, strict=True))]
+
+    def bars(paper: Paper) -> Iterable[Line]:
+        pairs = [f"{labels[row]} {paper.sign('×', 'x')} {labels[column]}" for row, column in shown]
+        return signed_bars(pairs, shares, range(len(shown)), noun="pair", unit="share", ranks=result.kappa > KAPPA)(
+            paper
+        )
 
     rows = tuple((labels[row], labels[column], float(result.table[row, column])) for row, column in pairs)
     return Sheet(
@@ -58,7 +63,7 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
             blank,
             inked_text(names, _of_tokens(result)),
             blank,
-            signed_bars(mixed, shares, range(len(shown)), noun="pair", unit="share", ranks=result.kappa > KAPPA),
+            bars,
             notes(_lines(result)),
         ),
     )
