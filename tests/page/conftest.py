@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 FLAGS = (
-    "--no-sandbox --no-zygote --disable-gpu --disable-background-networking "
+    "--no-sandbox --disable-gpu --disable-background-networking "
     "--disable-component-update --disable-sync --no-first-run --font-render-hinting=none"
 )
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -47,18 +47,16 @@ class Watched:
 
 def until(page: Page | Frame, expression: str) -> None:
     """Wait for something to be true. The page's policy forbids eval, which Playwright's own waiting would use."""
-    end = time.monotonic() + PATIENCE
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, f"never true: {expression}"
-        page.wait_for_timeout(20)
+    eventually(page, lambda: page.evaluate(expression), expression)
 
 
 def eventually(page: Page | Frame, condition: Callable[[], object], what: str) -> None:
     """Wait for something outside of the page to be true."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"never: {what}"
-        page.wait_for_timeout(50)
+
+    def holds() -> None:
+        assert condition(), f"never: {what}"
+
+    patiently(page, holds)
 
 
 def patiently(page: Page | Frame, check: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ import headscope as hs
 from headscope.atlas import choices
 from small_bert import small_bert
 
-SENTENCES = 24
+SENTENCES = 16
 """Documents: in twice as many, every head's lists of pairs are full, and every example has its window."""
 
 
@@ -54,4 +54,4 @@ def test_memory_does_not_grow_with_the_corpus(model: str, tmp_path: Path, monkey
     twice, parts = peak_of(model, DOCUMENTS * 2, tmp_path / "twice")
     thrice, more_parts = peak_of(model, DOCUMENTS * 3, tmp_path / "thrice")
     assert more_parts > parts
-    assert thrice <= 1.2 * twice  # 1.06 to 1.08 by what ran before; 1.44 where the samples have no bound
+    assert thrice <= 1.2 * twice  # 0.92 to 1.08 by what ran before; 1.27 where the samples have no bound

@@ -1,4 +1,4 @@
-// A page with a model: typed texts are run as they are typed, in the place of the ones before.
+// A page with a model runs each text as it is typed, in place of the one before.
 import { batch, effect, signal } from "@preact/signals";
 import { Refused } from "./backend";
 import type { Shares, Without } from "./encoder/answers";

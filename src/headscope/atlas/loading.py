@@ -99,10 +99,10 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
         InputError: there is no such device, or a live model is on another device or has another dtype.
     """
     if source.live is not None:
-        model = getattr(source.live[0], "base_model", source.live[0])
+        model, tokenizer = source.live
+        model = getattr(model, "base_model", model)
         _check_live(model, device, dtype)
-        count = sum(tensor.numel() for tensor in model.state_dict().values())
-        return Loaded(model, source.live[1], weights_digest(model), count)
+        return Loaded(model, tokenizer, weights_digest(model), sum(x.numel() for x in model.state_dict().values()))
     opened = source.opened()
     model, tokenizer = pretrained(opened)
     digest, count = weights_digest(model), _parameters_of(opened, model)

@@ -39,10 +39,9 @@ def matmul_precision() -> dict[str, str]:
     return {kind: NAMES.get(name, name) for kind, name in zip(KINDS, names, strict=True)}
 
 
-def product_spacing(x: torch.Tensor) -> float:
-    """The spacing of numbers around 1 among the factors of products with x, as its device multiplies now."""
-    own = torch.finfo(x.dtype).eps
-    return SPACINGS.get(matmul_precision().get(x.device.type, ""), own) if x.dtype == torch.float32 else own
+def rounding_of(x: torch.Tensor) -> float:
+    """The spacing of numbers around 1 to which products round x outside of `exact_products`; 0 if they don't."""
+    return SPACINGS.get(matmul_precision().get(x.device.type, ""), 0.0) if x.dtype == torch.float32 else 0.0
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from headscope.live.cached_sequences import KeySpan
 from headscope.live.calls import Call, Forward
 from headscope.live.checking import Probe, first_excess
 from headscope.live.context_products import ContextProducts
+from headscope.live.evaluating import together
 from headscope.live.masks import RowRule, Rules
 from headscope.live.progress import is_plain
 from headscope.live.refusals import refuse
@@ -200,21 +201,14 @@ class Copies:
         Raises:
             UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
-        for times, (_, place) in zip(self._found(), self.pending, strict=True):
+        errors = together([error for error, _ in self.pending]).tolist()
+        for times, (_, place) in zip(errors, self.pending, strict=True):
             if not times <= 1:
                 refuse(times, *place)
         wrong = first_excess([probe for probe, _ in self.probes])
         if wrong is not None:
             at, times = wrong
             refuse(times, *self.probes[at][1])
-
-    def _found(self) -> list[float]:
-        """The pending numbers, of all layers at once: reading one waits for the GPU."""
-        if not self.pending:
-            return []
-        device = self.pending[0][0].device
-        found: list[float] = torch.stack([times.to(device) for times, _ in self.pending]).tolist()
-        return found
 
 
 def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:

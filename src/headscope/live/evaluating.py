@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -59,3 +59,8 @@ def wait_for(device: torch.device) -> None:
     """Wait until the device has done what it was given, so that a clock measures what runs between two of these."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Numbers, which may be on several devices, in one tensor: to read them waits for a device once."""
+    return torch.stack([number.to(numbers[0].device) for number in numbers]) if numbers else torch.zeros(0)

@@ -23,6 +23,7 @@ from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.cells import BatchCells, row_blocks
 from headscope.live.contents import Contents
+from headscope.live.evaluating import together
 from headscope.live.levels import NEGLIGIBLE, UNDERFLOW, Levels, span
 from headscope.live.rules import first_keys, levels_of, rule_of, terms_of
 
@@ -247,7 +248,7 @@ class Analyst:
         """
         doubts, self._doubts = self._doubts, []
         self._known.clear()
-        if doubts and bool(torch.stack([doubt.to(doubts[0].device) for doubt in doubts]).any()):
+        if together(doubts).any():
             raise UnsupportedError(
                 "a mask that several layers share was changed in place between them",
                 where=where,

@@ -26,6 +26,7 @@ from headscope.live.calls import Call, Forward
 from headscope.live.captured import Watching, feed
 from headscope.live.classes import attention_configs, models_in
 from headscope.live.contents import Contents
+from headscope.live.evaluating import together
 from headscope.live.lookups import is_plain
 from headscope.live.readers import reader_of, reads
 from headscope.live.sessions import RUNNING, Listener
@@ -140,7 +141,7 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
         return "the model was called with a cache or another object that the first call may have changed"
     doubts: list[torch.Tensor] = []
     same = source.contents is None or Contents(source.args, source.kwargs).same(source.contents, doubts)
-    if not same or any(map(bool, doubts)):
+    if not same or together(doubts).any():
         return "the arguments of its call were changed in place since it began"
     return ""
 

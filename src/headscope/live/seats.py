@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from headscope.attention.precision import exact_products, product_spacing
+from headscope.attention.precision import exact_products, rounding_of
 from headscope.live.calls import Call
 from headscope.live.every_query import refuse_altered
 from headscope.live.held import Held, settle
@@ -101,8 +101,7 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
     Raises:
         UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
     """
-    q = tensors["q"]
-    spacing = product_spacing(q)
+    rounded = rounding_of(tensors["q"])
     calls = [
         Call(
             module=module,
@@ -110,7 +109,7 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
             stack=place.stack,
             layer=place.layer,
             turn=place.turn,
-            rounded=spacing if spacing > torch.finfo(q.dtype).eps else 0.0,
+            rounded=rounded,
             **tensors,
         )
         for session, _, place in seats

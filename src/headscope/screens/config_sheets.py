@@ -174,7 +174,7 @@ def _tree_lines(root: Node) -> Drawing:
         rows = list(_tree_rows(root, "", "", paper))
         counts = [f"{node.count:,}" if node.count else "" for _, node in rows]
         edge = max(map(len, counts))
-        texts = [paper.times(_tree_text(node)) for _, node in rows]
+        texts = [_tree_text(node, paper) for _, node in rows]
         room = min(
             max(width(before + text) for (before, _), text in zip(rows, texts, strict=True)), paper.width - edge - 2
         )
@@ -189,9 +189,9 @@ def _tree_lines(root: Node) -> Drawing:
     return draw
 
 
-def _tree_text(node: Node) -> str:
+def _tree_text(node: Node, paper: Paper) -> str:
     shape = shape_text(node.shape) if node.shape is not None else ""
-    return printable("  ".join(filter(None, (node.name, shape, node.label))))
+    return printable("  ".join(filter(None, (node.name, shape, paper.times(node.label)))))
 
 
 def _tree_rows(node: Node, mark: str, below: str, paper: Paper) -> Iterable[tuple[str, Node]]:

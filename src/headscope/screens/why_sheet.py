@@ -45,10 +45,9 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
     shares = result.table[tuple(zip(*shown, strict=True))]
 
     def bars(paper: Paper) -> Iterable[Line]:
-        pairs = [f"{labels[row]} {paper.sign('×', 'x')} {labels[column]}" for row, column in shown]
-        return signed_bars(pairs, shares, range(len(shown)), noun="pair", unit="share", ranks=result.kappa > KAPPA)(
-            paper
-        )
+        mixed = [f"{labels[row]}{paper.times(' x ')}{labels[column]}" for row, column in shown]
+        drawn = signed_bars(mixed, shares, range(len(shown)), noun="pair", unit="share", ranks=result.kappa > KAPPA)
+        return drawn(paper)
 
     rows = tuple((labels[row], labels[column], float(result.table[row, column])) for row, column in pairs)
     return Sheet(

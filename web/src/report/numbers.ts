@@ -7,9 +7,9 @@ import { say, type Word } from "./words";
 export const called = ({ name, names }: Statistic): string => names[spoken.value] ?? name;
 
 /** A statistic made of one number for each head. */
-function derived(name: string, word: Word, meaning: string, unit: string, mean: (number | null)[], signed = false): Statistic {
+function derived(name: Word, meaning: string, unit: string, mean: (number | null)[], signed = false): Statistic {
   const none = {};
-  return { name, names: { [spoken.value]: say(word) }, meaning, unit, short: "", signed, mean, deviation: none, min: none, q05: none, q25: none, q50: none, q75: none, q95: none, max: none, count: none };
+  return { name, names: { [spoken.value]: say(name) }, meaning, unit, short: "", signed, mean, deviation: none, min: none, q05: none, q25: none, q50: none, q75: none, q95: none, max: none, count: none };
 }
 
 /** The survey's statistics, and behind them the label's score, its coverage, and the effect. */
@@ -18,9 +18,9 @@ export function numbersOf(survey: Survey): Statistic[] {
   return [
     ...statistics,
     ...(labels ? [
-      derived("label_score", "label_score", say("by_score"), "0 – 1", labels.map((label) => label?.score ?? null)),
-      derived("label_coverage", "label_coverage", say("by_coverage"), "0 – 100", labels.map((label) => label?.coverage ?? null)),
+      derived("label_score", say("by_score"), "0 – 1", labels.map((label) => label?.score ?? null)),
+      derived("label_coverage", say("by_coverage"), "0 – 100", labels.map((label) => label?.coverage ?? null)),
     ] : []),
-    ...(effects ? [derived("effect", "effect", effects.output, effects.unit, effects.change, effects.change.some((value) => value !== null && value < 0))] : []),
+    ...(effects ? [derived("effect", effects.output, effects.unit, effects.change, effects.change.some((value) => value !== null && value < 0))] : []),
   ];
 }

@@ -78,7 +78,8 @@ def buckets_of(relative: torch.Tensor, span: int, name: str) -> np.ndarray:
     line = _LINES.get(relative)
     if line is None:
         line = _LINES[relative] = _line(relative.reshape(relative.shape[-2:]).long(), name)
-    vectors, backwards = ((x + span).clamp(0, 2 * span - 1).to(torch.int32).cpu().numpy() for x in (line, -line))
+    both = (torch.stack((line, -line)) + span).clamp(0, 2 * span - 1)
+    vectors, backwards = both.to(torch.int32).cpu().numpy()
     if not np.array_equal(vectors[::-1], backwards):
         raise _not_read(name)
     return vectors
