@@ -37,7 +37,7 @@ ADVICE = 'give each group a name and its tokens: {"CDR1": [[26, 33], 40]}, where
 
 def group_weights(trace: Trace, groups: Groups | str | Path) -> HeadTable:
     """Each head's weight from group to group: see `Trace.group_weights`. A few rows of weights are in memory."""
-    members = _members(trace, groups)
+    members = members_of(trace, groups)
     layers = []
     for record in trace.layers:
         found = _between(record, members).astype(np.float32)
@@ -58,7 +58,7 @@ def group_weights(trace: Trace, groups: Groups | str | Path) -> HeadTable:
 
 def even_weights(trace: Trace, groups: Groups | str | Path) -> dict[str, float]:
     """The same numbers for a head whose tokens look evenly at all that layer 0 lets them see."""
-    members = _members(trace, groups)
+    members = members_of(trace, groups)
     first = trace.layers[0]
     found = _between(replace(first, q=np.zeros_like(first.q[:1]), k=first.k[:1], terms=NO_TERMS), members)[0]
     return {f"{a} → {b}": float(found[i, j]) for i, a in enumerate(members) for j, b in enumerate(members)}
@@ -74,8 +74,8 @@ def _between(record: LayerRecord, members: Mapping[str, np.ndarray]) -> Float[np
     return found
 
 
-def _members(trace: Trace, groups: Groups | str | Path) -> dict[str, Bool[np.ndarray, " tokens"]]:
-    """Name -> True for the tokens of that group."""
+def members_of(trace: Trace, groups: Groups | str | Path) -> dict[str, Bool[np.ndarray, " tokens"]]:
+    """Name -> True for the tokens of that group: see `Trace.group_weights`."""
     if trace.keys is not trace.queries:
         raise UnsupportedError(
             "queries and keys are different sequences, and a group is of one",

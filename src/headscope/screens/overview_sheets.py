@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -223,9 +224,11 @@ def groups_sheet(trace: Trace, file: str) -> Sheet:
         InputError: the file can't be read, or a group doesn't fit the trace.
         UnsupportedError: queries and keys are different sequences.
     """
-    from headscope.heads.groups import even_weights
+    from headscope.heads.groups import even_weights, members_of
 
     weights, even = trace.group_weights(file), even_weights(trace, file)
+    tokens = [".".join(map(str, np.flatnonzero(inside))) for inside in members_of(trace, file).values()]
+    pairs = dict(zip(weights, product(tokens, repeat=2), strict=True))
     names = (Column("layer", align="right"), Column("head", align="right"))
     numbers = (Column(name, align="right", form=".3f") for name in weights)
     rows = Table((*names, *numbers), tuple(tuple(row.values()) for row in weights.rows()))
@@ -248,7 +251,7 @@ def groups_sheet(trace: Trace, file: str) -> Sheet:
             table(Table(GROUPS_COLUMNS, tuple(lines))),
             notes([GROUPS_NOTE]),
         ),
-        look_at=None if found is None else (found[3], found[4]),
+        page="" if found is None else "l={}&h={}&set={}&on={}&by=mass".format(*found[3:5], *pairs[found[0]]),
     )
 
 
