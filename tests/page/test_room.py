@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -221,7 +222,7 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
     page.emulate_media(media="print")
     assert page.locator("[data-test=reach]").is_visible()
     assert not page.locator("[data-test=table]").is_visible()
-    assert page.locator(".ranked").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
+    assert page.locator(".inspector").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
     page.set_viewport_size({"width": 794, "height": 1100})
     page.emulate_media(media="screen")
     page.evaluate("location.hash = '#l=1&h=1&q=4&k=3'")
@@ -234,6 +235,25 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
         assert place is not None
         assert place["y"] + place["height"] <= cell["y"] + cell["height"]
         assert step.evaluate("(one) => one.scrollHeight <= one.clientHeight")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_print_is_one_lettered_page(watch: Watch, cat: hs.Trace, cat_file: Path, theme: str) -> None:
+    """Sentence, head, what the word attends to, all heads, the cell: from a wide window onto one A4 page."""
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&theme={theme}")
+    page.wait_for_selector("[data-test=weight]")
+    assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
+    page.emulate_media(media="print")
+    letters = page.evaluate(
+        """[...document.querySelectorAll(".ribbon, .centre, .inspector, .grid, .cell")].map((one) =>
+          [getComputedStyle(one, "::before").content, one.getBoundingClientRect()]).sort(([, a], [, b]) =>
+          a.top - b.top || a.left - b.left).map(([letter]) => letter.replaceAll('"', "")).join("")"""
+    )
+    assert letters == "abcde"
+    assert not page.locator("button:visible:not(.legend *, .headlist *)").count()
+    caption = page.locator(".caption").inner_text()
+    assert all(part in caption for part in (str(cat.text), "layer 1, head 1", "square root"))
+    assert "Lines" not in caption
 
 
 def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, cat_file: Path) -> None:

@@ -110,7 +110,7 @@ def test_hostile_tokens_and_two_texts_go_into_a_file(
     watched = watch()
     page = watched.open(html.to_html(traces, tmp_path / "two.html", title="two").as_uri() + "#h=1&q=1&vs=1")
     page.locator("[data-test=share]").click()
-    assert "2 open texts" in page.locator("dialog[open]").inner_text()
+    assert "What is open (2)" in page.locator("dialog[open]").inner_text()
     page.keyboard.press("Escape")
     file = shared(watched, tmp_path)
     assert [view_of(raw)["labels"] for raw in embedded(file)] == [view_of(page_bytes(one))["labels"] for one in traces]
@@ -138,7 +138,7 @@ def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open
         link = page.locator("[data-test=share-link]").input_value()
         who = page.locator("[data-test=share-who]").inner_text()
         assert "Only this machine" in who
-        assert "token" in who
+        assert "Whoever has the link can run texts" in who
         page.keyboard.press("Escape")
         file = shared(watched, tmp_path)
         assert session.token not in file.read_text(encoding="utf-8")

@@ -42,32 +42,38 @@ export interface Caption {
   pinned: object;
 }
 
-/** The caption of the part of the head that is in view. */
-export async function captionOf(picture: Picture, [top, bottom, left, right]: Window): Promise<Caption> {
+/** What is in view, all of it where no part is given; without the pinned cell where its weight isn't known. */
+export function sentencesOf(picture: Picture, part?: Window, weight?: number | null): string[] {
   const words = shown.value!;
   const { info } = doc.value!;
-  const [r, c, weight] = [row.value, column.value, await pinnedWeight()];
+  const [r, c] = [row.value, column.value];
   const [query, key] = [r === null ? null : words.rows[r], c === null ? null : words.columns[c]];
   const places = { i: query?.tokens.join("+") ?? "", j: key?.tokens.join("+") ?? "" };
   const notes = remarks();
+  const [top, bottom, left, right] = part ?? [0, words.rows.length, 0, words.columns.length];
   const whole = bottom - top === words.rows.length && right - left === words.columns.length;
-  const sentences = [
+  return [
     mean.value ? `${title()}, ${info.name}: ${say("mean_note")}.` : say("figure_what", { ...headName(info, at.value), model: info.name }),
-    query && key && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight, 4) }),
+    query && key && weight !== undefined && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight, 4) }),
     query && !key && say("figure_query", { token: query.text, ...places }),
     key && !query && say("figure_key", { token: key.text, ...places }),
     say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: number(mostOf(picture), 2) }),
-    state.mode.value !== "matrix" && say("figure_lines", { share: percent(state.mass.value) }),
+    (state.mode.value === "lines" || (part && state.mode.value === "both")) && say("figure_lines", { share: percent(state.mass.value) }),
     maskOf(info, at.value.layer, mean.value) && say("figure_masked"),
     !whole && say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length) }),
     notes.length > 0 && `(${notes.join("; ")})`,
     // last, because a figure cuts what is too long
     info.text !== null && say("figure_text", { all: info.pair === null ? info.text : `${info.text} | ${info.pair}` }),
   ].filter((sentence) => typeof sentence === "string");
+}
+
+/** The caption of the part of the head that is in view. */
+export async function captionOf(picture: Picture, part: Window): Promise<Caption> {
+  const [words, r, c, weight] = [shown.value!, row.value, column.value, await pinnedWeight()];
   return {
-    title: `${info.name} · ${title()}`,
-    sentences,
-    pinned: { query: r, key: c, query_tokens: query?.tokens ?? null, key_tokens: key?.tokens ?? null, weight },
+    title: `${doc.value!.info.name} · ${title()}`,
+    sentences: sentencesOf(picture, part, weight),
+    pinned: { query: r, key: c, query_tokens: r === null ? null : words.rows[r].tokens, key_tokens: c === null ? null : words.columns[c].tokens, weight },
   };
 }
 

@@ -73,7 +73,7 @@ export async function abortable<T>(work: (signal: AbortSignal) => Promise<T>): P
     return await work(control.signal);
   } catch (error) {
     if (control.signal.aborted) return null;
-    trouble.value = error instanceof Refused ? say("refused", { why: error.message }) : error instanceof TypeError ? say("cut") : String(error);
+    trouble.value = error instanceof Refused ? say("refused", { why: error.message }) : error instanceof TypeError ? say("lost") : String(error);
     return null;
   } finally {
     running.value = null;

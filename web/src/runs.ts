@@ -213,7 +213,7 @@ export async function fetchRuns(): Promise<void> {
   if (start.value.home === "server") {
     const kept = await backend.value!.runs();
     if (kept) runs.value = kept;
-    else trouble.value = say("cut");
+    else trouble.value = say("lost");
   } else runs.value = start.value.runs ?? [];
   if (state.run.value && shownRun.value) adopt(shownRun.value);
 }

@@ -238,8 +238,7 @@ def groups_sheet(trace: Trace, file: str) -> Sheet:
         for most in weights.strongest(name, 1)  # none where every head is broken
     ]
     within = [*weights][:: math.isqrt(len(weights)) + 1]  # from a group to itself: a finding only if there is one group
-    between = [line for line in lines if line[0] not in within]
-    found = max(between or lines, key=lambda line: line[-1] - line[1], default=None)
+    found = max([one for one in lines if one[0] not in within] or lines, key=lambda one: one[-1] - one[1], default=None)
     return Sheet(
         record=lambda: {**trace_record(trace), "even": even, "heads": rows.records()},
         table=lambda: rows,

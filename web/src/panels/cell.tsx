@@ -164,7 +164,7 @@ function Opened({ found: { chain, wrote: { norm, size, share } }, from, to, j }:
             {chain.sink !== null && <p>{say("t_sink", { share: percent(chain.sink) })}</p>}
           </Step>
           <Step n={6} {...open} title={say("s_value")} formula={<math><mi>p</mi><mi>v</mi></math>}
-            says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say(start.value.home === "notebook" ? "s_value_none_notebook" : "s_value_none")}>
+            says={chain.v ? say("s_value_says", { d: chain.v.length, token: to.text }) : say("s_value_none")}>
             {chain.v && <Bars values={chain.v.map((x) => x * chain.weight)} bands={[]} kind="v" />}
           </Step>
           <Step n={7} {...open} title={say("s_writes")} says={size !== undefined && share !== undefined

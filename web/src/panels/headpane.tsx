@@ -1,6 +1,7 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { sentencesOf } from "../caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
@@ -109,6 +110,7 @@ export function HeadPane() {
             {picture && <Legend picture={picture} />}
           </span>
         </div>
+        {picture && <p class="caption small">{sentencesOf(picture).join(" ")}</p>}
       </section>
     </div>
   );

@@ -68,7 +68,9 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   function fit(): void {
     const words = box.current!.querySelectorAll<HTMLElement>(".said-word");
     box.current!.classList.remove("small");
-    const wraps = words.length > 1 && words[words.length - 1].offsetTop > words[0].offsetTop + 4;
+    const last = words[words.length - 1];
+    const wraps = words.length > 1 && last.offsetTop > words[0].offsetTop + 4;
+    box.current!.style.setProperty("--said", `${last.offsetLeft + last.offsetWidth}`);
     if (wraps || side !== "both") box.current!.classList.add("small");
     small.value = wraps || side !== "both";
     turn.value++;

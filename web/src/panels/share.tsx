@@ -29,7 +29,7 @@ function Ways() {
     <>
       <div class="row spread"><h1>{say("share_title")}</h1><button onClick={() => { state.sharing.value = false; }}>{say("close")}</button></div>
       <h2>{say("share_file")}</h2>
-      {!fits() ? <p>{say("share_long")}</p> : <><p>{say(docs.value.length === 1 ? "share_file_one" : "share_file_says", { n: docs.value.length, mb: sharedMegabytes().toFixed(1) })}</p>
+      {!fits() ? <p>{say("share_long")}</p> : <><p>{say("share_file_says", { n: docs.value.length, mb: sharedMegabytes().toFixed(1) })}</p>
       <p><button class="strong" data-test="share-save" onClick={() => void save()}>{say("share_save")}</button></p></>}
       <h2>{say("share_link")}</h2>
       {link !== null && <p class="row"><input class="link" ref={input} readOnly value={link} aria-label={say("share_link")} data-test="share-link" onFocus={(event) => event.currentTarget.select()} />
