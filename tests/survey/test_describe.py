@@ -13,7 +13,8 @@ from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SID
 from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, Passage, classes_of, initial
 from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
 from headscope.atlas.predicates import SIDES as BOUNDS
-from headscope.atlas.verdicts import labels_of
+from headscope.atlas.site_data import label_data
+from headscope.atlas.verdicts import WindowEffects, labels_of
 
 SHARP = 6.0
 
@@ -306,6 +307,30 @@ def test_too_little_text_says_nothing(made_up: object, vectors: object, made: li
     rows = labels_of(tmp_path, [len(some)], [(0, 0), (0, 1)], pairs, vectors).table.to_pylist()  # type: ignore[arg-type]
     assert [row["label"] for row in rows] == ["none", "none"]
     assert all(row["note"].startswith("fewer than") for row in rows)
+    assert {reason for row in rows for reason in row["reason"]} <= {"documents", "words", "pairs"}
+
+
+def test_reasons_are_columns_and_sentences(made: list[Made], tmp_path: Path) -> None:
+    """Too few documents, and a head whose silencing changes nothing over twelve windows."""
+    pairs = write_survey(tmp_path, made[:6], [keys_of("VERB"), offset(-1)])
+    felt = WindowEffects(np.array([[0.0, 0.5]] * 12), (frozenset(),) * 12, tuple(range(12)), whole=1.0)
+    rows = labels_of(tmp_path, [6], [(0, 0), (0, 1)], pairs, no_vectors, felt).table.to_pylist()  # type: ignore[arg-type]
+    assert [(row["reason"], row["reason_count"]) for row in rows] == [
+        (["documents", "felt"], [4, 12]),
+        (["documents"], [4]),
+    ]
+    assert [row["note"] for row in rows] == [
+        "fewer than 4 documents in a half; hardly felt over 12 windows",
+        "fewer than 4 documents in a half",
+    ]
+    assert label_data(rows[1])["note"] == {
+        "en": "fewer than 4 documents in a half",
+        "ja": "文書が 4 件未満の半分がある",
+        "zh": "有一半中，文档少于 4 篇",
+    }
+    earlier = {name: value for name, value in rows[1].items() if not name.startswith("reason")}
+    assert set(label_data(earlier)["note"].values()) == {rows[1]["note"]}
+    assert label_data({**rows[0], "reason": [], "reason_count": [], "note": ""})["note"] is None
 
 
 def test_other_languages_and_letters_have_fewer_labels(made: list[Made], tmp_path: Path) -> None:

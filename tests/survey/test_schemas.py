@@ -48,7 +48,10 @@ TABLES: dict[type, str] = {
 """Row -> its table, in the order of the guide."""
 
 SITE: dict[str, tuple[type, tuple[str, ...]]] = {
-    "LabelRow": (LabelRow, ("layer", "head", "note", "line", "query", "key", "relation", "side", "such")),
+    "LabelRow": (
+        LabelRow,
+        ("layer", "head", "note", "reason", "reason_count", "line", "query", "key", "relation", "side", "such"),
+    ),
     "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
     "RelationRow": (RelationRow, ("layer", "head")),
     "WriteRow": (WriteRow, ("layer", "head", "gains", "sure")),

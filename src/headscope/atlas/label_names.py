@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headscope.atlas.describe import BEGINS, FORM, LEARNED, Clause
 
@@ -10,6 +10,19 @@ LANGUAGES = ("en", "ja", "zh")
 
 NONE = "none"
 """The label of a head of which nothing can be said."""
+
+RESERVATIONS = {
+    "documents": ("fewer than {n} documents in a half", "文書が {n} 件未満の半分がある", "有一半中，文档少于 {n} 篇"),
+    "words": ("fewer than {n} words of a half have a choice",
+        "見る先を選べる単語が {n} 語未満の半分がある", "有一半中，有选择余地的词少于 {n} 个"),
+    "pairs": ("fewer than {n} different pairs in a half",
+        "異なる組が {n} 組未満の半分がある", "有一半中，不同的词对少于 {n} 个"),
+    "prediction": ("nothing predicts its pairs on the other half of the documents",
+        "もう半分の文書では、その組を予測できるものがない", "在另一半文档上，没有什么能预测它的词对"),
+    "felt": ("hardly felt over {n} windows",
+        "{n} 個のウィンドウで、無効化してもほとんど変わらない", "在 {n} 个窗口上，关闭后几乎没有影响"),
+}  # fmt: skip
+"""Reason for reservations about a head, or for no label -> what it says, with its count."""
 
 CLASSES: dict[str, tuple[str, str, str, str]] = {
     "NOUN": ("a noun", "nouns", "名詞", "名词"),
@@ -205,6 +218,15 @@ def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = Fal
     start = {"en": "in part: ", "ja": "一部：", "zh": "部分："} if part else dict.fromkeys(LANGUAGES, "")
     joints = {"en": "; or ", "ja": "、または", "zh": "；或"}
     return {of: start[of] + joints[of].join(said[of]) for of in LANGUAGES}
+
+
+def reservations(reasons: Mapping[str, int]) -> dict[str, str]:
+    """Reservations in every language, from their reasons and counts; empty if there are none."""
+    joints = {"en": "; ", "ja": "。", "zh": "；"}
+    return {
+        of: joints[of].join(RESERVATIONS[reason][at].format(n=count) for reason, count in reasons.items())
+        for at, of in enumerate(LANGUAGES)
+    }
 
 
 def _clause(clause: Clause, such: Sequence[str], language: int) -> str:

@@ -68,7 +68,6 @@ class Described:
         shares: of each of the pairs that report, the even share of the first clause, the second, both.
         hits: likewise, whether the pair itself is held.
         numbers: columns of its row.
-        note: reservations, in words.
     """
 
     clauses: list[Clause]
@@ -76,7 +75,6 @@ class Described:
     shares: Float[np.ndarray, "pairs 3"]
     hits: Bool[np.ndarray, "pairs 3"]
     numbers: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
 
 
 class Labeller:

@@ -16,7 +16,7 @@ import numpy as np
 
 from headscope.atlas.describe import Clause
 from headscope.atlas.findings import SurveyData, read_table
-from headscope.atlas.label_names import LANGUAGES, NONE, sentence
+from headscope.atlas.label_names import LANGUAGES, NONE, reservations, sentence
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (
@@ -79,10 +79,10 @@ class Tables:
 def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
     """By cell: the head's label with its evidence."""
     rows = tables.by_cell("labels")
-    return None if rows is None else [_label(of[0]) if of else None for of in rows]
+    return None if rows is None else [label_data(of[0]) if of else None for of in rows]
 
 
-def _label(row: dict[str, Any]) -> dict[str, Any]:
+def label_data(row: dict[str, Any]) -> dict[str, Any]:
     """A head's label; one of an earlier version has no clauses, and stands as it is, in English."""
     clauses = [
         (line, Clause(*parts))
@@ -103,7 +103,11 @@ def _label(row: dict[str, Any]) -> dict[str, Any]:
         "short": plain if old else sentence(said[:1], such),
         "often": sentence(often, such) if often else None,
         "clauses": len(said),
-        "note": printable(row["note"]) or None,
+        "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
+        if row.get("reason")
+        else dict.fromkeys(LANGUAGES, printable(row["note"]))
+        if row["note"]
+        else None,
     }
 
 

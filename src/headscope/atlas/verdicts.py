@@ -13,7 +13,7 @@ import pyarrow
 
 from headscope.atlas.describe import FORM, LEARNED, Clause, Search, gain_of
 from headscope.atlas.evidence import Vectors
-from headscope.atlas.label_names import kind_of, sentence
+from headscope.atlas.label_names import kind_of, reservations, sentence
 from headscope.atlas.labelling import REPORTED, TARGETS, Described, Labeller
 from headscope.atlas.passages import MARKS
 from headscope.atlas.predicates import OFFSETS
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from headscope.atlas.evidence import Texts
 
 COLUMNS = columns(LabelRow)
+
+Reservations = dict[str, int]
+"""Reason -> count, as in `LabelRow`."""
 
 LEAST_DOCUMENTS = 4
 """Documents of each half without which no head is labelled."""
@@ -45,7 +48,6 @@ SUCH, SUCH_KIND = 5, 0.8
 """Words that a learned class names, and the share of a kind in both halves from which it is named by kind."""
 SUCH_KINDS = ("PROPN", "number", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
 
-FELT = "hardly felt"
 FELT_SHARE = 0.001
 """Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
 FELT_WINDOWS = 10
@@ -120,13 +122,12 @@ def labels_of(
     """
     labeller = Labeller(folder, documents, len(heads), pairs, vectors)
     few = sum(documents) // 2 < LEAST_DOCUMENTS
-    notes = [_too_little(labeller, cell, few) for cell in range(len(heads))]
-    chosen = {cell: ([], {}) if note else labeller.describe(cell, 0) for cell, note in enumerate(notes)}
+    lacking = [_too_little(labeller, cell, few) for cell in range(len(heads))]
+    chosen = {cell: ([], {}) if lacks else labeller.describe(cell, 0) for cell, lacks in enumerate(lacking)}
     explained = np.zeros(pairs.num_rows, dtype=np.int8)
     rows = []
     for cell, described in labeller.reported(chosen).items():
-        described.note = notes[cell]
-        verdict = _Verdict(labeller, cell, described)
+        verdict = _Verdict(labeller, cell, described, lacking[cell])
         rows.append({"layer": heads[cell][0], "head": heads[cell][1], **verdict.row(felt)})
         for half in (0, 1):
             at = labeller.rows(cell, half, pairs.num_rows)
@@ -135,15 +136,15 @@ def labels_of(
     return Labels(table, explained, labeller.texts)
 
 
-def _too_little(labeller: Labeller, cell: int, few: bool) -> str:
-    """The reason why nothing can be said of a head, if there is one."""
+def _too_little(labeller: Labeller, cell: int, few: bool) -> Reservations:
+    """Too few of something for a label of this head: its name, and how many are needed."""
     if few:
-        return f"fewer than {LEAST_DOCUMENTS} documents in a half"
+        return {"documents": LEAST_DOCUMENTS}
     if min(labeller.sums["even"][cell], labeller.sums["odd"][cell]) < LEAST_WORDS:
-        return f"fewer than {LEAST_WORDS} words of a half have a choice"
+        return {"words": LEAST_WORDS}
     if min(len(labeller.rows(cell, half, REPORTED)) for half in (0, 1)) < LEAST_PAIRS:
-        return f"fewer than {LEAST_PAIRS} different pairs in a half"
-    return ""
+        return {"pairs": LEAST_PAIRS}
+    return {}
 
 
 def margins(
@@ -160,8 +161,8 @@ def margins(
 class _Verdict:
     """One head: what is kept of its description, and the columns of its row."""
 
-    def __init__(self, labeller: Labeller, cell: int, described: Described) -> None:
-        self._labeller, self._cell, self._of = labeller, cell, described
+    def __init__(self, labeller: Labeller, cell: int, described: Described, lacks: Reservations) -> None:
+        self._labeller, self._cell, self._of, self._lacks = labeller, cell, described, lacks
         self._rows = labeller.rows(cell, 1, REPORTED)
         self._documents = [labeller.places[row][0] for row in self._rows.tolist()]
         self._groups = (self._documents, labeller.queries[self._rows], labeller.names[self._rows].astype(str))
@@ -197,8 +198,6 @@ class _Verdict:
         whole, part = (score >= share and low > margin for share, margin in (WHOLE, PART))
         self._part = bool(part and not whole)
         of.clauses = [of.clauses[at] for at in kept] if whole or part else []
-        if not of.clauses:
-            of.note = "nothing predicts its pairs on the other half of the documents"
 
     def explains(self, rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Number of the clause that explains each of some pairs; 0 for none."""
@@ -213,9 +212,9 @@ class _Verdict:
         clauses = self._of.clauses
         often, share, chance = self._often()
         such = self._such()
-        notes = [self._of.note] if self._of.note else []
+        reasons = self._lacks or ({} if clauses else {"prediction": 0})
         if felt is not None and (windows := felt.hardly(self._cell, _acts(clauses))):
-            notes.append(f"{FELT} over {windows} windows")
+            reasons = {**reasons, "felt": windows}
         lines = [*(("pairs", clause) for clause in clauses), *([("words", often)] if often is not None else [])]
         return {
             **(self._numbers() if clauses else dict.fromkeys(NUMBERS)),
@@ -227,7 +226,9 @@ class _Verdict:
             "such": such,
             "share": share,
             "share_chance": chance,
-            "note": "; ".join(notes),
+            "note": reservations(reasons)["en"],
+            "reason": [*reasons],
+            "reason_count": [*reasons.values()],
             **self._labeller.rests(self._cell),
         }
 
@@ -268,7 +269,7 @@ class _Verdict:
         none = (None, None, None)
         labeller = self._labeller
         targets, weights = labeller.words(self._cell, 0)
-        if self._of.note.startswith("fewer") or not weights.sum():
+        if self._lacks or not weights.sum():
             return none
         ground = labeller.ground(self._cell, 0)
         search = Search(targets, weights / weights.sum(), ground, {}, cost=OFTEN_COST, least=OFTEN_LEAST)

@@ -30,8 +30,7 @@ class SyntaxRow:
     """The head that finds a relation of a treebank best: `syntax.parquet`.
 
     Attributes:
-        relation: as in the treebank, with its subtype: `nsubj:pass`. Left out are the root, and relations with fewer
-            than 20 occurrences.
+        relation: as in the treebank, with its subtype: `nsubj:pass`. The root and those below 20 are left out.
         direction: `dependent->head` or `head->dependent`.
         layer: from 0.
         head: the best head of the choosing half.
@@ -114,7 +113,9 @@ class LabelRow:
         such: of words such as …, their kind and examples.
         share: share of the strength of all words that the line over all words explains.
         share_chance: the same if every word looked evenly.
-        note: reservations, in words.
+        note: reservations, in English.
+        reason: of each: too few `documents`, `words` or `pairs`, no `prediction`, or `felt`, hardly, when silenced.
+        reason_count: of each, how many are needed, or the windows over which it is hardly felt; or 0.
         special: mean weight of words on special tokens.
         first: mean weight of words on the first token.
         sep: mean weight of words on [SEP].
@@ -149,6 +150,8 @@ class LabelRow:
     share: float | None
     share_chance: float | None
     note: str
+    reason: list[str]
+    reason_count: list[Int32]
     special: float | None
     first: float | None
     sep: float | None
@@ -338,8 +341,7 @@ class WriteRow:
         tokens: up to ten whose masked-LM logits the head's output raises where they are right, chosen on one half of
             the windows, the one that gains most first.
         gains: bits per masked token that each gains alone, on the half that chose.
-        bits: bits per masked token that they gain together over the tokens' frequency, on the other half; null where
-            there is none.
+        bits: per masked token, what they gain together over their frequency, on the other half; null without one.
         low, high: the bounds of the 95% interval.
         sure: whether `low` is at least 0.001; only then does the head count as writing them.
         masked: masked tokens of the other half.

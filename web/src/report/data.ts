@@ -94,7 +94,7 @@ export interface Label extends LabelRow {
   often: Spoken | null;
   /** How many clauses it has. */
   clauses: number;
-  note: string | null;
+  note: Spoken | null;
 }
 
 /** The head that finds a relation of the treebank best. */

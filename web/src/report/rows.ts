@@ -53,7 +53,7 @@ export interface LabelRow {
 
 /** The head that finds a relation of a treebank best: `syntax.parquet`. */
 export interface SyntaxRow {
-  /** As in the treebank, with its subtype: `nsubj:pass`. Left out are the root, and relations with fewer than 20 occurrences. */
+  /** As in the treebank, with its subtype: `nsubj:pass`. The root and those below 20 are left out. */
   relation: string;
   /** Over all documents, 0 to 1. */
   accuracy: number;
@@ -97,7 +97,7 @@ export interface RelationRow {
 export interface WriteRow {
   /** Up to ten whose masked-LM logits the head's output raises where they are right, chosen on one half of the windows, the one that gains most first. */
   tokens: string[];
-  /** Bits per masked token that they gain together over the tokens' frequency, on the other half; null where there is none. */
+  /** Per masked token, what they gain together over their frequency, on the other half; null without one. */
   bits: number | null;
   /** The bounds of the 95% interval. */
   low: number | null;

@@ -1,6 +1,6 @@
 // A head's page: its label as a sentence with evidence, its examples, its distributions, its rank, its syntax, its likes.
 import { count, rounded } from "../../words/numbers";
-import { headLabel, type Field, type Head, type Label, type Survey } from "../data";
+import { headLabel, type Field, type Head, type Label, type Spoken, type Survey } from "../data";
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
 import { spoken } from "../../words/speech";
 import { counted, say, told } from "../words";
@@ -40,6 +40,9 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
   );
 }
 
+/** Reservations; a survey of an earlier version has them in English only. */
+const Note = ({ says }: { says: Spoken }) => <span lang={says.ja === says.en ? "en" : undefined} data-test="note">{says[spoken.value]}</span>;
+
 /** The label as a sentence, and what speaks for and against it. */
 function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: Label | null }) {
   const { cell } = head;
@@ -49,11 +52,11 @@ function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: L
       <div>
         <h1 data-test="title">{label ? titleOf(label) : say("head", { head: headLabel(survey, cell) })}</h1>
         {!label && <p class="quiet">{say("no_labels")}</p>}
-        {label && (label.score === null ? <p>{label.note ? <span lang="en">{label.note}</span> : say("group_none_key")}</p> : <Evidence label={label} />)}
+        {label && (label.score === null ? <p>{label.note ? <Note says={label.note} /> : say("group_none_key")}</p> : <Evidence label={label} />)}
         {label?.often && <p data-test="often">{told(say("often"), { what: label.often[spoken.value], share: share(label.share), chance: share(label.shareChance) })}</p>}
         <Written of={head.writes} />
         {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep"), stop: share(label.stop) })}</p>}
-        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <span lang="en">{label.note}</span></>}</p>}
+        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}
       </div>
       {label && label.score !== null && (
         <figure><Score of={label} axis /><figcaption class="pre">{say("figure_key")}</figcaption></figure>
