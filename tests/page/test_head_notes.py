@@ -8,6 +8,7 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,17 +183,18 @@ def test_without_a_survey_nothing_is_said_and_a_notebook_has_no_link(
 
 
 def test_a_laptop_still_shows_where_the_word_looks(watch: Watch, file: Path) -> None:
-    """At 1280 x 720, in every language and for every head, the first key stands within the inspector."""
+    """At 1280 x 720, in every language and whatever the grid is asked, the first key stands within the inspector."""
     page = watch(viewport={"width": 1280, "height": 720}).open(f"{file.as_uri()}#l=0&h=0&q=2&k=1&by=weight")
-    for language in LANGUAGES:
-        page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by=weight&lang={language}'")
+    for language, asked in product(LANGUAGES, ("weight", "effect", "entropy", "mass")):
+        page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by={asked}&lang={language}'")
         until(page, f"document.documentElement.lang === '{language}'")
+        until(page, f"document.querySelector('[data-test=statistic]').value === '{asked}'")
         page.wait_for_selector("[data-test=ranked] li[data-weight]")
         room = page.evaluate(
             """document.querySelector(".inspector").getBoundingClientRect().bottom -
                document.querySelector("[data-test=ranked] li").getBoundingClientRect().bottom"""
         )
-        assert room >= 0, language
+        assert room >= 0, (language, asked)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -36,14 +36,13 @@ export function Inspector() {
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
   const most = Math.log(Math.max(2, words.columns.length));
   const effect = table.value?.effect ? ["effect"] : [];
-  const first = [...FIRST.filter((name) => known.value.includes(name)).slice(0, start.value.atlas ? 2 : 6), ...effect];
+  const first = [...FIRST.filter((name) => known.value.includes(name)).slice(0, start.value.atlas ? 1 : 6), ...effect];
   const listed = every.value || first.length < 2 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
   return (
     <section class="panel inspector" aria-label={say("inspector", { n: count(info.layers.length * info.heads) })}>
       <h2>{say("inspector", { n: count(info.layers.length * info.heads) })}</h2>
       <p class="habit" data-test="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
       <Beside info={info} />
-      {state.statistic.value !== "weight" && <StrongestIn info={info} />}
       <table class="facts">
         <tbody>
           {listed.map((name) => {
@@ -62,6 +61,7 @@ export function Inspector() {
       {every.value && <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />}
       <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
+      {state.statistic.value !== "weight" && <StrongestIn info={info} />}
       <p class="quiet small">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
     </section>
   );
