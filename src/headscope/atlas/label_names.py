@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from headscope.atlas.describe import BEGINS, FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
+
+AFTER_CJK = re.compile(r"(?<=[\u3040-\u30ff\u4e00-\u9fff])(?=[0-9A-Za-z])")
+"""Places before letters and digits in Japanese and Chinese, where a space stands."""
 
 NONE = "none"
 """The label of a head of which nothing can be said."""
@@ -217,7 +221,7 @@ def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = Fal
     said = {of: [_clause(clause, such, at) for clause in clauses] for at, of in enumerate(LANGUAGES)}
     start = {"en": "in part: ", "ja": "一部：", "zh": "部分："} if part else dict.fromkeys(LANGUAGES, "")
     joints = {"en": "; or ", "ja": "、または", "zh": "；或"}
-    return {of: start[of] + joints[of].join(said[of]) for of in LANGUAGES}
+    return {of: AFTER_CJK.sub(" ", start[of] + joints[of].join(said[of])) for of in LANGUAGES}
 
 
 def reservations(reasons: Mapping[str, int]) -> dict[str, str]:

@@ -70,7 +70,7 @@ export const en = {
   honest_normed: "A weight on a short value vector contributes little: see × |v W_O|.",
   honest_causes: "To see effects, silence the head under Cause & effect.",
   copied: "The link was copied to the clipboard.",
-  copy_failed: "No clipboard here: the link is selected, copy it with the keyboard.",
+  copy_failed: "No clipboard: the link is selected, copy it with the keyboard.",
   table: "table",
   table_caption: "Weights of {what}: queries down, keys across",
   table_part: "Rows {from} to {to}, columns {left} to {right} of {rows} × {columns}",

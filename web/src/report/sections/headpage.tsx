@@ -56,7 +56,7 @@ function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: L
         {label?.often && <p data-test="often">{told(say("often"), { what: label.often[spoken.value], share: share(label.share), chance: share(label.shareChance) })}</p>}
         <Written of={head.writes} />
         {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep"), stop: share(label.stop) })}</p>}
-        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}
+        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {label.stable === label.clauses ? say("stable_all") : say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}
       </div>
       {label && label.score !== null && (
         <figure><Score of={label} axis /><figcaption class="pre">{say("figure_key")}</figcaption></figure>
@@ -70,9 +70,9 @@ function Evidence({ label }: { label: Label }) {
   return (
     <>
       <p class="evidence" data-test="evidence">
-        <b>{share(label.score)}</b> {say("evidence", { n: count(label.count ?? 0) })}
-        {label.low !== null && <>; <span class="quiet">{say("interval", { low: share(label.low), high: share(label.high) })}</span></>}
-        {label.baseline !== null && <>; {say("by_chance", { share: share(label.baseline) })}</>}.
+        <b>{share(label.score)}</b>{say("evidence", { n: count(label.count ?? 0) })}
+        {label.low !== null && <>{say("also")}<span class="quiet">{say("interval", { low: share(label.low), high: share(label.high) })}</span></>}
+        {label.baseline !== null && <>{say("also")}{say("by_chance", { share: share(label.baseline) })}</>}{say("stop")}
       </p>
       {label.bits !== null && (
         <p class={label.part ? "doubt" : "quiet"} data-test="gain">

@@ -57,8 +57,8 @@ function Clause({ survey, cell, last }: { survey: Survey; cell: number; last: bo
   return (
     <span data-clause={cell}>
       <Chip survey={survey} cell={cell} /> {titleOf(label)}{" "}
-      <b>{share(label.score)}</b>{label.baseline !== null && <span class="quiet"> ({share(label.baseline)})</span>}
-      {last ? ". " : "; "}
+      <b>{share(label.score)}</b>{label.baseline !== null && <span class="quiet">{say("aside", { n: share(label.baseline) })}</span>}
+      {say(last ? "stop" : "also")}
     </span>
   );
 }
