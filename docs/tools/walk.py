@@ -98,7 +98,14 @@ def picture(figure: Any, says: str) -> str:
 
 
 def page(
-    trace: Trace | Sequence[Trace], name: str, *, says: str, at: str = "", height: int = 640, alone: str = ALONE
+    trace: Trace | Sequence[Trace],
+    name: str,
+    *,
+    says: str,
+    at: str = "",
+    height: int = 640,
+    wide: bool = False,
+    alone: str = ALONE,
 ) -> str:
     """headscope's own page of a trace, as `headscope view --html` writes it, in a frame that loads as it is reached.
 
@@ -107,9 +114,10 @@ def page(
     Args:
         trace: one trace, or several to compare.
         name: of the file; only the traces of its first use are written.
-        says: the point that is made, under the frame.
+        says: the point that is made, beside the frame.
         at: what the page shows first: the part after # of its address; empty for its own choice.
         height: in pixels, on screens wider than a phone's.
+        wide: all of the page, the caption below; by default one thing at a time, as on a phone.
         alone: the words of the link that opens the page without what is around it.
     """
     from headscope.page.html import to_html
@@ -118,7 +126,7 @@ def page(
     USED.add(file.name)
     if not file.exists():
         to_html(trace, file)
-    return _frame(f"{file.name}{'#' if at else ''}{at}", says, height, alone)
+    return _frame(f"{file.name}{'#' if at else ''}{at}", says, height, wide, alone)
 
 
 def report(survey: Survey, name: str, *, says: str, height: int = 640) -> str:
@@ -126,16 +134,16 @@ def report(survey: Survey, name: str, *, says: str, height: int = 640) -> str:
     USED.add(name)
     if not (LIVE / name).exists():
         shutil.copytree(survey.folder / "site", LIVE / name)
-    return _frame(f"{name}/index.html", says, height)
+    return _frame(f"{name}/index.html", says, height, wide=True)
 
 
-def _frame(place: str, says: str, height: int, alone: str = ALONE) -> str:
+def _frame(place: str, says: str, height: int, wide: bool, alone: str = ALONE) -> str:
     """A frame, its caption, and a link to open its page alone."""
     address = html.escape(LIVE_PLACE + place)
     spoken = html.escape(re.sub(r"<[^>]*>", "", says))
     frame = f'<iframe src="{address}" title="{spoken}" loading="lazy"></iframe>'
     caption = f'<figcaption>{says} <a href="{address}">{alone}</a></figcaption>'
-    return f'<figure class="live"><div style="--height:{height}px">{frame}</div>{caption}</figure>'
+    return f'<figure class="live{" wide" * wide}"><div style="--height:{height}px">{frame}</div>{caption}</figure>'
 
 
 @cache

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched
+from looking import HOSTILE, Watched, eventually
 from test_room import made
 
 import headscope as hs
@@ -143,9 +143,8 @@ def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) 
     assert "the mask hides" in (drawn.findtext(f"{SVG}desc") or "")
     assert "hides" not in page.locator(".facts").inner_text()
     page.keyboard.press("t")
-    page.wait_for_selector("[data-test=numbers] td")
-    texts = page.locator("[data-test=numbers] tbody tr").first.locator("td").all_inner_texts()
-    assert texts[1:] == ["–"] * (size - 1)
+    shown = page.locator("[data-test=numbers] tbody tr").first.locator("td")
+    eventually(page, lambda: shown.all_inner_texts()[1:] == ["–"] * (size - 1), "a dash for each hidden key")
 
 
 def test_a_zoomed_export_says_its_part(watch: Watch, tmp_path: Path) -> None:
