@@ -5,14 +5,15 @@ half that are strongest, it holds a share h; of all words' even shares, B. What 
 
     G = h log2(h/B) + (h' - h) log2((h' - h)/(B' - B)) - h' log2(h'/B') - COST atoms
 
-where h' and B' are the shares that no clause before it explains. A description is a clause or two.
+where h' and B' are the shares that no clause before it explains. A description is at most three clauses.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 
 COST = 0.12
 """Bits that an atom must gain."""
-LEAST_SHARE, LEAST_LIFT = 0.12, 1.7
-"""Share of the targets that a clause must hold, and how many times its even share."""
+LEAST_SHARE, LATER_SHARE, LEAST_LIFT = 0.12, 0.08, 1.7
+"""Share of the targets that a clause must hold, that a later one must add, and how many times its even share."""
 BEAM, DEPTH = 12, 3
 """Clauses that are extended, and most atoms of one."""
+CLAUSES, CHOSEN = 3, 5
+"""Most clauses of a label, and most that are held against the other half for it."""
+TRIES = 12
+"""Most clauses that are found for a description, with those that are refused."""
 NEAR = 0.08
 """Of clauses whose gain is within this share of the best, the one with the fewest atoms wins."""
 FLOOR = 1e-3
 """Least even share: below it a sample says nothing."""
-NAMED = 0.6
+NAMED = 0.8
 """A learned class of keys is used only if no named clause has this share of its gain."""
 LETTERED = 0.33
 """This share suffices for first letters: a learned class is measured on the keys that it is learned from."""
@@ -164,6 +169,7 @@ class Search:
         ground: the choosing half's.
         own: key classes of the head itself, (ground's pairs,) of bool.
         cost, least: of an atom, and the least share of a clause.
+        refuses: tells of a clause that it must not be used.
 
     Attributes:
         refused: clauses that must not be found.
@@ -178,12 +184,13 @@ class Search:
         *,
         cost: float = COST,
         least: float = LEAST_SHARE,
+        refuses: Callable[[Clause], bool] = lambda _: False,
     ) -> None:
         self._targets, self._weights, self._ground = targets, weights, ground
         self._own = ground.facts.with_keys(own) if own else ground.facts
         self._names = set(own)
         self.refused: set[Clause] = set()
-        self._cost, self._least = cost, least
+        self._cost, self._least, self._refuses = cost, least, refuses
         self._tables = {}
         for slot, table in targets.tables.items():
             names = [name for name in table if name[:1] != LEARNED]
@@ -195,45 +202,67 @@ class Search:
         return self._ground.share(*clauses, facts=self._own if own else None)
 
     def description(self) -> list[Found]:
-        """A clause, or two of which neither holds what the other does."""
-        first = self.best(learned=True)
-        if first is None:
-            return []
-        for _ in range(2):
-            second = self.best([first.clause], learned=first.clause.key[:1] != LEARNED)
-            if second is None:
-                return [first]
-            both = self._even(first.clause, second.clause)
-            if both < NESTED * self._even(first.clause):
-                return [first, second]
-            h = float(self._weights[second.clause.mask(self._targets)].sum())
-            alone = gain_of(h, self._even(second.clause), 1, 1, second.clause.atoms, self._cost)
-            if alone < WIDER * first.gain:
-                return [first]
-            first = Found(second.clause, alone)  # it holds all that the first one did, and more
-        return [first]
+        """At most CHOSEN clauses of which none holds what another does."""
+        result: list[Found] = []
+        for _ in range(TRIES):
+            clauses = [one.clause for one in result]
+            found = self.best(clauses, learned=all(clause.key[:1] != LEARNED for clause in clauses))
+            if found is None:
+                break
+            clause = found.clause
+            if self._refuses(clause):
+                self.refused.add(clause)
+                continue
+            parts = (self._even(one, clause) >= NESTED * self._even(one) for one in clauses)
+            at = next((at for at, part in enumerate(parts) if part), len(result))
+            if at < len(result):  # it holds all that this one did, and more
+                state = self._state(clauses[:at])
+                h, b = self._beyond(clause, state)
+                found = Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))
+                if found.gain < WIDER * result[at].gain:
+                    self.refused.add(clause)
+                    continue
+            result[at:] = [found]
+            if len(result) == CHOSEN:
+                break
+        return result
+
+    def _new(self, clause: Clause, before: Sequence[Clause]) -> Bool[np.ndarray, " targets"]:
+        """The targets that a clause holds, and none before it."""
+        held = clause.mask(self._targets)
+        for other in before:
+            held &= ~other.mask(self._targets)
+        return held
+
+    def _state(self, before: Sequence[Clause]) -> _State:
+        free = self._new(Clause(), before)
+        return _State(free, float(self._weights[free].sum()), max(self._left(before), FLOOR), tuple(before))
+
+    def _left(self, before: Sequence[Clause], *clause: Clause) -> float:
+        """The even share of a clause, or of everything, that none before it holds."""
+        some = (one for count in range(len(before) + 1) for one in combinations(before, count))
+        return sum((-1) ** len(one) * (self._even(*clause, *one) if clause or one else 1.0) for one in some)
+
+    def _beyond(self, clause: Clause, state: _State) -> tuple[float, float]:
+        """The shares h and B of a clause that none before it holds."""
+        return float(self._weights[self._new(clause, state.before)].sum()), self._left(state.before, clause)
 
     def best(self, before: Sequence[Clause] = (), *, learned: bool = False) -> Found | None:
         """The clause that gains most beyond those before it, or a simpler one that gains nearly as much.
 
         Args:
-            before: a clause that explains something already, or none.
+            before: clauses that explain something already.
             learned: whether learned classes of keys may be used, each alone.
         """
-        free = np.ones(len(self._targets), dtype=bool)
-        whole_b = 1.0
-        for clause in before:
-            free &= ~clause.mask(self._targets)
-            whole_b -= self._even(clause)
-        whole_h = float(self._weights[free].sum())
-        if whole_h <= 0:
+        state = self._state(before)
+        if state.h <= 0:
             return None
-        state = _State(free, whole_h, max(whole_b, FLOOR), tuple(before))
         special: list[Found] = []
         for name in self._targets.tables["key"] if learned else ():
             clause = Clause(key=name)
-            h = float(self._weights[clause.mask(self._targets) & free].sum())
-            if name[:1] == LEARNED and (found := self._measured(clause, state, h)) is not None:
+            if name[:1] != LEARNED or clause in self.refused:
+                continue
+            if (found := self._measured(clause, state)) is not None:
                 special.append(found)
         beam = self._extended([Clause()], state, first=True)
         seen = list(beam)
@@ -269,15 +298,18 @@ class Search:
                     continue
                 names, matrix = self._tables[slot]
                 shares = np.einsum("nt,t->n", matrix, held)  # too small for several threads
-                for which in np.flatnonzero(shares >= self._least).tolist():
+                for which in np.flatnonzero(shares >= self._enough(state)).tolist():
                     longer = Clause(*(names[which] if place == at else old for place, old in enumerate(clause)))
-                    if longer not in result and (found := self._measured(longer, state, float(shares[which]))):
+                    if longer not in result and (found := self._measured(longer, state)):
                         result[longer] = found
         return list(result.values())
 
-    def _measured(self, clause: Clause, state: _State, h: float) -> Found | None:
-        """A clause that holds h of the targets, and its gain; None if it is too little, or hardly above chance."""
-        b = self._even(clause) - sum(self._even(other, clause) for other in state.before)
-        if h < self._least or h < LEAST_LIFT * b:
+    def _enough(self, state: _State) -> float:
+        return LATER_SHARE if state.before else self._least
+
+    def _measured(self, clause: Clause, state: _State) -> Found | None:
+        """A clause and its gain; None if it holds too little, or hardly more than chance."""
+        h, b = self._beyond(clause, state)
+        if h < self._enough(state) or h < LEAST_LIFT * b:
             return None
         return Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))

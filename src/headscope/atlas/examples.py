@@ -91,9 +91,10 @@ def _kinds(rows: list[dict[str, Any]], most: int) -> dict[str, list[dict[str, An
     explained = [row for row in rows if row["clause"]]
     if not explained:
         return {"best": _varied(rows, most)}
-    second = _varied([row for row in explained if row["clause"] == 2], most // 2)
-    first = [row for row in explained if row["clause"] == 1]
-    best = sorted(_varied([*second, *first], most), key=lambda row: -row["strength"])
+    count = max(row["clause"] for row in explained)
+    of = [[row for row in explained if row["clause"] == clause] for clause in range(1, count + 1)]
+    later = [row for some in of[1:] for row in _varied(some, most // count)]
+    best = sorted(_varied([*later, *of[0]], most), key=lambda row: -row["strength"])
     rest = [row for row in rows if not row["clause"]]
     return {"best": best, "other": _varied(rest, (most + 1) // 2)}
 

@@ -68,6 +68,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
     "comparative": ("a comparative", "comparatives", "比較の語", "比较词"),
     "modal": ("a modal", "modals", "法助動詞", "情态动词"),
     "be": ("a form of be", "forms of be", "be の形", "be 的形式"),
+    "connective": ("a connective (but, then, …)", "connectives", "接続の語（but など）", "连接词（but 等）"),
     "preposition": ("a preposition", "prepositions", "前置詞", "介词"),
     "number": ("a number", "numbers", "数字", "数字"),
     "clitic": ("a clitic ('s, n't)", "clitics", "接語（'s、n't）", "附着词（'s、n't）"),
@@ -212,7 +213,7 @@ def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = Fal
     """A description in every language: "determiners: a noun; or the last word".
 
     Args:
-        clauses: one or two; none says `none`.
+        clauses: at most three; none says `none`.
         such: the kind and the words of a learned class of keys.
         part: whether it holds in part only.
     """
@@ -220,8 +221,8 @@ def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = Fal
         return {"en": NONE, "ja": "ラベルなし", "zh": "无标签"}
     said = {of: [_clause(clause, such, at) for clause in clauses] for at, of in enumerate(LANGUAGES)}
     start = {"en": "in part: ", "ja": "一部：", "zh": "部分："} if part else dict.fromkeys(LANGUAGES, "")
-    joints = {"en": "; or ", "ja": "、または", "zh": "；或"}
-    return {of: AFTER_CJK.sub(" ", start[of] + joints[of].join(said[of])) for of in LANGUAGES}
+    joints = {"en": ("; ", "; or "), "ja": ("、", "、または"), "zh": ("；", "；或")}
+    return {of: AFTER_CJK.sub(" ", start[of] + _in_a_row(said[of], *joints[of])) for of in LANGUAGES}
 
 
 def reservations(reasons: Mapping[str, int]) -> dict[str, str]:

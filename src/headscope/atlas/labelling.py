@@ -19,7 +19,7 @@ import pyarrow
 from headscope.atlas.choices import RANDOM, STRONGEST
 from headscope.atlas.describe import BEGINS, FORM, LEARNED, LEAST_SHARE, Clause, Facts, Ground, Search
 from headscope.atlas.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
-from headscope.atlas.passages import MARKS, PLACES, initial
+from headscope.atlas.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, initial, name_of
 from headscope.atlas.store import read_beside
 from headscope.atlas.sums import summed
 from headscope.results.tokens import is_punctuation
@@ -29,18 +29,28 @@ if TYPE_CHECKING:
 
 TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
-FORM_SHARE = 0.35
+FORM_SHARE = 0.25
 """Share of the targets from which a single form of keys may be named."""
 LETTERS, LETTER_SHARE, LETTER_FORMS = 3, 0.5, 5
 """Most first letters that are named together; the share of the keys' forms that they must begin, and how many."""
-TRIES = 4
-"""Searches of a head, each without the clauses that those before must not use."""
 DOMINANT = 0.5
 """A clause about keys alone of which one form has more than this share must name it."""
 SOME, SOME_LIFT = 5, 2.0
 """So must one of which so many forms have that share, if by chance they had less than half of it."""
 NAMING = frozenset({*MARKS, *PLACES, "PUNCT"})
 """Classes of keys that say as much as a form."""
+NEW_HITS, LIFT = 0.08, 1.4
+"""New hits of a clause, of the pairs, and how many times chance."""
+RESAMPLES, SURE = 400, 0.01
+"""Draws of documents, and the quantile of the margin that counts."""
+MARKED = frozenset({*MARKS, "quote's partner", "opening quote", "bracket's partner", "next comma", "previous comma"})
+"""Classes of keys and relations that hold marks of a form or two, and so name them."""
+CLOSED = frozenset({*LISTS, *TAGS, "clitic", "negation|limiting"}) - frozenset(CONTENT) - {"PRON"}
+"""Classes of keys that have few forms."""
+AS_USUAL, ENOUGH = 0.4, 0.4
+"""Share of what such a class holds that must have its forms as often as by chance; of the pairs, if punctuation."""
+FOLDS = 4
+"""Parts of a half's documents; what a learned class gains in one is that of what is learned from the others."""
 LEARNED_SHARES = (0.05, 0.10)
 """Of all words, those most like the keys of a head that count as “words such as”."""
 
@@ -55,7 +65,27 @@ def _begins(letters: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def _is_like(direction: np.ndarray, bound: float, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    return np.asarray(np.einsum("wd,d->w", vectors, direction) >= bound)
+    words = np.array([not is_punctuation(name) for name in names], dtype=bool)
+    return np.asarray(words & (np.einsum("wd,d->w", vectors, direction) >= bound))
+
+
+def margins(
+    hits: Bool[np.ndarray, " pairs"], shares: Float[np.ndarray, " pairs"], groups: Sequence[int] | np.ndarray
+) -> Float[np.ndarray, " draws"]:
+    """Hits less chance, a share of the pairs, over draws of their groups, such as documents; in order."""
+    names, place = np.unique(groups, return_inverse=True)
+    sums = np.bincount(place, hits - shares, len(names))
+    counts = np.bincount(place, minlength=len(names))
+    drawn = np.random.default_rng(len(names)).multinomial(len(names), [1 / len(names)] * len(names), RESAMPLES)
+    return np.sort(drawn @ sums / np.maximum(drawn @ counts, 1))
+
+
+def unions(masks: Sequence[Bool[np.ndarray, " n"]], count: int) -> Bool[np.ndarray, "n sets"]:
+    """(count, 2 ** masks), what any of some masks holds: a column for each set of them, mask k being its bit k."""
+    held = np.zeros((count, 1 << len(masks)), dtype=bool)
+    for at, mask in enumerate(masks):
+        held[:, 1 << at : 2 << at] = held[:, : 1 << at] | mask[:, None]
+    return held
 
 
 @dataclass(eq=False)
@@ -65,15 +95,15 @@ class Described:
     Attributes:
         clauses: of its description.
         own: its own classes of keys, by name.
-        shares: of each of the pairs that report, the even share of the first clause, the second, both.
+        shares: of each of the pairs that report, the even share of some of the clauses together, as in `unions`.
         hits: likewise, whether the pair itself is held.
         numbers: columns of its row.
     """
 
     clauses: list[Clause]
     own: dict[str, Own]
-    shares: Float[np.ndarray, "pairs 3"]
-    hits: Bool[np.ndarray, "pairs 3"]
+    shares: Float[np.ndarray, "pairs sets"]
+    hits: Bool[np.ndarray, "pairs sets"]
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
@@ -96,7 +126,8 @@ class Labeller:
         self._lists, self._cell = pairs["list"].to_numpy(), pairs["cell"].to_numpy()
         self.queries, self._key = pairs["query"].to_numpy(), pairs["key"].to_numpy()
         self.places = list(zip(pairs["document"].to_pylist(), pairs["window"].to_pylist(), strict=True))
-        self.names = np.array([word.casefold() for word in pairs["key_word"].to_pylist()], dtype=object)
+        self._folds = np.array([document // 2 % FOLDS for document, _ in self.places], dtype=np.int64)
+        self.names = np.array([name_of(word) for word in pairs["key_word"].to_pylist()], dtype=object)
         places = [place for half in drawn for place in half.places]
         texts = read_beside(folder, "texts", len(documents))
         self.texts = Texts(texts, documents, {*self.places, *places})
@@ -142,18 +173,13 @@ class Labeller:
         rows = self.rows(cell, half, TARGETS)
         own = self._own(cell, half)
         search = Search(
-            self.known(rows, own),
+            self.known(rows, own).with_keys(self._crossed(cell, rows, half)),
             np.full(len(rows), 1 / max(len(rows), 1)),
             self.ground(cell, half),
             self._on_ground(half, own),
+            refuses=lambda clause: self._dominated(clause, rows, half),
         )
-        for _ in range(TRIES):
-            clauses = [found.clause for found in search.description()]
-            refused = [clause for clause in clauses if self._dominated(clause, rows, half)]
-            if not refused:
-                return clauses, own
-            search.refused.update(refused)
-        return [clause for clause in clauses if clause not in refused], own
+        return [found.clause for found in search.description()], own
 
     def known(self, rows: Int[np.ndarray, " n"], own: Mapping[str, Own]) -> Facts:
         more = {name: test(self.names[rows], self._vectors[rows]) for name, test in own.items()}
@@ -174,15 +200,29 @@ class Labeller:
             if count >= FORM_SHARE * len(rows) and not is_punctuation(name):
                 own[FORM + name] = partial(_is_form, name)
         own |= {BEGINS + letters: partial(_begins, letters) for letters in self._letters(rows, half)}
+        return own | self._like(self.rows(cell, half, STRONGEST), half)
+
+    def _like(self, rows: Int[np.ndarray, " n"], half: int) -> dict[str, Own]:
+        """The words of a half that are most like the keys of some pairs."""
         of = self._halves[half]
         if not len(rows) or not of.vectors.shape[1] or not of.content.any():
-            return own
-        keys = self._vectors[self.rows(cell, half, STRONGEST)[::2]]
-        direction = keys.mean(0) - of.vectors[of.content].mean(0)
+            return {}
+        direction = self._vectors[rows].mean(0) - of.vectors[of.content].mean(0)
         bounds = np.quantile(np.einsum("wd,d->w", of.vectors, direction), [1 - share for share in LEARNED_SHARES])
-        for share, bound in zip(LEARNED_SHARES, bounds.tolist(), strict=True):
-            own[f"{LEARNED}{round(100 * share)}"] = partial(_is_like, direction, bound)
-        return own
+        return {
+            f"{LEARNED}{round(100 * share)}": partial(_is_like, direction, bound)
+            for share, bound in zip(LEARNED_SHARES, bounds.tolist(), strict=True)
+        }
+
+    def _crossed(self, cell: int, rows: Int[np.ndarray, " n"], half: int) -> dict[str, Bool[np.ndarray, " n"]]:
+        """Learned classes of some pairs' keys, each learned from other documents of their half."""
+        strongest = self.rows(cell, half, STRONGEST)
+        flags = {f"{LEARNED}{round(100 * share)}": np.zeros(len(rows), dtype=bool) for share in LEARNED_SHARES}
+        for part in range(FOLDS):
+            some = self._folds[rows] == part
+            for name, test in self._like(strongest[self._folds[strongest] != part], half).items():
+                flags[name][some] = test(self.names[rows[some]], self._vectors[rows[some]])
+        return flags
 
     def _letters(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
         """First letters that most forms of keys have: those that are farthest above chance, alone and together."""
@@ -215,6 +255,34 @@ class Labeller:
         share = sum(count for _, count in some) / whole
         return bool(share > DOMINANT and share * even.sum() > SOME_LIFT * even[among].sum())
 
+    def borne_out(
+        self, clause: Clause, rows: Int[np.ndarray, " n"], new: Bool[np.ndarray, " n"], shares: Float[np.ndarray, " n"]
+    ) -> bool:
+        """Return True if what a clause adds in the half that reports is no accident.
+
+        It must hold over draws of documents, of places in the window, and of the keys' forms unless it names them:
+        a head that likes some words, whatever they are, likes more nouns than chance if these few are nouns.
+        """
+        if new.sum() < max(NEW_HITS * len(new), LIFT * shares.sum()):
+            return False
+        documents = [self.places[row][0] for row in rows.tolist()]
+        groups: list[Any] = [documents, self.queries[rows]]
+        named = clause.key[:1] in (LEARNED, FORM) or not MARKED.isdisjoint(clause[1:])
+        named |= clause.key == "PUNCT" and bool(new.mean() >= ENOUGH)
+        if not named and not (clause.key in CLOSED and self._usual(clause, rows[new]) >= AS_USUAL):
+            groups.append(self.names[rows].astype(str))
+        return all(margins(new, shares, one)[int(SURE * RESAMPLES)] > 0 for one in groups)
+
+    def _usual(self, clause: Clause, rows: Int[np.ndarray, " n"]) -> float:
+        """The share of some pairs whose keys have their forms as often as by chance, of all that a clause holds."""
+        of = self._halves[1]
+        held = np.flatnonzero(clause.mask(of.ground.facts))
+        names, place = np.unique(of.names[of.word[held]].astype(str), return_inverse=True)
+        chances = dict(zip(names.tolist(), np.bincount(place, of.ground.even[held]).tolist(), strict=True))
+        whole, count = max(sum(chances.values()), 1e-9), max(len(rows), 1)
+        counts = Counter(self.names[rows].tolist())
+        return sum(min(number / count, chances.get(name, 0) / whole) for name, number in counts.items())
+
     def reported(self, chosen: Mapping[int, tuple[list[Clause], dict[str, Own]]]) -> dict[int, Described]:
         """Hold each head's clauses against the pairs of the other half, with what they would hold by chance."""
         by_place: dict[Place, list[tuple[int, int, int]]] = {}
@@ -225,8 +293,7 @@ class Labeller:
             for at, row in enumerate(rows.tolist()):
                 by_place.setdefault(self.places[row], []).append((cell, at, row))
             facts = self.known(rows, own)
-            masks = [clause.mask(facts) for clause in clauses] + [np.zeros(len(rows), dtype=bool)] * (2 - len(clauses))
-            hits = np.stack([*masks, masks[0] | masks[1]], 1)
+            hits = unions([clause.mask(facts) for clause in clauses], len(rows))
             found[cell] = Described(clauses, own, np.zeros(hits.shape), hits)
             found[cell].numbers["key_bits"] = 0.0
             priors[cell] = self._prior(cell)
@@ -237,8 +304,7 @@ class Labeller:
                 query, head = int(self.queries[row]), found[cell]
                 even = known.even(query, int(self.sums["behind"][cell]), int(self.sums["ahead"][cell]))
                 masks = [known.row(clause, query, head.own) for clause in head.clauses]
-                masks += [np.zeros(len(names), dtype=bool)] * (2 - len(masks))
-                head.shares[at] = [even @ mask for mask in (*masks, masks[0] | masks[1])]
+                head.shares[at] = even @ unions(masks, len(names))
                 usual = even * np.array([priors[cell].get(name, priors[cell][""]) for name in names])
                 key = int(self._key[row])
                 bits = np.log2(usual[key] / usual.sum() / even[key]) if even[key] > 0 else 0.0

@@ -42,6 +42,8 @@ LISTS = {
     "comparative": "more most less least than better best worse worst larger smaller higher lower greater older as",
     "modal": "can could may might must shall should will would 'll 'd",
     "be": "be is are was were been being am 's 're 'm",
+    "connective": "but however although though yet still nevertheless instead rather then afterwards moreover "
+    "furthermore therefore thus hence meanwhile otherwise unfortunately",
     "preposition": "of in to for with on at by from about into over after under between through during against "
     "without within among toward towards across behind before upon",
 }
@@ -82,7 +84,7 @@ PLACES = ("first", "start", "last", "clause start", "first verb")
 RARE = 8000
 """Number in the vocabulary above which the first token of a word counts as rare."""
 
-QUERIES = (*TAGS, *UNIONS, "content", "function", "PUNCT", *LISTS, "comma", "clitic", "pieces")
+QUERIES = (*TAGS, *UNIONS, "content", "function", "PUNCT", *LISTS, "comma", "quote", "closing mark", "clitic", "pieces")
 """Classes that may stand for the words that look."""
 
 CLAUSES = frozenset({"advcl", "acl", "ccomp", "csubj", "root", "parataxis"})
@@ -114,7 +116,12 @@ class Passage:
     @property
     def names(self) -> list[str]:
         """The forms, whatever their case."""
-        return [form.casefold() for form in self.forms]
+        return [name_of(form) for form in self.forms]
+
+
+def name_of(form: str) -> str:
+    """A form whatever its case, with a typewriter's apostrophe."""
+    return form.casefold().replace("’", "'") if len(form) > 1 else form.casefold()
 
 
 @lru_cache(maxsize=1 << 16)

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope.atlas.describe import FORM, LEARNED, Clause, Search, gain_of
+from headscope.atlas.describe import CLAUSES, LEARNED, Clause, Search, gain_of
 from headscope.atlas.evidence import Vectors
 from headscope.atlas.label_names import kind_of, reservations, sentence
-from headscope.atlas.labelling import REPORTED, TARGETS, Described, Labeller
-from headscope.atlas.passages import MARKS
+from headscope.atlas.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
 from headscope.atlas.predicates import OFFSETS
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import LabelRow, columns
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
 
     from headscope.atlas.evidence import Texts
 
@@ -36,12 +35,8 @@ LEAST_WORDS = 100
 """Words of each half that have a choice, without which a head spreads evenly over the words."""
 LEAST_PAIRS = 20
 """Pairs that report, without which nothing is said."""
-NEW_HITS, LIFT = 0.08, 1.4
-"""New hits of a clause, of the pairs that report, and how many times chance."""
 WHOLE, PART = (0.40, 0.10), (0.20, 0.05)
 """Share explained, and least margin above chance, of a description, and of one that holds in part."""
-RESAMPLES, SURE = 400, 0.01
-"""Draws of documents, and the quantile of the margin that counts."""
 OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
 """The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
 SUCH, SUCH_KIND = 5, 0.8
@@ -52,9 +47,6 @@ FELT_SHARE = 0.001
 """Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
 FELT_WINDOWS = 10
 """Windows in which the head's label has something to do, without which nothing is said about how it is felt."""
-
-MARKED = frozenset({*MARKS, "quote's partner", "opening quote", "bracket's partner", "next comma", "previous comma"})
-"""Classes of keys and relations that hold marks of a form or two, and so name them."""
 
 NUMBERS = (
     "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "key_bits", "accuracy",
@@ -93,7 +85,7 @@ class Labels:
 
     Attributes:
         table: `survey.labels`.
-        explained: (pairs,), of the table of pairs, 1 or 2 for the clause that explains it, otherwise 0.
+        explained: (pairs,), of the table of pairs, the number of the clause that explains it, from 1; otherwise 0.
         texts: the passages of the pairs.
     """
 
@@ -147,17 +139,6 @@ def _too_little(labeller: Labeller, cell: int, few: bool) -> Reservations:
     return {}
 
 
-def margins(
-    hits: Bool[np.ndarray, " pairs"], shares: Float[np.ndarray, " pairs"], groups: Sequence[int] | np.ndarray
-) -> Float[np.ndarray, " draws"]:
-    """Hits less chance, a share of the pairs, over draws of their groups, such as documents; in order."""
-    names, place = np.unique(groups, return_inverse=True)
-    sums = np.bincount(place, hits - shares, len(names))
-    counts = np.bincount(place, minlength=len(names))
-    drawn = np.random.default_rng(len(names)).multinomial(len(names), [1 / len(names)] * len(names), RESAMPLES)
-    return np.sort(drawn @ sums / np.maximum(drawn @ counts, 1))
-
-
 class _Verdict:
     """One head: what is kept of its description, and the columns of its row."""
 
@@ -165,7 +146,6 @@ class _Verdict:
         self._labeller, self._cell, self._of, self._lacks = labeller, cell, described, lacks
         self._rows = labeller.rows(cell, 1, REPORTED)
         self._documents = [labeller.places[row][0] for row in self._rows.tolist()]
-        self._groups = (self._documents, labeller.queries[self._rows], labeller.names[self._rows].astype(str))
         self._draws = np.zeros(RESAMPLES)
         self._part = False
         self._hits, self._shares = described.hits[:, 0], described.shares[:, 0]
@@ -173,26 +153,17 @@ class _Verdict:
             self._keep()
 
     def _keep(self) -> None:
-        """Keep the clauses that the other half bears out, and the description if they are enough.
-
-        A clause must hold over draws of documents, of places in the window, and of the keys' forms unless it names
-        them: a head that likes some words, whatever they are, likes more nouns than chance if these few are nouns.
-        Punctuation names its few forms where it is enough by itself.
-        """
+        """Keep the clauses that the other half bears out, and the description if they are enough."""
         of, least = self._of, int(SURE * RESAMPLES)
         kept: list[int] = []
+        some = 0
         for at in range(len(of.clauses)):
-            new, share = of.hits[:, at], of.shares[:, at]
-            if kept:
-                new, share = of.hits[:, 2] & ~of.hits[:, 0], of.shares[:, 2] - of.shares[:, 0]
-            enough = new.sum() >= max(NEW_HITS * len(new), LIFT * share.sum())
-            named = of.clauses[at].key[:1] in (LEARNED, FORM) or not MARKED.isdisjoint(of.clauses[at][1:])
-            named |= of.clauses[at].key == "PUNCT" and bool(new.mean() >= WHOLE[0])
-            groups = self._groups[:2] if named else self._groups
-            if enough and all(margins(new, share, one)[least] > 0 for one in groups):
+            more = some | 1 << at
+            new, share = of.hits[:, more] & ~of.hits[:, some], of.shares[:, more] - of.shares[:, some]
+            if len(kept) < CLAUSES and self._labeller.borne_out(of.clauses[at], self._rows, new, share):
                 kept.append(at)
-        which = 2 if len(kept) == 2 else kept[0] if kept else 0
-        self._hits, self._shares = of.hits[:, which], of.shares[:, which]
+                some = more
+        self._hits, self._shares = of.hits[:, some], of.shares[:, some]
         self._draws = margins(self._hits, self._shares, self._documents)
         score, low = float(self._hits.mean()), self._draws[least]
         whole, part = (score >= share and low > margin for share, margin in (WHOLE, PART))
