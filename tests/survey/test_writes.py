@@ -186,20 +186,19 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
 
 def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
     """Four times as many windows take little more: their ids, and a number for each head of each."""
-    model, texts = small_bert(tmp_path / "model"), [ALICE[start : start + 110] for start in range(0, 8000, 110)]
+    model, texts = small_bert(tmp_path / "model"), [ALICE[start : start + 110] for start in range(0, 5500, 110)]
+    options = {**OPTIONS, "length": 24, "statistics": "entropy", "batch_tokens": 240}
 
     def peak(count: int) -> int:
         tracemalloc.start()
         try:
-            hs.survey(
-                model, texts, **{**OPTIONS, "length": 24, "statistics": "entropy", "batch_tokens": 240}, writes=count
-            )
+            hs.survey(model, texts, **options, writes=count)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
-    peak(4)
-    assert peak(96) <= 1.3 * peak(24)
+    hs.survey(model, texts, **options, writes=72)  # imports and caches, which to trace takes longer than the test
+    assert peak(72) <= 1.3 * peak(18)  # 1.1; 1.5 without batches
 
 
 @pytest.mark.slow
