@@ -154,6 +154,15 @@ def test_each_link_is_told_once_in_the_head_where_it_surprises_most() -> None:
     assert (one.cells[0].layer, one.cells[0].head) == (1, 1)
 
 
+def test_a_pair_of_words_is_told_once_however_often_the_text_has_it() -> None:
+    tokens = WORDS[:-1] * 2 + WORDS[-1:]
+    guests, houses = ([at for at, word in enumerate(tokens) if word == name] for name in ("guests", "house"))
+    pattern = np.zeros((len(tokens), len(tokens)))
+    pattern[guests, houses] = 1
+    (link,) = kinds(planted(uniform(1, len(tokens)), mixed(pattern, 0.9), tokens=tokens))["link"]
+    assert (link.cells[0].query, link.cells[0].key) in zip(guests, houses, strict=True)
+
+
 def test_heads_that_look_alike_query_by_query() -> None:
     generator = np.random.default_rng(0)
     pattern = np.eye(len(WORDS))[generator.permutation(len(WORDS))]

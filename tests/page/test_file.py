@@ -407,7 +407,7 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_fi
     page.keyboard.press("2")
     page.set_input_files("[data-test=compare-file]", whole)
     page.wait_for_selector("[data-test=second] .ramp")
-    assert "or different layers" in page.locator(".changed").inner_text()
+    assert "or other layers" in page.locator(".changed").inner_text()
     assert page.locator("[data-test=second] .matrix").is_visible()
 
 

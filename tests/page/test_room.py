@@ -139,6 +139,16 @@ def test_an_address_beyond_the_trace_is_corrected_and_said(watch: Watch, cat: hs
     until(page, "location.hash === '#l=1&h=1'")
 
 
+def test_a_segment_that_a_text_lacks_is_not_asked_for(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    single = made(8, Mask()).to_html(tmp_path / "single.html").as_uri()
+    page = watch().open(f"{single}#h=1&of=ab")
+    assert "of=ab" in page.locator(".said").inner_text()
+    until(page, "location.hash === '#h=1'")
+    assert page.locator(".said-word").count() == 8
+    page = watch().open(f"{cat_file.as_uri()}#h=1&of=ab")
+    until(page, "location.hash === '#h=1&of=ab'")
+
+
 def test_hovering_moves_nothing(watch: Watch, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#l=0&h=1")
     before = [box(page, name) for name in (".picture", ".cell", ".grid", ".inspector")]

@@ -15,7 +15,7 @@ const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.str
 
 export function apart(a: TraceInfo, b: TraceInfo): Apart {
   if (same(a.layerNumbers, b.layerNumbers) && same(a.headNumbers, b.headNumbers)) return null;
-  return { word: "compare_shapes", a: `${a.layers.length} x ${a.heads}`, b: `${b.layers.length} x ${b.heads}` };
+  return { word: "compare_shapes", a: `${a.layers.length} × ${a.heads}`, b: `${b.layers.length} × ${b.heads}` };
 }
 
 /** The index of the head with these numbers in another trace; null if it has none. */

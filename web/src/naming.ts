@@ -22,14 +22,15 @@ export function distinct(texts: readonly string[]): string[] {
     const after = before ? Math.min(pieces.length - before, ...alike.map((other) => same(pieces, other, true))) : 0;
     const [from, to] = [Math.max(0, before - CONTEXT), Math.min(pieces.length, pieces.length - after + CONTEXT)];
     const equal = texts.slice(0, n).filter((text) => text === texts[n]).length;
-    return `${from ? "… " : ""}${pieces.slice(from, to).join("").trim()}${to < pieces.length ? " …" : ""}${equal ? ` (${equal + 1})` : ""}`;
+    return `${equal ? `(${equal + 1}) ` : ""}${from ? "… " : ""}${pieces.slice(from, to).join("").trim()}${to < pieces.length ? " …" : ""}`;
   });
 }
 
-/** The whole name: the stack of attention, where a model has several, and the text. */
+/** The whole name: the model, where several are open, the stack of attention, where a model has several, and the text. */
 export function fullName({ name, info }: Doc): string {
   const word = `stack_${info.stack}`;
-  return info.stack === "self" ? name : `${isWord(word) ? say(word) : info.stack} · ${name}`;
+  const model = docs.value.every((other) => other.info.name === info.name) ? [] : [info.name];
+  return [...model, ...(info.stack === "self" ? [] : [isWord(word) ? say(word) : info.stack]), name].join(" · ");
 }
 
 /** A name for each open trace, in order. */

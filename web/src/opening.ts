@@ -44,6 +44,12 @@ export function followRemarks(): void {
     void steps.value;
     remarks.value = [];
   });
+  // tokens of a segment that another text has, and this one lacks
+  effect(() => {
+    if (state.filter.value === "all" || doc.value?.info.queries.segments.includes(1) !== false) return;
+    unread.value = [...unread.peek(), `of=${state.filter.value}`];
+    state.filter.value = "all";
+  });
 }
 
 /** What an address names and the page lacks is corrected in the address, and said. */

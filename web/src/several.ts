@@ -10,7 +10,8 @@ import { say } from "./words";
 /** The heads together, (layer, head) each; none where only one is looked at. */
 export const members = computed<[number, number][]>(() => {
   const info = doc.value?.info;
-  return info && state.several.value.length > 1 ? state.several.value.map((n) => [Math.floor(n / info.heads), n % info.heads]) : [];
+  const held = info ? state.several.value.filter((n) => n < info.heads * info.layers.length) : [];
+  return held.length > 1 ? held.map((n) => [Math.floor(n / info!.heads), n % info!.heads]) : [];
 });
 
 /** The heads whose mean the picture is; null where it is one head's. */

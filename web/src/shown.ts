@@ -105,6 +105,7 @@ function join(axis: Axis, { segment, special, merged }: Choice, texts: (string |
   });
   const seen = new Map<string, number>();
   for (const { text, special: apart } of labels) if (!apart) seen.set(text, (seen.get(text) ?? 0) + 1);
+  for (const label of labels) if (label.tokens.length > 1) label.title = `${label.text} · ${label.title}`;
   for (const label of labels) if ((seen.get(label.text) ?? 0) > 1 && !label.special) label.repeats = label.tokens[0];
   return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };
 }
@@ -114,6 +115,7 @@ export function makeShown(info: TraceInfo, filter: Filter, special: boolean, mer
   const texts = [info.text, info.pair];
   const rows = join(info.queries, { segment: segment(0), special, merged }, texts);
   const columns = join(info.keys, { segment: segment(1), special, merged }, texts);
+  if (filter !== "all" && !(rows.labels.length && columns.labels.length)) return makeShown(info, "all", special, merged);
   const renormalised = !special && info.keys.special.some(Boolean);
   return {
     view: { rows: rows.groups, columns: columns.groups, renormalise: renormalised },

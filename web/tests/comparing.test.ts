@@ -130,7 +130,7 @@ test("a name says what differs, never the equal beginning", () => {
   expect(distinct(["The animal was too tired.", "The animal was too wide."])).toEqual(["… was too tired.", "… was too wide."]);
   expect(distinct(["One two three four five six seven", "One two three x five six seven"])).toEqual(["… two three four five six …", "… two three x five six …"]);
   expect(distinct(["The cat sat.", "Rain fell."])).toEqual(["The cat sat.", "Rain fell."]);
-  expect(distinct(["The cat", "The cat"])).toEqual(["The cat", "The cat (2)"]);
+  expect(distinct(["The cat", "The cat"])).toEqual(["The cat", "(2) The cat"]);
   expect(distinct(["✕ 3.1 · A cat sat on a mat.", "A cat sat on a mat."])).toEqual(["✕ 3.1 · A cat sat on a mat.", "A cat sat on a mat."]);
   expect(distinct(["动物没有过街因为它太累", "动物没有过街因为它太宽"])).toEqual(["… 它太累", "… 它太宽"]);
   expect(distinct(["alone"])).toEqual(["alone"]);

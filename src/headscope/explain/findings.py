@@ -248,12 +248,12 @@ def _linked(
     links.sort(key=lambda link: -link.score)
     closer = [replace(link, expected=max(link.expected, offset_mean(trace, link))) for link in links[:32]]
     best: list[Link] = []
-    seen: set[tuple[int, ...]] = set()
+    seen: set[object] = set()
     for link in sorted(closer, key=lambda link: -link.score):
-        query, key = int(content.place[link.query]), int(content.place[link.key])
-        pair = (min(query, key), max(query, key))
-        if link.weight > link.expected and not seen & {(query,), pair}:
-            seen |= {(query,), pair}
+        looking = int(content.place[link.query])
+        pair = frozenset(content.words[place].casefold() for place in (link.query, link.key))
+        if link.weight > link.expected and not seen & {looking, pair}:
+            seen |= {looking, pair}
             best.append(link)
     moved = moved_by_cuts(trace, best[:CUT])
     order = sorted(range(len(best)), key=lambda at: at < len(moved) and moved[at] < LEAST_MOVED)

@@ -109,10 +109,10 @@ function links(model: Model, run: Run, heads: readonly Head[], parts: readonly P
   const closer = first.map((link) => ({ ...link, expected: Math.max(link.expected, usual(of(link), link)) })).sort((a, b) => score(b) - score(a));
   const seen = new Set<string>();
   const best = closer.filter((link) => {
-    const [a, b] = [parts[link.query].place, parts[link.key].place];
-    const pair = [Math.min(a, b), Math.max(a, b)].join("/");
-    if (link.weight <= link.expected || surprise(link.weight, link.expected) < LEAST_SURPRISE || seen.has(`${a}`) || seen.has(pair)) return false;
-    seen.add(`${a}`).add(pair);
+    const looking = `${parts[link.query].place}`;
+    const pair = [link.query, link.key].map((at) => parts[at].word.toLowerCase()).sort().join(" ");
+    if (link.weight <= link.expected || surprise(link.weight, link.expected) < LEAST_SURPRISE || seen.has(looking) || seen.has(pair)) return false;
+    seen.add(looking).add(pair);
     return true;
   });
   // cut as many as it takes: those that move the output come first

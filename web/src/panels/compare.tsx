@@ -93,7 +93,7 @@ export function Compare() {
   const { layer, head } = at.value;
   const [nameA, nameB] = docB.value && docB.value !== a ? distinct([fullName(a), fullName(docB.value)]) : ["", ""];
   const heading = (name: string, text: string, called: string, trace: Doc) => (
-    <h2 title={`${text} ${called}\n${fullName(trace)}\n${trace.info.name}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}{trace.info.name !== docB.value?.info.name || trace.info.name !== a.info.name ? ` · ${trace.info.name}` : ""}</span></h2>
+    <h2 title={`${text} ${called}\n${fullName(trace)}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}</span></h2>
   );
   const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
   const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];

@@ -38,7 +38,7 @@ export function HeadPane() {
   const info = doc.value?.info;
   const words = shown.value;
   if (!info || !words) return null;
-  const hasPair = info.queries.segments.some((segment) => segment === 1);
+  const hasPair = info.queries.segments.includes(1);
   const picture = current.value;
   const made = doc.value?.of?.run;
   const [hasLines, hasMatrix] = [["both", "lines"].includes(state.mode.value), ["both", "matrix"].includes(state.mode.value)];
