@@ -71,6 +71,14 @@ def patiently(page: Page | Frame, check: Callable[[], None]) -> None:
         page.wait_for_timeout(20)
 
 
+CLIPPED = """[...document.querySelectorAll("#page *:not(svg, svg *, math *, option, select, input)")]
+  .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen, .tucked, .skip, .said"))
+  .filter((one) => getComputedStyle(one).overflowX !== "visible" && one.scrollWidth > one.clientWidth + 1)
+  .filter((one) => !one.closest("[title]"))
+  .map((one) => `${one.className}: ${one.textContent.slice(0, 40)}`)"""
+"""Texts that are wider than their place."""
+
 UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")
 
 

