@@ -224,7 +224,7 @@ def test_groups_of_tokens_lead_to_the_page(watch: Watch, trace: hs.Trace, file: 
 
 def test_the_question_s_tokens_are_missing_in_words(watch: Watch, file: Path) -> None:
     page = watch().open(file.as_uri() + "#by=weight")
-    assert "Pin a query and a key" in page.locator("[data-test=asked]").inner_text()
+    assert "Click a cell" in page.locator("[data-test=asked]").inner_text()
     page.select_option("[data-test=statistic]", "mass")
     assert "Shift-click" in page.locator("[data-test=asked]").inner_text()
     assert page.locator("[data-test=ranks] [data-head]").count() == 0

@@ -218,7 +218,7 @@ export function Bars({ values, bands, kind, axis = false }: { values: Float32Arr
   return (
     <div class={`bars ${kind}`}>
       {bands.map((n) => <i key={n} class="band" style={{ left: `${(100 * n) / values.length}%`, width: `${100 / values.length}%` }} />)}
-      <svg viewBox={`0 0 ${values.length} 100`} preserveAspectRatio="none" role="img" aria-label={all.map((x) => number(x, 2)).join(" ")}>
+      <svg viewBox={`0 0 ${values.length} 100`} preserveAspectRatio="none" aria-hidden="true">
         <path class={`more${bands.length ? " pale" : ""}`} d={path(1, false)} /><path class={`less${bands.length ? " pale" : ""}`} d={path(-1, false)} />
         <path class="more" d={path(1, true)} /><path class="less" d={path(-1, true)} />
       </svg>

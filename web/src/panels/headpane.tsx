@@ -79,7 +79,7 @@ export function HeadPane() {
             onChange={() => { state.merged.value = !state.merged.value; state.box.value = null; }} /> {say("merge")}</label>
           {info.hasNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
             onChange={() => { state.normed.value = !state.normed.value; }} /> {say("normed")}</label>}
-          <button title={say("mean_layer_hint")} data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
+          <button data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
           {hasMatrix && <span class="row">
             <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
             <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>0</Sign>

@@ -118,7 +118,6 @@ export const ja: Record<Word, string> = {
   text_choose: "語に触れるかクリックすると、濃淡が表示されます。",
   text_numbers: "数値は {n} 以上",
   mean_layer: "層 {l} の平均",
-  mean_layer_hint: "この層の全ヘッドの平均を 1 枚の図に",
   mean_heads: "{n} ヘッドの平均",
   mean_of: "{heads} の平均",
   mean_note: "複数ヘッドの平均：図と一覧が対象。統計とセルは選択中のヘッドのもの",

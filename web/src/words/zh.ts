@@ -118,7 +118,6 @@ export const zh: Record<Word, string> = {
   text_choose: "指向或点击一个词即可着色。",
   text_numbers: "数值从 {n} 起",
   mean_layer: "第 {l} 层的平均",
-  mean_layer_hint: "将该层所有头的平均画成一幅图",
   mean_heads: "{n} 个头的平均",
   mean_of: "{heads} 的平均",
   mean_note: "多个头的平均：适用于图和列表；统计量和单元格属于所选的头",
