@@ -250,10 +250,10 @@ def _linked(
     best: list[Link] = []
     seen: set[object] = set()
     for link in sorted(closer, key=lambda link: -link.score):
-        looking = int(content.place[link.query])
-        pair = frozenset(content.words[place].casefold() for place in (link.query, link.key))
-        if link.weight > link.expected and not seen & {looking, pair}:
-            seen |= {looking, pair}
+        place = int(content.place[link.query])
+        pair = frozenset(content.words[at].casefold() for at in (link.query, link.key))
+        if link.weight > link.expected and not seen & {place, pair}:
+            seen |= {place, pair}
             best.append(link)
     moved = moved_by_cuts(trace, best[:CUT])
     order = sorted(range(len(best)), key=lambda at: at < len(moved) and moved[at] < LEAST_MOVED)
