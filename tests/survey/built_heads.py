@@ -86,7 +86,19 @@ def spread(scores: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     return np.stack([weights[:, of == word].sum(1) for word in range(len(sizes))], 1)
 
 
-def write_survey(folder: Path, made: Sequence[Made], heads: Sequence[Weights], *, trees: bool = True) -> pyarrow.Table:
+def hash_of(form: str) -> int:
+    """A number of a vocabulary for a form."""
+    return sum(ord(sign) * 31**at for at, sign in enumerate(form.casefold())) % 7919
+
+
+def write_survey(
+    folder: Path,
+    made: Sequence[Made],
+    heads: Sequence[Weights],
+    *,
+    trees: bool = True,
+    numbers_of: Callable[[str], int] = hash_of,
+) -> pyarrow.Table:
     """Write the files of one part, each sentence a document; the table of pairs."""
     generator = np.random.default_rng(11)
     rows: list[tuple[object, ...]] = []
@@ -119,7 +131,7 @@ def write_survey(folder: Path, made: Sequence[Made], heads: Sequence[Weights], *
     places = ["list", "cell", "order", "document", "window", "query", "key"]
     names = [*places, "strength", "weight", "query_word", "key_word"]
     pairs = pyarrow.table({name: [row[at] for row in kept] for at, name in enumerate(names)})
-    _write(folder, made, {"keys": keys, "strength": strengths}, trees=trees)
+    _write(folder, made, {"keys": keys, "strength": strengths}, trees=trees, numbers_of=numbers_of)
     sums = {name: np.ones(len(heads)) for name in ("first", "sep", "special", "stop", "inner", "entropy", "words")}
     far = np.full(len(heads), 1 << 20)
     table = {**sums, "stop_words": sums["words"], "inner_words": sums["words"]}
@@ -128,14 +140,21 @@ def write_survey(folder: Path, made: Sequence[Made], heads: Sequence[Weights], *
     return pairs
 
 
-def _write(folder: Path, made: Sequence[Made], lists: dict[str, list[list[float]]], *, trees: bool) -> None:
+def _write(
+    folder: Path,
+    made: Sequence[Made],
+    lists: dict[str, list[list[float]]],
+    *,
+    trees: bool,
+    numbers_of: Callable[[str], int],
+) -> None:
     of_token = [[word for word, size in enumerate(of.sizes) for _ in range(size)] for of in made]
     numbers = list(range(len(made)))
     texts = {
         "document": numbers,
         "window": [0] * len(made),
         "name": [str(number) for number in numbers],
-        "ids": [[hash_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
+        "ids": [[numbers_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
         "of_token": of_token,
         "looks": [list(range(len(of.forms))) for of in made],
         "words": [list(of.forms) for of in made],
@@ -148,11 +167,6 @@ def _write(folder: Path, made: Sequence[Made], lists: dict[str, list[list[float]
     drawn = {"document": numbers, "window": [0] * len(made), "order": numbers}
     single = {name: pyarrow.array(rows, pyarrow.list_(pyarrow.float32())) for name, rows in lists.items()}
     parquet.write_table(pyarrow.table({**drawn, **single}), folder / "atlas" / "choices-00000.parquet")
-
-
-def hash_of(form: str) -> int:
-    """A number of a vocabulary for a form."""
-    return sum(ord(sign) * 31**at for at, sign in enumerate(form.casefold())) % 7919
 
 
 def no_vectors(ids: Sequence[int]) -> np.ndarray:

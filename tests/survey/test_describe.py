@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from built_heads import Made, Weights, choices, no_vectors, random_vectors, sentences, write_survey
+from built_heads import Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
 
 from headscope.atlas.describe import Clause, Facts, Ground, Search, gain_of
 from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
 from headscope.atlas.labelling import unions
-from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, Passage, classes_of, initial
+from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, Passage, classes_of, common_first, initial
 from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
 from headscope.atlas.predicates import SIDES as BOUNDS
 from headscope.atlas.site_data import label_data
@@ -162,7 +163,7 @@ BUILT: dict[str, tuple[Weights, set[str]]] = {
     "next verb": (next_verb, {"the next verb"}),
     "subject to verb": (arcs("nsubj"), {"its verb (from the subject)"}),
     "half verb, half previous word": (half_and_half, {"a verb; or the previous word", "the previous word; or a verb"}),
-    "longest word": (longest, {"a noun, verb or adjective", "a word of several tokens", "a rare word"}),
+    "longest word": (longest, {"a noun, verb or adjective", "a word of several tokens"}),
     "two after the comma": (after_comma, set()),
     **{f"noise {at}": (noise(scale), set()) for at, scale in enumerate((0.3, 0.6, 1, 1.5, 2, 2.5, 3, 4, 5, 6))},
 }
@@ -308,6 +309,32 @@ def test_clitics_and_negations_are_classes() -> None:
     assert negations == ["n’t", "only", "never"]
 
 
+@pytest.mark.parametrize("common_first", [True, False])
+def test_the_rarest_words_are_named_if_the_vocabulary_has_common_words_first(
+    made: list[Made], tmp_path: Path, common_first: bool
+) -> None:
+    """A head that looks at the rarest third of a sentence's content words; as good as none where that isn't known."""
+    counts = Counter(form.casefold() for of in made for form in of.forms)
+    ranks = {form: at for at, (form, _) in enumerate(counts.most_common())}
+
+    def rarest(of: Made, _: np.random.Generator) -> np.ndarray:
+        content = [at for at, tag in enumerate(of.tags) if tag in ("NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM")]
+        content.sort(key=lambda at: (of.sizes[at] > 1, ranks[of.forms[at].casefold()]), reverse=True)
+        some = content[: -(-len(content) // 3)]
+        return to(np.tile([at in some for at in range(len(of.forms))], (len(of.forms), 1)))
+
+    numbers_of = (lambda form: ranks[form.casefold()]) if common_first else hash_of
+    pairs = write_survey(tmp_path, made, [rarest], numbers_of=numbers_of)
+    (row,) = labels_of(tmp_path, [len(made)], [(0, 0)], pairs, random_vectors).table.to_pylist()
+    assert (row["label"] == "one of the rarest words") == common_first
+    assert common_first or "rarest" not in row["label"]
+
+
+@pytest.mark.parametrize(("numbers", "known"), [([1, 1, 1, 2, 2, 3, 4], True), ([1, 2, 3, 4], False), ([], False)])
+def test_common_words_first(numbers: list[int], known: bool) -> None:
+    assert common_first(np.array(numbers, dtype=np.int64)) == known
+
+
 def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:
     """Heads of noise that prefer some forms: labels name those forms, or a class of one form, or there is none."""
     said = [str(labels[f"liking {seed}"]["label"]) for seed in range(4)]
@@ -392,7 +419,7 @@ def test_choices_are_above_an_even_share_of_tokens() -> None:
 
 
 def test_every_clause_has_words_in_every_language() -> None:
-    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rare"}
+    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rarest"}
     classes |= {"clitic", "negation|limiting"}
     assert classes <= set(CLASSES)
     assert set(BOUNDS) == set(SIDES)

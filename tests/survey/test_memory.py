@@ -49,6 +49,7 @@ def model(tmp_path: Path) -> str:
     return folder
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "SAMPLE_WORDS", 150)  # so that the samples of words, too, are full at once
     twice, parts = peak_of(model, DOCUMENTS * 2, tmp_path / "twice")

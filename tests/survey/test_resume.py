@@ -46,6 +46,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(corpus: Path, whole: hs.Survey, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = {"head_distances": 2, **OPTIONS}

@@ -12,7 +12,7 @@ import pyarrow
 
 from headscope.atlas.choices import drawn_windows, renumbered_by
 from headscope.atlas.describe import Clause, Facts, Ground
-from headscope.atlas.passages import QUERIES, Passage, classes_of, is_english
+from headscope.atlas.passages import QUERIES, Passage, classes_of, common_first, is_english
 from headscope.atlas.predicates import HIGH, MIDDLE, relations_of, sides_of
 from headscope.atlas.store import read_beside
 
@@ -64,9 +64,13 @@ class Texts:
                     }
             before += count
         self._table = np.zeros((0, 0), dtype=np.float32)
+        self._common_first = True
         self._ids: dict[int, int] = {}
         self._cosines: tuple[float, float] | None = None
-        self.english = is_english([self.passage(place) for place in self._rows])
+        passages = [self.passage(place) for place in self._rows]
+        self.english = is_english(passages)
+        known = [passage.rarity[passage.sizes == 1] for passage in passages]
+        self._common_first = common_first(np.concatenate([np.zeros(0, dtype=np.int64), *known]))
 
     def text(self, place: Place) -> tuple[str, list[str]]:
         """The document's name and the words of a window."""
@@ -109,14 +113,16 @@ class Texts:
         inside = of >= 0
         count = len(row["words"])
         sizes = np.bincount(of[inside], minlength=count)
-        first = np.full(count, -1)
-        first[of[inside][::-1]] = ids[inside][::-1]
+        rarity = np.zeros(count if self._common_first else 0, dtype=np.int64)
+        if self._common_first:
+            rarity[of[inside][::-1]] = ids[inside][::-1]
+            rarity[sizes > 1] += 1 << 32  # rarer than all words of one token
         vectors = np.zeros((count, self._table.shape[1]), dtype=np.float32)
         if self._table.shape[1]:
             np.add.at(vectors, of[inside], self._table[[self._ids[token] for token in ids[inside].tolist()]])
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
         trees = (tuple(row[name]) for name in ("tags", "heads", "relations"))
-        return Passage(tuple(row["words"]), sizes, first, vectors, *trees)
+        return Passage(tuple(row["words"]), sizes, rarity, vectors, *trees)
 
     def facts(self, place: Place) -> PassageFacts:
         """Everything that may be said of the pairs of a window."""

@@ -93,7 +93,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
         "the main predicate or its auxiliary", "main predicates", "主節の述語かその助動詞", "主句的谓语或其助动词",
     ),
     "pieces": ("a word of several tokens", "words of several tokens", "複数トークンの語", "由多个词元组成的词"),
-    "rare": ("a rare word", "rare words", "まれな語", "罕见词"),
+    "rarest": ("one of the rarest words", "the rarest words", "特にまれな語", "最罕见的词"),
     "noun head": ("a noun that heads its phrase", "nouns that head a phrase", "句の主要部の名詞", "短语中心的名词"),
 }  # fmt: skip
 """Class -> one of it and many of it in English; in Japanese; in Chinese."""
@@ -109,7 +109,9 @@ RELATIONS: dict[str, tuple[str, str, str]] = {
     "same word": ("the same word elsewhere", "別の位置の同じ語", "别处的同一个词"),
     "stem": ("a word of the same stem", "語幹が同じ語", "词干相同的词"),
     "same tag": ("a word of its own part of speech", "同じ品詞の語", "词性相同的词"),
-    "same kind": ("a word of its own kind", "同じ種類の語", "同类的词"),
+    "same kind": (
+        "a word of its own kind (content, function, mark)", "同じ種類（内容語・機能語・記号）の語", "同类（实词、虚词、标点）的词",
+    ),
     "most related": ("the word most related in meaning", "意味が最も近い語", "意义最相近的词"),
     "closely related": ("a word closely related in meaning", "意味がごく近い語", "意义很相近的词"),
     "related": ("a word of related meaning", "意味の近い語", "意义相近的词"),
@@ -136,7 +138,7 @@ RELATIONS: dict[str, tuple[str, str, str]] = {
     "dependent": ("a word that depends on it", "それに係る語", "依附于它的词"),
     "governor or dependent": ("the word that governs it or depends on it", "係り受けの相手", "与它有依存关系的词"),
     "governor or its own": ("its governor, or the governor's own", "支配語かそのまた支配語", "它的支配词或再上一级"),
-    "above": ("a word above it in the sentence", "構文木で上にある語", "句法树中在它之上的词"),
+    "above": ("a word above it in the syntax tree", "構文木で上にある語", "句法树中在它之上的词"),
     "its clause's subject": ("the subject of its clause", "その節の主語", "所在从句的主语"),
     "its clause's predicate": ("the predicate of its clause", "その節の述語", "所在从句的谓语"),
     "its clause's first word": ("the first word of its clause", "その節の最初の語", "所在从句的首词"),

@@ -15,6 +15,7 @@ from headscope.atlas.describe import CLAUSES, LEARNED, Clause, Search, gain_of
 from headscope.atlas.evidence import Vectors
 from headscope.atlas.label_names import kind_of, reservations, sentence
 from headscope.atlas.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
+from headscope.atlas.passages import RAREST
 from headscope.atlas.predicates import OFFSETS
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import LabelRow, columns
@@ -40,8 +41,13 @@ WHOLE, PART = (0.40, 0.10), (0.20, 0.05)
 OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
 """The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
 SUCH, SUCH_KIND = 5, 0.8
-"""Words that a learned class names, and the share of a kind in both halves from which it is named by kind."""
-SUCH_KINDS = ("PROPN", "number", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
+"""Words that a learned class names, and the share of a kind in both halves from which it is named by it."""
+SUCH_KINDS = {
+    **dict.fromkeys(("PROPN", "number"), SUCH_KIND),
+    "rarest": 2 / RAREST,
+    **dict.fromkeys(("NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content"), SUCH_KIND),
+}
+"""Kinds that it may be named by, the first that fits, with its share: of the rarest, twice what chance gives."""
 
 FELT_SHARE = 0.001
 """Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
@@ -264,8 +270,8 @@ class _Verdict:
             found.append((rows, facts, learned.mask(facts)))
         kinds = (
             kind
-            for kind in SUCH_KINDS
-            if all(held.any() and facts.of("key", kind)[held].mean() >= SUCH_KIND for _, facts, held in found)
+            for kind, share in SUCH_KINDS.items()
+            if all(held.any() and facts.of("key", kind)[held].mean() >= share for _, facts, held in found)
         )
         kind = next(kinds, "")
         rows, facts, held = found[0]
