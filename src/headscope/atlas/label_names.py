@@ -110,7 +110,9 @@ RELATIONS: dict[str, tuple[str, str, str]] = {
     "stem": ("a word of the same stem", "語幹が同じ語", "词干相同的词"),
     "same tag": ("a word of its own part of speech", "同じ品詞の語", "词性相同的词"),
     "same kind": (
-        "a word of its own kind (content, function, mark)", "同じ種類（内容語・機能語・記号）の語", "同类（实词、虚词、标点）的词",
+        "a word of its own kind (content, function, mark)",
+        "同じ種類（内容語・機能語・記号）の語",
+        "同类（实词、虚词、标点）的词",
     ),
     "most related": ("the word most related in meaning", "意味が最も近い語", "意义最相近的词"),
     "closely related": ("a word closely related in meaning", "意味がごく近い語", "意义很相近的词"),
