@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 import headscope as hs
-from headscope.encoder.pooling import cosines_with, pooled
+from headscope.encoder.tops import cosines_with, pooled
 from headscope.explain import matching
 from headscope.heads.intervals import mean_interval
 from headscope.results.matching import Match

@@ -40,7 +40,7 @@ CHECKED = (
     "headscope.heads.intervals",
     "headscope.runs.knockout",
     "headscope.runs.engine",
-    "headscope.encoder.pooling",
+    "headscope.encoder.tops",
 )
 
 

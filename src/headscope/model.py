@@ -227,7 +227,7 @@ class Model:
             return self.tops.compute(name, last_hidden_state)
         if not self.pooling.stated:
             return None
-        from headscope.encoder.pooling import sentence_embedding
+        from headscope.encoder.tops import sentence_embedding
         from headscope.results.arrays import Named
 
         return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling, prompt))

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.cells import BatchCells
+from headscope.live.masks.cells import BatchCells
 from headscope.live.parts import compact
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
@@ -283,7 +283,7 @@ def in_long_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.T
 
 def test_masks_of_chunks_take_linear_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """All chunks' masks together are a map of all pairs, which nobody holds."""
-    monkeypatch.setattr("headscope.live.cells.BLOCK_CELLS", CHUNK * LONG)
+    monkeypatch.setattr("headscope.live.masks.cells.BLOCK_CELLS", CHUNK * LONG)
     model, x = Attention(in_long_chunks), torch.randn(1, LONG, 32)
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
         model(x)

@@ -26,10 +26,11 @@ from transformers.integrations import flex_attention as integration
 import headscope as hs
 from families import BY_NAME, FAMILIES
 from headscope.errors import UnsupportedError
-from headscope.live import ablate, capture, score_mods
-from headscope.live.cells import BLOCK_CELLS
-from headscope.live.flex import Flexed
-from headscope.live.masks import find_rules
+from headscope.live import ablate, capture
+from headscope.live.masks import score_mods
+from headscope.live.masks.cells import BLOCK_CELLS
+from headscope.live.masks.finding import find_rules
+from headscope.live.masks.flex import Flexed
 from products import pairwise
 
 NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")

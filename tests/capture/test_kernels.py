@@ -12,8 +12,8 @@ from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_ls
 from headscope.attention.scores import EVERYTHING, Mask, attend
 from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.live.masks import RowRule, Rules
-from headscope.live.rows import log_sum_exps
+from headscope.live.masks.finding import RowRule, Rules
+from headscope.live.masks.rows import log_sum_exps
 
 KEYS = np.array([True] * 7 + [False] * 2)
 MASKS = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headscope.attention.scores import Mask
-from headscope.live.masks import Analyst, RawMask, find_rules
+from headscope.live.masks.finding import Analyst, RawMask, find_rules
 from headscope.live.observed import raw_mask
 
 

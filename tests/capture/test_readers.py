@@ -16,9 +16,10 @@ from headscope.errors import UnsupportedError
 from headscope.heads import roles_of
 from headscope.heads.fast import fast_statistics
 from headscope.heads.norms import LayerArrays
-from headscope.live import ablate, capture, checking, inside, masks
+from headscope.live import ablate, capture, checking, inside
 from headscope.live.calls import Call, Forward
 from headscope.live.captured import feed
+from headscope.live.masks import finding as masks
 from headscope.live.readers import READERS, deberta, reader_of
 from headscope.live.stacks import Stack
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import headscope as hs
 from explain.tops import readable
 from headscope.cli import app
-from headscope.encoder.pooling import pooled
+from headscope.encoder.tops import pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.results.matching import SIDES

@@ -17,7 +17,7 @@ import headscope as hs
 from headscope.cli import app
 from headscope.results.json_schemas import json_schema
 from headscope.results.quantising import QuantisePlan, Recipe
-from headscope.screens.quantise_sheet import quantise_sheet
+from headscope.screens.parity_sheet import quantise_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.verify.quantising import processor_of, shortest
 from parity.exports import NAMES, export, quantise

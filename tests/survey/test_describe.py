@@ -9,14 +9,24 @@ import numpy as np
 import pytest
 from built_heads import Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
 
-from headscope.atlas.describe import Clause, Facts, Ground, Search, gain_of
-from headscope.atlas.label_names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
-from headscope.atlas.labelling import unions
-from headscope.atlas.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, Passage, classes_of, common_first, initial
-from headscope.atlas.predicates import FAMILIES, NEAREST, OFFSETS, UP
-from headscope.atlas.predicates import SIDES as BOUNDS
+from headscope.atlas.labels.labelling import unions
+from headscope.atlas.labels.names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
+from headscope.atlas.labels.passages import (
+    LISTS,
+    MARKS,
+    PLACES,
+    TAGS,
+    UNIONS,
+    Passage,
+    classes_of,
+    common_first,
+    initial,
+)
+from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP
+from headscope.atlas.labels.predicates import SIDES as BOUNDS
+from headscope.atlas.labels.search import Clause, Facts, Ground, Search, gain_of
+from headscope.atlas.labels.verdicts import WindowEffects, labels_of
 from headscope.atlas.site_data import label_data
-from headscope.atlas.verdicts import WindowEffects, labels_of
 
 SHARP = 6.0
 

@@ -15,7 +15,7 @@ from surveying import ALICE, SENTENCES, TREEBANK, contents
 from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
-from headscope.atlas.choices import DRAWN, STRONGEST, TWICE, capped, merged
+from headscope.atlas.labels.choices import DRAWN, STRONGEST, TWICE, capped, merged
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
 from small_bert import small_bert

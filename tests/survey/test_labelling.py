@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.atlas.verdicts import COLUMNS
+from headscope.atlas.labels.verdicts import COLUMNS
 from headscope.cli.app import app
 from headscope.errors import InputError
 from known_heads import (

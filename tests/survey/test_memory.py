@@ -10,7 +10,7 @@ import pytest
 from surveying import ALICE
 
 import headscope as hs
-from headscope.atlas import choices
+from headscope.atlas.labels import choices
 from small_bert import small_bert
 
 SENTENCES = 16

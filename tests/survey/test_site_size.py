@@ -12,7 +12,8 @@ import pyarrow
 from pyarrow import parquet
 
 from finished_survey import finished, write_manifest
-from headscope.atlas import examples, lines, relations, shapes, syntax, verdicts
+from headscope.atlas import examples, lines, relations, shapes, syntax
+from headscope.atlas.labels import verdicts
 from headscope.atlas.report import write_report, write_site
 from headscope.atlas.shapes import BINS, HISTOGRAMS, REACH
 

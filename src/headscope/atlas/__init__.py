@@ -7,10 +7,10 @@ Read `run` first, which leads a survey from the corpus to its folder, then
 
 - `corpus`, `readers`, `documents`: what is read;
 - `loading`, `replica`, `workers`, `on_ray`: the model at work;
-- `observe`, with `words`, `shapes`, `sums`, `choices`, `syntax`: what is kept of each window beside the statistics;
+- `observe`, with `words`, `shapes`, `sums`, `syntax`, `labels.choices`: what is kept of each window;
 - `folder`, `store`: the files, and how a survey resumes;
 - `collect`, with `aggregates`, `examples`, `lines`, `effects`, `relations`: what is made of all parts;
-- `verdicts`, with `labelling`, `describe`, `evidence`, `passages`, `predicates`, `label_names`: the labels;
+- `labels`: what each head does, in words;
 - `result`, `findings`, `contents`: a finished survey, read back and checked;
 - `report`, `site_data`, `layout_2d`, `clark_figures`: its site and its figures.
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
-from headscope.atlas.choices import RANDOM, TWICE
+from headscope.atlas.labels.choices import RANDOM, TWICE
 from headscope.atlas.store import check_columns
 from headscope.errors import InputError
 from headscope.results.schemas import Example, columns
 
 if TYPE_CHECKING:
-    from headscope.atlas.verdicts import Labels
+    from headscope.atlas.labels.verdicts import Labels
 
 AROUND = 8
 """Words of text before the first word of a pair and after the second."""

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from headscope.atlas.contents import strange
 from headscope.atlas.findings import SurveyData, read_findings
-from headscope.atlas.label_names import LANGUAGES, NONE
+from headscope.atlas.labels.names import LANGUAGES, NONE
 from headscope.atlas.report import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
 from headscope.atlas.wording import counted

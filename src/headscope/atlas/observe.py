@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.atlas.choices import ChoiceLists, Choices
+from headscope.atlas.labels.choices import ChoiceLists, Choices
 from headscope.atlas.shapes import Shapes, Strongest
 from headscope.atlas.sums import Sums, WordFlags
 from headscope.atlas.syntax import Pairs, SyntaxCounts

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from headscope.atlas.describe import Clause
 from headscope.atlas.findings import SurveyData, read_table
-from headscope.atlas.label_names import LANGUAGES, NONE, reservations, sentence
+from headscope.atlas.labels.names import LANGUAGES, NONE, reservations, sentence
+from headscope.atlas.labels.search import Clause
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow
 import torch
 
-from headscope.atlas.passages import MARKS
+from headscope.atlas.labels.passages import MARKS
 from headscope.atlas.store import sealed_parquet
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.atlas.choices import ChoiceLists
+    from headscope.atlas.labels.choices import ChoiceLists
     from headscope.atlas.words import Tile, Words
     from headscope.heads.windows import Window
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from headscope.cli.streams import INTERRUPTED, REFUSED, OutputError, finish, prepare
+from headscope.cli.streams import INTERRUPTED, REFUSED, OutputError, finish, prepare, say
 from headscope.errors import HeadscopeError
 from headscope.screens.labels import printable
 
@@ -71,8 +71,6 @@ class Commands(TyperGroup):
         except HeadscopeError as error:
             if ctx.params.get("debug"):
                 raise
-            from headscope.page.failure import say
-
             put_error(type(error).__name__, error.found, error.where, error.advice)
             say(error, sys.stderr)
             raise typer.Exit(REFUSED) from error

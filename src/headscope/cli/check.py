@@ -116,8 +116,7 @@ def parity(
     html: Html = None,
 ) -> None:
     """Show where two sides part: step, head, token, and what it costs; exit with 0 only if they agree."""
-    from headscope.screens.parity_sheet import parity_sheet
-    from headscope.screens.quantise_sheet import quantise_sheet
+    from headscope.screens.parity_sheet import parity_sheet, quantise_sheet
     from headscope.verify.parity import parity as compare
 
     check_top(top)

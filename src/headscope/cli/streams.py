@@ -11,8 +11,8 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from headscope.errors import InputError
-from headscope.screens.labels import printable_lines
+from headscope.errors import HeadscopeError, InputError
+from headscope.screens.labels import encodable, printable, printable_lines
 from headscope.screens.terminal import usable_size
 
 if TYPE_CHECKING:
@@ -173,3 +173,12 @@ def finish(error: OutputError) -> NoReturn:
         sys.exit(PIPE_CLOSED)
     sys.stderr.write(f"error: standard output can't be written to: {error}\n")
     sys.exit(REFUSED)
+
+
+def say(error: HeadscopeError, stream: TextIO) -> None:
+    """Print an error; text from files in it is escaped."""
+    lines = [f"error: {printable(error.found)}"]
+    lines += [
+        f"  {name}: {printable(text)}" for name, text in (("where", error.where), ("what to do", error.advice)) if text
+    ]
+    stream.write(encodable("\n".join(lines) + "\n", stream.encoding))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.checkpoint.opening import open_checkpoint
-from headscope.encoder.pooling import pooled
+from headscope.encoder.tops import pooled
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.readout import masked_lm_steps
 from headscope.explain.steps import Affine, Chain, Scaled, Step

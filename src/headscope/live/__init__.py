@@ -1,4 +1,12 @@
-"""Capture traces from live PyTorch models: transformers models, torch.nn, and hand-written attention."""
+"""Capture traces from live PyTorch models: transformers models, torch.nn, and hand-written attention.
+
+Read `captured` first, which opens a session (`sessions`) and restores everything; `calls` says what is recorded of a
+call of attention, and `building` makes the trace. Calls are seen by `transformers_support`, `torch_nn`, `sdpa_watch`,
+`operators` and `inside` (with `readers`), compared with the module's output by `checking`, and described by `masks` and
+`tokens`.
+
+Everything below it in the order of parts may call it.
+"""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ from headscope.live.copies import (
     outputs_of,
     records_of,
 )
-from headscope.live.naming import Naming
 from headscope.live.refusals import refuse
 from headscope.live.sessions import Listener
 from headscope.live.source import CapturedModel
 from headscope.live.stacks import Stack
-from headscope.live.tokens import Vocabulary
+from headscope.live.tokens.axes import Vocabulary
+from headscope.live.tokens.naming import Naming
 from headscope.results.arrays import TokenAxis
 from headscope.traces import Cut, Outputs, Trace
 

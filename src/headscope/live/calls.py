@@ -14,9 +14,9 @@ import torch
 
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.live.masks import Analyst, Rules
+from headscope.live.masks.finding import Analyst, Rules
+from headscope.live.masks.rows import log_sum_exps
 from headscope.live.progress import Progress, Sizes, sizes_of
-from headscope.live.rows import log_sum_exps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headscope.live.missed import Missed
     from headscope.live.projections import Awaited, Output
     from headscope.live.stacks import Place, Stack
-    from headscope.live.tokens import Followed, Tokens
+    from headscope.live.tokens.axes import Followed, Tokens
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from headscope.live.generation import Sequences
 from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
 from headscope.live.sessions import Listener, Session
-from headscope.live.tokens import vocabulary
+from headscope.live.tokens.axes import vocabulary
 from headscope.traces import Trace
 
 DTYPES = {

@@ -22,7 +22,7 @@ from headscope.attention.terms import NO_TERMS, Terms, add_terms
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call, Projection
-    from headscope.live.masks import RowRule
+    from headscope.live.masks.finding import RowRule
 
 EPS = torch.finfo(torch.float32).eps
 

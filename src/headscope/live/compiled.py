@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from headscope.errors import UnsupportedError
-from headscope.live import in_graph, proofs
+from headscope.live import in_graph
 from headscope.live.classes import kind_of
 from headscope.live.genuine import undisturbed
 from headscope.live.held import note_reader
@@ -27,6 +27,7 @@ from headscope.live.missed import Missed
 from headscope.live.observed import run_observed
 from headscope.live.operators import Unwatched
 from headscope.live.sessions import OPEN, RUNNING, Graph, Session
+from headscope.live.tokens import proofs
 from headscope.live.transformers_support import is_proven, register_interface_call
 
 KEY = "headscope"

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.live.cells import BLOCK_CELLS
 from headscope.live.classes import cells_of, names_in
 from headscope.live.genuine import from_library
+from headscope.live.masks.cells import BLOCK_CELLS
 
 HASHED = frozenset({"cpu"})
 """Types of devices whose tensors are hashed."""

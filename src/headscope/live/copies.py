@@ -22,7 +22,7 @@ from headscope.live.calls import Call, Forward
 from headscope.live.checking import Probe, first_excess
 from headscope.live.context_products import ContextProducts
 from headscope.live.evaluating import together
-from headscope.live.masks import RowRule, Rules
+from headscope.live.masks.finding import RowRule, Rules
 from headscope.live.progress import is_plain
 from headscope.live.refusals import refuse
 from headscope.live.stacks import Stack

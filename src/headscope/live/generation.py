@@ -22,10 +22,10 @@ from headscope.live.cached_sequences import KeySpan, Origin
 from headscope.live.calls import Forward
 from headscope.live.context_products import ContextProducts
 from headscope.live.copies import Group, LayerCopy, Series, records_of
-from headscope.live.growing import Piece, TermsPiece, grown, grown_terms, stacked
-from headscope.live.levels import NEGLIGIBLE
+from headscope.live.masks.generated import Piece, TermsPiece, grown, grown_terms, stacked
+from headscope.live.masks.levels import NEGLIGIBLE
 from headscope.live.source import CapturedModel
-from headscope.live.tokens import joined, part
+from headscope.live.tokens.axes import joined, part
 from headscope.traces import Cut, Trace
 
 if TYPE_CHECKING:

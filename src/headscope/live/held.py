@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headscope.live.seats import Seat
     from headscope.live.sessions import Pass
-    from headscope.live.tokens import Followed
+    from headscope.live.tokens.axes import Followed
 
 
 @dataclass(eq=False)

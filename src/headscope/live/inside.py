@@ -19,18 +19,18 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope.errors import UnsupportedError
-from headscope.live import following
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import SharedHooks
+from headscope.live.masks.rows import kept_queries, score_bound
 from headscope.live.operators import Unwatched
 from headscope.live.projections import Awaited, Output, mark_of
 from headscope.live.readers import Reader, Reading, dropout_of, reader_of
 from headscope.live.refusals import refuse_transforms
-from headscope.live.rows import kept_queries, score_bound
 from headscope.live.seats import deliver, heads_to_silence, recording, register_call, silence
 from headscope.live.sessions import COVERED
-from headscope.live.sources import NOTHING
-from headscope.live.tokens import Followed
+from headscope.live.tokens import following
+from headscope.live.tokens.axes import Followed
+from headscope.live.tokens.sources import NOTHING
 
 
 @dataclass(eq=False)

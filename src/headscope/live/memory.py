@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from headscope.live.sources import Sources
-from headscope.live.tokens import Followed, Tokens
+from headscope.live.tokens.axes import Followed, Tokens
+from headscope.live.tokens.sources import Sources
 
 ELEMENTS = 1 << 40
 """Numbers from here on are those of the elements of integer arguments, not of tokens."""
@@ -80,8 +80,8 @@ class Memory:
 
     Attributes:
         results: the sources of results, and what else follows from sources alone, with those sources.
-        blocks: how blocks treat tokens: see headscope.live.following.
-        graphs: how compiled models do: see headscope.live.proofs.
+        blocks: how blocks treat tokens: see headscope.live.tokens.following.
+        graphs: how compiled models do: see headscope.live.tokens.proofs.
     """
 
     def __init__(self) -> None:

@@ -17,16 +17,16 @@ from torch import nn
 from headscope.attention.kernels import KernelNotes, autocast_dtype
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError, UnsupportedError
-from headscope.live.cells import BatchCells
 from headscope.live.classes import FLEX_NAME, SDPA_NAME, stage_of
-from headscope.live.flex import Flexed
 from headscope.live.genuine import undisturbed
 from headscope.live.held import Held
-from headscope.live.masks import RawMask, Rules
+from headscope.live.masks.cells import BatchCells
+from headscope.live.masks.finding import RawMask, Rules
+from headscope.live.masks.flex import Flexed
+from headscope.live.masks.rows import kept_queries, score_bound
 from headscope.live.operators import Noting
 from headscope.live.parts import Ran
 from headscope.live.projections import Awaited, mark_of
-from headscope.live.rows import kept_queries, score_bound
 from headscope.live.seats import Seat, deliver, heads_to_silence, recording, silence
 from headscope.live.sessions import RUNNING
 

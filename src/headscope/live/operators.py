@@ -41,8 +41,7 @@ KEY_NAME, KEY = _key()
 
 FOLLOW_KEY_NAME = "TESTING_ONLY_GenericWrapper"
 FOLLOW_KEY: Any = torch._C._parse_dispatch_key(FOLLOW_KEY_NAME) if KEY_NAME == UNUSED else None
-"""Another key below it, in the order of PyTorch, that follows tokens: see headscope.live.following. None if there
-is none."""
+"""Another key below it, in the order of PyTorch, that follows tokens: see headscope.live.tokens.following. None if none."""
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 """PyTorch's attention as one operator, above the fused kernels and the unfused one."""
@@ -75,7 +74,7 @@ def watch(on: bool) -> None:
 
 
 def follow(on: bool) -> None:
-    """Start or stop following this thread's operators: see headscope.live.following."""
+    """Start or stop following this thread's operators: see headscope.live.tokens.following."""
     if FOLLOW_KEY is not None:
         torch._C._dispatch_tls_set_dispatch_key_included(FOLLOW_KEY, on)
 

@@ -18,15 +18,15 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.attention.scores import Mask
-from headscope.live.cells import BatchCells
 from headscope.live.contents import once
-from headscope.live.masks import RawMask
-from headscope.live.sources import NOTHING
+from headscope.live.masks.cells import BatchCells
+from headscope.live.masks.finding import RawMask
+from headscope.live.tokens.sources import NOTHING
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.tokens import Followed
+    from headscope.live.tokens.axes import Followed
 
 ROWS, HEADS, TOKENS = range(3)
 """The axes of queries, keys and values along which parts may lie."""

@@ -15,7 +15,7 @@ from headscope.live.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.readers import reader_of, reads
 
 if TYPE_CHECKING:
-    from headscope.live.masks import Rules
+    from headscope.live.masks.finding import Rules
 
 ADVICE_FOR_TRANSFORMERS = (
     "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "

@@ -3,7 +3,7 @@
 Eager attention returns its weights. Other ids show by experiment whose embeddings enter a stack: each token has a code,
 a set of forward passes in which the next id of its table is looked up instead of its own. No code is part of another,
 so the passes in which a query changes say which token it stands for. This knows nothing of how the model moves tokens:
-it does not depend on headscope.live.following, except for what is looked up.
+it does not depend on headscope.live.tokens.following, except for what is looked up.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from headscope.live.captured import Watching, feed
 from headscope.live.classes import attention_configs, models_in
 from headscope.live.contents import Contents
 from headscope.live.evaluating import together
-from headscope.live.lookups import is_plain
 from headscope.live.readers import reader_of, reads
 from headscope.live.sessions import RUNNING, Listener
 from headscope.live.stacks import Stack
+from headscope.live.tokens.lookups import is_plain
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call, Forward
-    from headscope.live.follower import Replace
     from headscope.live.source import CapturedModel
     from headscope.live.stacks import Stack
+    from headscope.live.tokens.facts import Replace
     from headscope.traces import Trace
 
 

@@ -16,15 +16,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from headscope.errors import UnsupportedError
-from headscope.live import following, torch_nn
+from headscope.live import torch_nn
 from headscope.live.classes import FLEX_NAME, SDPA_NAME
-from headscope.live.flex import Flexed
 from headscope.live.genuine import code_in_place_of, of_library, undisturbed
+from headscope.live.masks.flex import Flexed
 from headscope.live.missed import Missed
 from headscope.live.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments, with_four_axes
 from headscope.live.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.seats import Seat, heads_to_silence, recording, register_call
 from headscope.live.sessions import RUNNING, Session
+from headscope.live.tokens import following
 
 
 def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from headscope.live.held import Held, settle
 from headscope.live.refusals import refuse_transforms
 from headscope.live.sessions import COVERED, Pass, Session
 from headscope.live.stacks import Place
-from headscope.live.tokens import Followed
+from headscope.live.tokens.axes import Followed
 
 
 class Seat(NamedTuple):

@@ -20,21 +20,22 @@ from torch import nn
 from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
-from headscope.live import following, operators
+from headscope.live import operators
 from headscope.live.calls import Call, Forward, Unrecorded
-from headscope.live.follower import Follower
-from headscope.live.following import Blocks
 from headscope.live.held import Held, note_reader, settle
 from headscope.live.hooks import LOCK, Hook, Hooks
-from headscope.live.lookups import Tables
-from headscope.live.masks import Analyst
+from headscope.live.masks.finding import Analyst
 from headscope.live.missed import Missed, attention_among
 from headscope.live.refusals import refuse_transforms
 from headscope.live.stacks import Place, Stack
+from headscope.live.tokens import following
+from headscope.live.tokens.facts import Follower
+from headscope.live.tokens.following import Blocks
+from headscope.live.tokens.lookups import Tables
 
 if TYPE_CHECKING:
-    from headscope.live.follower import Replace
     from headscope.live.stacks import Plan
+    from headscope.live.tokens.facts import Replace
 
 COVERED: dict[int, list[Session]] = {}
 """Module id -> the sessions that cover the module."""

@@ -17,16 +17,16 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope.errors import UnsupportedError
-from headscope.live import following
 from headscope.live.calls import Projection
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import SharedHooks, SharedSetting
-from headscope.live.masks import RawMask, Rules
+from headscope.live.masks.finding import RawMask, Rules
+from headscope.live.masks.rows import contexts, kept_queries, score_bound
 from headscope.live.operators import Unwatched
 from headscope.live.projections import Output
 from headscope.live.refusals import refuse_transforms
-from headscope.live.rows import contexts, kept_queries, score_bound
 from headscope.live.seats import Seat, deliver, heads_to_silence, recording, register_call, silence
+from headscope.live.tokens import following
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
 """The parameters of MultiheadAttention.forward, in order."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.live import following, in_graph
+from headscope.live import in_graph
 from headscope.live.classes import FLEX_NAME, kind_of
 from headscope.live.genuine import is_own, undisturbed
 from headscope.live.hooks import LOCK
@@ -25,6 +25,7 @@ from headscope.live.observed import run_observed
 from headscope.live.operators import Unwatched
 from headscope.live.seats import Seat, register_call
 from headscope.live.sessions import RUNNING
+from headscope.live.tokens import following
 
 
 class Installed:

@@ -15,9 +15,9 @@ import anywidget
 import traitlets
 
 from headscope.errors import HeadscopeError, InputError
-from headscope.page.failure import in_the_page
 from headscope.page.html import default_title, page
 from headscope.page.parts import header_bytes, is_large, part
+from headscope.page.session import in_the_page
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.traces import Trace
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention.activations import log_softmax, softmax
-from headscope.encoder.pooling import cosines_with, pooled
+from headscope.encoder.tops import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.results.effects import UNITS, Target, Wanted
 from headscope.results.tokens import SPACES, bare

@@ -17,7 +17,7 @@ import numpy as np
 
 from headscope.checkpoint.json_text import JsonError, few, read_object
 from headscope.checkpoint.sentence import stated_otherwise
-from headscope.encoder.pooling import pooled
+from headscope.encoder.tops import pooled
 from headscope.errors import CheckpointError, HeadscopeError, InputError
 from headscope.heads.distances import relative
 from headscope.model import Model, open_model

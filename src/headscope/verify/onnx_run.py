@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.encoder.pooling import sentence_embedding
+from headscope.encoder.tops import sentence_embedding
 from headscope.errors import CheckpointError, MissingExtraError, NotFoundError, UnsupportedError, first_line, install
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from headscope.checkpoint.tokenizer import Encoded
-from headscope.encoder.pooling import sentence_embedding
+from headscope.encoder.tops import sentence_embedding
 from headscope.errors import InputError
 from headscope.explain.residual import weights_of
 from headscope.model import Model, open_model

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.encoder.pooling import sentence_embedding
+from headscope.encoder.tops import sentence_embedding
 from headscope.errors import InputError, UnsupportedError
 from headscope.explain.residual import weights_of
 from headscope.live.captured import capture

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from headscope.live.masks import RawMask
+from headscope.live.masks.finding import RawMask
 from headscope.live.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
 
 

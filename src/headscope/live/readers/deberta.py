@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.masks import RawMask, filled
+from headscope.live.masks.finding import RawMask, filled
 from headscope.live.readers.reading import Arguments, Reader, Reading, Run, heads_of
 
 KNOWN = frozenset({"c2p", "p2c"})

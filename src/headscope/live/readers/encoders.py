@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from headscope.live.masks import RawMask
+from headscope.live.masks.finding import RawMask
 from headscope.live.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
 
 

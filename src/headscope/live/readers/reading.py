@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.live.masks import RawMask
+from headscope.live.masks.finding import RawMask
 
 Arguments = Mapping[str, Any]
 """The arguments of a module's forward by name, with defaults filled in."""

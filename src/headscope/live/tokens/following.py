@@ -1,7 +1,7 @@
 """Follow tokens through a forward pass, operator by operator, from the lookup of their ids to queries and keys.
 
 While a pass is followed, its thread carries a second dispatch key (headscope.live.operators explains the first).
-Operators that have a rule in headscope.live.sources have a kernel under it. It runs them as before; then the tokens
+Operators that have a rule in `sources` have a kernel under it. It runs them as before; then the tokens
 in their results are worked out from those in their arguments. So a token has the name of the id that was looked up for
 it, wherever the model has moved it since, and a place that can't be followed has no name.
 
@@ -25,20 +25,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.live import following
-from headscope.live.follower import Follower
 from headscope.live.genuine import from_library, globally_hooked, has_foreign_hooks, undisturbed
 from headscope.live.memory import Known
 from headscope.live.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
 from headscope.live.progress import is_plain
-from headscope.live.sources import NOTHING, Operator, Sources, followed_operators
+from headscope.live.tokens import following
+from headscope.live.tokens.facts import Follower
+from headscope.live.tokens.sources import NOTHING, Operator, Sources, followed_operators
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward
-    from headscope.live.follower import Follower
-    from headscope.live.lookups import Tables
     from headscope.live.stacks import Plan
-    from headscope.live.tokens import Followed
+    from headscope.live.tokens.axes import Followed
+    from headscope.live.tokens.facts import Follower
+    from headscope.live.tokens.lookups import Tables
 
 
 BELOW: Any = None if FOLLOW_KEY is None else torch._C._dispatch_keyset_full_after(FOLLOW_KEY)

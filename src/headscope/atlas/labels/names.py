@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from headscope.atlas.describe import BEGINS, FORM, LEARNED, Clause
+from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
 

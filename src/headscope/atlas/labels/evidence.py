@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope.atlas.choices import drawn_windows, renumbered_by
-from headscope.atlas.describe import Clause, Facts, Ground
-from headscope.atlas.passages import QUERIES, Passage, classes_of, common_first, is_english
-from headscope.atlas.predicates import HIGH, MIDDLE, relations_of, sides_of
+from headscope.atlas.labels.choices import drawn_windows, renumbered_by
+from headscope.atlas.labels.passages import QUERIES, Passage, classes_of, common_first, is_english
+from headscope.atlas.labels.predicates import HIGH, MIDDLE, relations_of, sides_of
+from headscope.atlas.labels.search import Clause, Facts, Ground
 from headscope.atlas.store import read_beside
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope.atlas.choices import RANDOM, STRONGEST
-from headscope.atlas.describe import BEGINS, FORM, LEARNED, LEAST_SHARE, Clause, Facts, Ground, Search
-from headscope.atlas.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
-from headscope.atlas.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, initial, name_of
+from headscope.atlas.labels.choices import RANDOM, STRONGEST
+from headscope.atlas.labels.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
+from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, initial, name_of
+from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, LEAST_SHARE, Clause, Facts, Ground, Search
 from headscope.atlas.store import read_beside
 from headscope.atlas.sums import summed
 from headscope.results.tokens import is_punctuation

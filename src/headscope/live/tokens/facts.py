@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from headscope.live.contents import fingerprint
-from headscope.live.known_tensors import KnownTensors
-from headscope.live.lookups import GATES, NOT_WORDS, Tables, named_tensors, tensors_of
 from headscope.live.memory import ELEMENTS, Lookup, Memory, segments_of
 from headscope.live.progress import is_plain
-from headscope.live.sources import (
+from headscope.live.tokens.axes import Tokens
+from headscope.live.tokens.known_tensors import KnownTensors
+from headscope.live.tokens.lookups import GATES, NOT_WORDS, Tables, named_tensors, tensors_of
+from headscope.live.tokens.sources import (
     NOTHING,
     RESHAPES,
     SEVERAL,
@@ -28,7 +29,6 @@ from headscope.live.sources import (
     unknown,
     unread,
 )
-from headscope.live.tokens import Tokens
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from headscope.errors import UnsupportedError
-from headscope.live.cells import Cells, row_blocks
+from headscope.live.masks.cells import Cells, row_blocks
 
 NEGLIGIBLE = -1e4
 """Cells this far below the highest of their row are masked: libraries write -10000, -1e9, the lowest float or -inf."""

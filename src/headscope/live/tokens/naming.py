@@ -1,4 +1,4 @@
-"""The tokens that queries and keys stand for, each followed to where it is used: see headscope.live.following."""
+"""The tokens that queries and keys stand for, each followed to where it is used: see `following`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.live.cached_sequences import KeySpan
 from headscope.live.stacks import Place
-from headscope.live.tokens import Tokens, Vocabulary, joined, part, with_extras
+from headscope.live.tokens.axes import Tokens, Vocabulary, joined, part, with_extras
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward

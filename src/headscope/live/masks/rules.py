@@ -1,7 +1,7 @@
 """Guess the rule behind a mask's cells, or the table behind a bias, and compare it with every cell.
 
 A mask's rule (padding, causal, window) is guessed from each query's first and last key; where no rule reproduces every
-cell, the mask stays a dense bias. headscope.live.masks says what masks there are, and keeps what was found.
+cell, the mask stays a dense bias. headscope.live.masks.finding says what masks there are, and keeps what was found.
 
 A position bias that a model passes to its attention is a map of all pairs, but it is usually made from a small table:
 T5's and MPNet's from a number per head and distance, ALiBi from a number per head and key. The table is read from a few
@@ -18,8 +18,8 @@ import torch
 
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.live.cells import Cells, row_blocks
-from headscope.live.levels import NEGLIGIBLE, Levels, span
+from headscope.live.masks.cells import Cells, row_blocks
+from headscope.live.masks.levels import NEGLIGIBLE, Levels, span
 
 Allowed = Callable[[slice], torch.Tensor]
 """Rows of the map -> (1, n, keys), True for the cells that the mask allows."""

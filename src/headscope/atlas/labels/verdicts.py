@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope.atlas.describe import CLAUSES, LEARNED, Clause, Search, gain_of
-from headscope.atlas.evidence import Vectors
-from headscope.atlas.label_names import kind_of, reservations, sentence
-from headscope.atlas.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
-from headscope.atlas.passages import RAREST
-from headscope.atlas.predicates import OFFSETS
+from headscope.atlas.labels.evidence import Vectors
+from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
+from headscope.atlas.labels.names import kind_of, reservations, sentence
+from headscope.atlas.labels.passages import RAREST
+from headscope.atlas.labels.predicates import OFFSETS
+from headscope.atlas.labels.search import CLAUSES, LEARNED, Clause, Search, gain_of
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import LabelRow, columns
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.atlas.evidence import Texts
+    from headscope.atlas.labels.evidence import Texts
 
 COLUMNS = columns(LabelRow)
 

@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.live.contents import fingerprint
 from headscope.live.memory import Memory
-from headscope.live.sources import NOTHING, Sources, compressed, together, unknown
+from headscope.live.tokens.sources import NOTHING, Sources, compressed, together, unknown
 
 ROOM = 512
 """Number of tensors that are known before those that no longer exist are forgotten."""

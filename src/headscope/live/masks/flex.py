@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from headscope.errors import UnsupportedError
-from headscope.live import score_mods
-from headscope.live.cells import BatchCells, Compute
-from headscope.live.levels import NEGLIGIBLE
-from headscope.live.masks import Deferred, RawMask
-from headscope.live.score_mods import Place, Scoring
+from headscope.live.masks import score_mods
+from headscope.live.masks.cells import BatchCells, Compute
+from headscope.live.masks.finding import Deferred, RawMask
+from headscope.live.masks.levels import NEGLIGIBLE
+from headscope.live.masks.score_mods import Place, Scoring
 
 LIBRARY = "torch.nn.attention.flex_attention"
 """The module of PyTorch in which flex attention lives."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.atlas.passages import Passage, clauses_of
+from headscope.atlas.labels.passages import Passage, clauses_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int

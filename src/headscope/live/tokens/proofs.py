@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from headscope.live.calls import Forward
-from headscope.live.lookups import is_plain, tensors_of
 from headscope.live.memory import Proof
 from headscope.live.sessions import OPEN, Listener, Session
+from headscope.live.tokens.lookups import is_plain, tensors_of
 
 if TYPE_CHECKING:
     from headscope.live.sessions import Graph

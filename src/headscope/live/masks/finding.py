@@ -1,8 +1,8 @@
 """Find the rule behind the mask that a model passes to its attention, and verify it cell for cell.
 
-A rule (padding, causal, window) takes a few numbers; a mask is a map of all pairs. headscope.live.rules guesses it and
+A rule (padding, causal, window) takes a few numbers; a mask is a map of all pairs. `rules` guesses it and
 compares it with every cell of the mask, a block of queries at a time. If any cell differs, the mask is kept as a dense
-bias. Rows of padding are removed, so they are not compared. headscope.live.levels decides which cells are masked and
+bias. Rows of padding are removed, so they are not compared. `levels` decides which cells are masked and
 which rows are padding.
 
 Padding is everything masked before the first and after the last key that may be looked at. A token masked out between
@@ -21,11 +21,11 @@ import torch
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.cells import BatchCells, row_blocks
 from headscope.live.contents import Contents
 from headscope.live.evaluating import together
-from headscope.live.levels import NEGLIGIBLE, UNDERFLOW, Levels, span
-from headscope.live.rules import first_keys, levels_of, rule_of, terms_of
+from headscope.live.masks.cells import BatchCells, row_blocks
+from headscope.live.masks.levels import NEGLIGIBLE, UNDERFLOW, Levels, span
+from headscope.live.masks.rules import first_keys, levels_of, rule_of, terms_of
 
 
 @dataclass(frozen=True, eq=False)

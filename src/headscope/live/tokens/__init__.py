@@ -1,0 +1,8 @@
+"""The tokens that queries and keys stand for, followed through the forward pass from the lookup of their ids.
+
+Read `following` first, which sees each operator; `sources` says where a result's vectors come from, `facts` and
+`known_tensors` keep what is known of tensors, `lookups` finds the ids. `naming` names what a trace's axes stand for, as
+`axes` has them, and `proofs` runs compiled models once more, uncompiled.
+
+Everything in `live` may call it.
+"""
