@@ -1,4 +1,4 @@
-"""What stands on a base model: words at masks, replaced tokens, labels, answers, and one vector for a text."""
+"""The heads on top of a base model: words at masks, replaced tokens, labels, answers; and one vector for a text."""
 
 from __future__ import annotations
 
