@@ -122,3 +122,52 @@ def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unf
                 found += [f"{what}: {text[:80]}" for what, sign in NOT_WORDS.items() if re.search(sign, text)]
             complaints |= {f"{width}, {state}: {one}" for one in found}
     assert complaints == set()
+
+
+ACTS = """async ([seed, count]) => {
+  let state = seed;
+  const draw = (below) => ((state = (state * 1103515245 + 12345) % 2147483648) / 2147483648 * below) | 0;
+  const CONTROLS = "#page :is(button, select, summary, input:not([type=file]), .token, .said-word, .word)";
+  const ARROWS = ["Left", "Right", "Up", "Down"].map((way) => `Arrow${way}`);
+  const KEYS = [..."jkJKlmbp+-0swneEfcxMTS?1234o/", "Enter", "Escape", ...ARROWS];
+  const done = [];
+  for (let act = 0; act < count; act++) {
+    const seen = [...document.querySelectorAll(CONTROLS)]
+      .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.disabled);
+    const one = seen[draw(seen.length)];
+    if (!one || draw(3) === 0) {
+      const key = KEYS[draw(KEYS.length)];
+      done.push(key);
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    } else {
+      done.push(one.dataset.test ?? one.className ?? one.localName);
+      const happens = { bubbles: true, cancelable: true, ctrlKey: draw(8) === 0, shiftKey: draw(8) === 0 };
+      if (one.localName === "select") {
+        one.selectedIndex = draw(one.options.length);
+        one.dispatchEvent(new Event("change", happens));
+      } else if (one.type === "range") {
+        one.value = String(draw(101) / 100 * Number(one.max));
+        one.dispatchEvent(new Event("input", happens));
+      } else one.dispatchEvent(new MouseEvent("click", happens));
+    }
+    await new Promise((go) => setTimeout(go, 5));
+  }
+  return done;
+}"""
+"""Presses keys and controls, whichever are there, as good as by lot; what was pressed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "width"), [(1, 1440), (2, 1280), (3, 828), (4, 390)])
+def test_a_hundred_random_acts(watch: Watch, tmp_path: Path, seed: int, width: int) -> None:
+    """No act ends in an error (`watch` hears them), and what is on the screen then can be read."""
+    file = html.to_html(TEXTS["pair"](), tmp_path / "page.html", values=True)
+    page = watch(viewport={"width": width, "height": 800}).open(file.as_uri())
+    for _ in range(10):
+        done = page.evaluate(ACTS, [seed, 10])
+        page.wait_for_timeout(50)
+        assert unreadable(page) == [], done
+        seed += 10
+    page.go_back()
+    page.go_forward()
+    assert unreadable(page) == []

@@ -89,7 +89,7 @@
   }
 
   // What lies on another? From the top down, so that only neighbours are compared.
-  const over = ({ element }) => element.closest(".save, dialog, .screens, [data-test=edge]") !== null; // what may lie over the end of what scrolls
+  const over = ({ element }) => element.closest(".save, dialog, .screens, .gridtable, .numbers, .trouble, [data-test=edge]") !== null; // what may lie over others
   left.sort((a, b) => a.here.top - b.here.top);
   left.forEach((a, n) => {
     for (let at = n + 1; at < left.length && left[at].here.top < a.here.bottom - 4; at++) {
