@@ -18,6 +18,7 @@ from serving import Served, start
 
 import headscope as hs
 from explain.tops import TEXT, readable
+from headscope.page import html
 from headscope.page import session as answers
 from patience import PATIENCE
 from random_models import Made, run
@@ -412,3 +413,14 @@ def test_the_answer_is_plain_json(served: Served, model: hs.Model) -> None:
     for way in ({"kind": "heads", "method": "zero"}, {"kind": "tokens", "method": "alti"}):
         result = answer(model, name, trace, question_of(way), lambda *_: None, lambda *_: None)
         assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+def test_a_run_of_a_closed_text_says_what_a_file_holds(watch: Watch, tmp_path: Path) -> None:
+    """There is no server that could have gone: a file gives a closed text back only when it is opened again."""
+    model = hs.open("-")
+    file = html.to_html([model.trace("The cat sat."), model.trace("The dog ran.")], tmp_path / "two.html", values=True)
+    page = watch().open(f"{file.as_uri()}#pane=causes")
+    page.wait_for_selector("[data-test=runs] [data-run]")
+    page.locator(".tab .plain").first.click()
+    page.locator("[data-test=runs] [data-run]").last.click()
+    until(page, "document.querySelector('.trouble').textContent.includes('when it was written')")
