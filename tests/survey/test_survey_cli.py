@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from surveying import contents
 from typer.testing import CliRunner
 
@@ -39,6 +40,7 @@ def run(*args: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([*HEADSCOPE, *args], capture_output=True, timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
     done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--set", "head_distances=2")
     assert done.returncode == 0, done.stderr.decode()

@@ -100,7 +100,7 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
         "label": printable(row["label"]),
         "part": bool(row.get("part")),
         "says": plain if old else sentence(said, such, part=bool(row.get("part"))),
-        "short": plain if old else sentence(said[:1], such),
+        "short": plain if old else sentence(said[:1], such[:3]),
         "often": sentence(often, such) if often else None,
         "clauses": len(said),
         "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
