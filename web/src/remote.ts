@@ -64,6 +64,10 @@ export function told({ done, all }: { done?: number; all?: number }): void {
 /** One request at a time, which may be cancelled; what went wrong is said. */
 export async function abortable<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T | null> {
   if (running.value !== null) return null;
+  if (!backend.value) {
+    trouble.value = say("text_offline");
+    return null;
+  }
   const control = new AbortController();
   cancel = () => control.abort();
   trouble.value = null;

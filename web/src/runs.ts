@@ -203,10 +203,6 @@ export async function reopen(one: Run, which: "base" | "trace"): Promise<Doc | n
   const id = one[which];
   const open = docs.value.find(({ remote }) => remote === id);
   if (open || !id) return open ?? null;
-  if (!backend.value) {
-    trouble.value = say("text_offline");
-    return null;
-  }
   const base = which === "trace" ? await reopen(one, "base") : null;
   const opened = await run({ kept: id }, base ? `${changeName(one)} · ${base.name}` : null, base?.id ?? null, one);
   return opened;

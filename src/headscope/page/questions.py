@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from headscope.errors import InputError
+from headscope.errors import HeadscopeError, InputError
 from headscope.explain.attribution import METHODS as ATTRIBUTIONS
 
 if TYPE_CHECKING:
@@ -181,3 +181,9 @@ def whole_numbers(value: Any, size: int | None, where: str) -> list[int]:
 
 def _is_natural(value: Any) -> bool:
     return type(value) is int and 0 <= value < MOST
+
+
+def in_the_page(error: HeadscopeError) -> str:
+    """An error of a run that the page asked for; advice names nothing that only a command line or a call has."""
+    advice = None if error.advice is None else error.advice.split(", or pass ")[0]
+    return str(HeadscopeError(error.found, where=error.where, advice=advice))

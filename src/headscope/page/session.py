@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headscope.errors import HeadscopeError, InputError
 from headscope.page.html import default_title, page
 from headscope.page.parts import header_bytes, is_large
-from headscope.page.questions import question_of
+from headscope.page.questions import in_the_page, question_of
 from headscope.page.runs import Runs, answer, compared, rerun
 from headscope.page.trace import page_bytes
 from headscope.runs.outcomes import classes_of, outcomes
@@ -254,9 +254,3 @@ def _run(session: Session, query: dict[str, Any], progress: Callable[[int, int],
 def _file_of(trace: Trace) -> bytes:
     """A trace for the page: whole, or of a large one the header."""
     return header_bytes(trace) if is_large(trace) else page_bytes(trace, values=True)
-
-
-def in_the_page(error: HeadscopeError) -> str:
-    """An error of a run that the page asked for; advice names nothing that only a command line or a call has."""
-    advice = None if error.advice is None else error.advice.split(", or pass ")[0]
-    return str(HeadscopeError(error.found, where=error.where, advice=advice))

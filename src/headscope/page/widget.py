@@ -17,7 +17,7 @@ import traitlets
 from headscope.errors import HeadscopeError, InputError
 from headscope.page.html import default_title, page
 from headscope.page.parts import header_bytes, is_large, part
-from headscope.page.session import in_the_page
+from headscope.page.questions import in_the_page
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.traces import Trace
 

@@ -113,16 +113,15 @@ class Texts:
         inside = of >= 0
         count = len(row["words"])
         sizes = np.bincount(of[inside], minlength=count)
-        rarity = np.zeros(count if self._common_first else 0, dtype=np.int64)
-        if self._common_first:
-            rarity[of[inside][::-1]] = ids[inside][::-1]
-            rarity[sizes > 1] += 1 << 32  # rarer than all words of one token
+        rarity = np.zeros(count, dtype=np.int64)
+        rarity[of[inside][::-1]] = ids[inside][::-1]
+        rarity[sizes > 1] += 1 << 32  # rarer than all words of one token
         vectors = np.zeros((count, self._table.shape[1]), dtype=np.float32)
         if self._table.shape[1]:
             np.add.at(vectors, of[inside], self._table[[self._ids[token] for token in ids[inside].tolist()]])
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
         trees = (tuple(row[name]) for name in ("tags", "heads", "relations"))
-        return Passage(tuple(row["words"]), sizes, rarity, vectors, *trees)
+        return Passage(tuple(row["words"]), sizes, rarity if self._common_first else rarity[:0], vectors, *trees)
 
     def facts(self, place: Place) -> PassageFacts:
         """Everything that may be said of the pairs of a window."""
