@@ -57,5 +57,12 @@ test("a head is called by its numbers in the model, in the hash too", () => {
 test("sentences take elements, and what an element says is not read for braces", () => {
   expect(told("a {x} b {y}{z}", { x: "{y}", y: 2 }).join("|")).toBe("a |{y}| b |2||{z}|");
   expect(told(say("over"), { model: "m", corpus: "c" }).join("")).toBe("m over c");
-  expect([counted("documents", 1), counted("documents", 2), counted("n_windows", 1, { n: 1 })]).toEqual(["document", "documents", "1 window"]);
+  expect([counted("documents", 1), counted("documents", 2)]).toEqual(["document", "documents"]);
+});
+
+test("one of a thing is one thing", () => {
+  expect([say("n_windows", { n: 1 }), say("n_windows", { n: 21 }), say("tokens", { n: "1" })]).toEqual(["1 window", "21 windows", "1 token"]);
+  expect(say("layers_heads", { layers: 1, heads: 1 })).toBe("1 layer × 1 head");
+  expect(say("layers_heads", { layers: 24, heads: 1 })).toBe("24 layers × 1 head");
+  expect(say("layers_heads")).toBe("{layers} layers × {heads} heads");
 });

@@ -23,6 +23,14 @@ for (const [kind, { en: english, ...others }] of Object.entries(tables)) {
   }
 }
 
+test("what stands after a number and loses its s at 1 is a thing", () => {
+  const things = Object.values({ ...en, ...common.en, ...report.en }).flatMap((text) => [...text.matchAll(/\{(?!head\})\w+\}((?: other)? \w{3,})s\b/g)].map(([, thing]) => thing));
+  expect([...new Set(things)].sort()).toEqual([
+    " bit", " byte", " cell", " clause", " document", " file", " head", " key", " layer", " nat", " number", " other word", " parameter", " product", " token",
+    " window", " word",
+  ]);
+});
+
 test("no word stands in two tables of a page", () => {
   for (const table of [en, report.en]) expect(Object.keys(table).filter((word) => word in common.en)).toEqual([]);
 });

@@ -318,7 +318,7 @@ function Asked() {
     const first = Array.from(places).filter((place, n) => n === 0 || axis.words[place] === null || axis.words[place] !== axis.words[places[n - 1]]);
     const all = first.map((place) => wordAt(axis, place));
     const spelled = [...new Set(all)];
-    return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("ask_times", { n: count(places.length) }) : all.join(" + ");
+    return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("tokens", { n: count(places.length) }) : all.join(" + ");
   };
   return (
     <h2 class="question" data-test="asked">

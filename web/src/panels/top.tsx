@@ -20,7 +20,7 @@ export function Top() {
       <div class="row spread">
         <div class="row">
           <strong class="brand">headscope</strong>
-          {info && <span class="quiet about"><span class="model" data-test="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {info.queries.tokens.length === 1 ? say("tokens_one") : say("tokens", { n: count(info.queries.tokens.length) })}</span>}
+          {info && <span class="quiet about"><span class="model" data-test="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
         {info && <button class="fold" aria-expanded={state.unfolded.value} data-test="unfold" onClick={() => { state.unfolded.value = !state.unfolded.value; }}>{title()} ▾</button>}
         {!server && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}

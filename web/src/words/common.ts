@@ -9,7 +9,6 @@ const en = {
   layers_heads: "{layers} layers × {heads} heads",
   save: "Save",
   saved: "{name} was saved.",
-  tokens_one: "1 token",
   tokens: "{n} tokens",
 } as const;
 
@@ -22,7 +21,6 @@ const ja: Record<keyof typeof en, string> = {
   layers_heads: "{layers} 層 × {heads} ヘッド",
   save: "保存",
   saved: "{name} を保存しました。",
-  tokens_one: "1 トークン",
   tokens: "{n} トークン",
 };
 
@@ -35,7 +33,6 @@ const zh: Record<keyof typeof en, string> = {
   layers_heads: "{layers} 层 × {heads} 头",
   save: "保存",
   saved: "已保存 {name}。",
-  tokens_one: "1 个词元",
   tokens: "{n} 个词元",
 };
 

@@ -331,7 +331,6 @@ export const ja: Record<Word, string> = {
   ask_choose: "線または文章の表示でトークンを選びます。Shift + クリックで追加、ドラッグで範囲選択、/ で同じ語をすべて選択できます。",
   ask_every: "すべてのクエリ",
   ask_clear: "選択を解除",
-  ask_times: "{n} トークン",
   face_pictures: "図",
   face_values: "値",
   ranked: "上位",

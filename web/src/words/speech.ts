@@ -37,11 +37,12 @@ function quoted(text: string): string {
   return `\u2068${all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text}\u2069`;
 }
 
-/** A function that returns a word in the reader's language, with the names in braces replaced by parts. */
+/** A function that returns a word in the reader's language, with the names in braces replaced by parts: “{n} heads” is “1 head”. */
 export function speaker<Word extends string>(table: (language: Language) => Record<Word, string>): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
-    table(spoken.value)[word].replace(/\{(\w+)\}/g, (whole, name: string) => {
-      const part = parts[name];
-      return part === undefined ? whole : QUOTED.has(name) ? quoted(String(part)) : String(part);
-    });
+    table(spoken.value)[word].replace(/\{(\w+)\}((?: other)? \w{3,})s\b/g, (whole, name: string, thing: string) => (parts[name] == 1 ? 1 + thing : whole))
+      .replace(/\{(\w+)\}/g, (whole, name: string) => {
+        const part = parts[name];
+        return part === undefined ? whole : QUOTED.has(name) ? quoted(String(part)) : String(part);
+      });
 }

@@ -331,7 +331,6 @@ export const zh: Record<Word, string> = {
   ask_choose: "在连线或文本视图中选择词元：Shift 加点击可添加，拖动可选一段，/ 可选中同一个词的所有出现。",
   ask_every: "所有查询",
   ask_clear: "清除所选词元",
-  ask_times: "{n} 个词元",
   face_pictures: "图",
   face_values: "数值",
   ranked: "最强",

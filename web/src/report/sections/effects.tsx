@@ -2,7 +2,7 @@
 import { count, written } from "../../words/numbers";
 import { headLabel, type Effects, type Survey } from "../data";
 import { shortOf } from "../kinds";
-import { counted, say } from "../words";
+import { say } from "../words";
 import { Chip } from "./chip";
 import { rankOf } from "./ranks";
 
@@ -13,7 +13,7 @@ export const small = (value: number | null): string => (value === null ? "–" :
 function measured(effects: Effects): string {
   const what = /loss/.test(effects.output) ? say("effect_loss") : effects.output.startsWith("embedding") ? say("effect_embedding") : say("effect_class", { name: effects.output });
   return say("effect_measured", {
-    what, method: say(effects.method === "mean" ? "effect_mean" : "effect_zero"), windows: counted("n_windows", effects.windows, { n: count(effects.windows) }),
+    what, method: say(effects.method === "mean" ? "effect_mean" : "effect_zero"), windows: say("n_windows", { n: count(effects.windows) }),
   });
 }
 

@@ -7,7 +7,7 @@ import { headHref } from "../links";
 import { called, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, group, hovered, scale, SCALES, statistic } from "../state";
-import { counted, say } from "../words";
+import { say } from "../words";
 
 /** Number of heads per layer from which cells are drawn small. */
 const MANY = 12;
@@ -25,7 +25,7 @@ export function neighbour({ layers, heads, named }: Survey, cell: number, [down,
 export function Grid({ survey }: { survey: Survey }) {
   const chosen = chosenStatistic(survey);
   const ends = chosen ? endsOf(chosen) : null;
-  const windows = counted("n_windows", survey.counts.windows, { n: count(survey.counts.windows) });
+  const windows = say("n_windows", { n: count(survey.counts.windows) });
   return (
     <section class="every" id="grid">
       <div class="row spread">

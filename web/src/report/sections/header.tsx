@@ -4,7 +4,7 @@ import { count } from "../../words/numbers";
 import { headLabel, type Survey } from "../data";
 import { groupOf } from "../kinds";
 import { headHref, homeHref } from "../links";
-import { counted, say } from "../words";
+import { say } from "../words";
 
 export function Header({ survey, cell }: { survey: Survey; cell: number | null }) {
   const { model, corpus, counts } = survey;
@@ -19,8 +19,8 @@ export function Header({ survey, cell }: { survey: Survey; cell: number | null }
         <bdi class="model" title={model.file}>{model.name}</bdi>
         {cell === null ? (
           <span class="quiet small">{say("layers_heads", { layers: survey.layers.length, heads: survey.heads.length })} · <bdi>{corpus.name}</bdi> · {[
-            counted("n_documents", counts.documents, { n: count(counts.documents) }), counted("n_windows", counts.windows, { n: count(counts.windows) }),
-            counted("tokens", counts.tokens, { n: count(counts.tokens) }),
+            say("n_documents", { n: count(counts.documents) }), say("n_windows", { n: count(counts.windows) }),
+            say("tokens", { n: count(counts.tokens) }),
           ].join(" · ")}</span>
         ) : (
           <>

@@ -3,7 +3,7 @@ import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Head, type Label, type Spoken, type Survey } from "../data";
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
 import { spoken } from "../../words/speech";
-import { counted, say, told } from "../words";
+import { say, told } from "../words";
 import { called } from "../numbers";
 import { Chip } from "./chip";
 import { HeadEffect } from "./effects";
@@ -98,7 +98,7 @@ function Alike({ survey, cell }: { survey: Survey; cell: number }) {
           <td>{distance.toFixed(2)}</td>
         </tr>
       ))}</tbody></table>
-      <p class="quiet small">{say("heads_alike_key", { windows: counted("n_windows", survey.compared, { n: count(survey.compared) }) })}</p>
+      <p class="quiet small">{say("heads_alike_key", { windows: say("n_windows", { n: count(survey.compared) }) })}</p>
     </section>
   );
 }

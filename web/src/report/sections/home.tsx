@@ -46,7 +46,7 @@ export function Home({ survey }: { survey: Survey }) {
       <Figures survey={survey} />
       <section class="panel">
         <h2>{told(say("over"), { model: <bdi>{model.name}</bdi>, corpus: <bdi>{survey.corpus.name}</bdi> })}</h2>
-        <p class="quiet">{say("run", { class: model.class, tokens: counted("tokens", run.length, { n: count(run.length) }), dtype: run.dtype, device: run.device })}</p>
+        <p class="quiet">{say("run", { class: model.class, tokens: say("tokens", { n: count(run.length) }), dtype: run.dtype, device: run.device })}</p>
         <dl class="counts" data-test="counts">
           {numbers.map(([word, n]) => <div key={word}><dt>{counted(word, n)}</dt><dd>{count(n)}</dd></div>)}
         </dl>

@@ -1,7 +1,7 @@
 // How the survey was made: model, corpus, settings, versions, files.
 import { count } from "../../words/numbers";
 import type { Survey } from "../data";
-import { counted, say } from "../words";
+import { say } from "../words";
 import { Facts } from "./facts";
 
 export function Made({ survey }: { survey: Survey }) {
@@ -12,7 +12,7 @@ export function Made({ survey }: { survey: Survey }) {
       <Facts rows={[
         [say("made_model"), model.file],
         [say("made_weights"), model.sha256],
-        [say("made_corpus"), `${corpus.name} (${corpus.kind}, ${counted("made_files", corpus.count, { n: count(corpus.count) })})`],
+        [say("made_corpus"), `${corpus.name} (${corpus.kind}, ${say("made_files", { n: count(corpus.count) })})`],
         ...survey.settings.map(([name, value]): [string, string] => [say("made_setting", { name }), value]),
         ...survey.versions.map(([name, value]): [string, string] => [say("made_version", { name }), value]),
       ]} />

@@ -2,7 +2,7 @@
 import { count } from "../../words/numbers";
 import { headLabel, type Plane, type Survey } from "../data";
 import { layerShade } from "../shades";
-import { counted, say } from "../words";
+import { say } from "../words";
 
 /** The legend of layers on the right. */
 const KEY = 110;
@@ -36,7 +36,7 @@ export function PlaneFigure({ survey, plane }: { survey: Survey; plane: Plane })
         </svg>
       </div>
       <figcaption>{say("plane_key", {
-        windows: counted("n_windows", plane.windows, { n: count(plane.windows) }), share: `${(100 * plane.kept).toFixed(0)}%`, source: plane.source,
+        windows: say("n_windows", { n: count(plane.windows) }), share: `${(100 * plane.kept).toFixed(0)}%`, source: plane.source,
       })}</figcaption>
     </figure>
   );

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { count } from "../../words/numbers";
 import type { Survey } from "../data";
 import { byGroup, share, SPECIFIC, titleOf, type Group } from "../kinds";
-import { counted, say, told } from "../words";
+import { say, told } from "../words";
 import { Chip } from "./chip";
 
 /** Heads that a paragraph names. */
@@ -15,7 +15,7 @@ export function meanOf(values: (number | null | undefined)[]): number | null {
   return present.length ? present.reduce((sum, value) => sum + value, 0) / present.length : null;
 }
 
-const heads = (n: number): string => counted("n_heads", n, { n: count(n) });
+const heads = (n: number): string => say("n_heads", { n: count(n) });
 
 export function Story({ survey }: { survey: Survey }) {
   const { labels, named } = survey;

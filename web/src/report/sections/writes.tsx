@@ -1,12 +1,12 @@
 // What a head writes, over the corpus and at the words of its best examples: the tokens whose logits it raises and lowers most.
 import { count, written } from "../../words/numbers";
 import type { Head, Line } from "../data";
-import { counted, say, told } from "../words";
+import { say, told } from "../words";
 
 /** The tokens that it makes likelier over the corpus, where they are right. */
 export function Written({ of }: { of: Head["writes"] }) {
   if (!of || of.bits === null) return null;
-  const windows = counted("n_windows", of.windows, { n: count(of.windows) });
+  const windows = say("n_windows", { n: count(of.windows) });
   const bits = (value: number | null): string => (value === null ? "–" : written(value.toFixed(3)));
   return of.tokens.length ? (
     <p data-test="written">{told(say("written"), {
