@@ -112,20 +112,13 @@ def atlas() -> hs.Survey:
 
 
 @READS
-def test_most_of_its_heads_have_a_label(atlas: hs.Survey) -> None:
+def test_its_heads_have_labels_and_find_relations(atlas: hs.Survey) -> None:
+    """Most have a label, few rest on one token or look evenly, and one finds a relation that no offset does."""
     labels = atlas.labels.to_pylist()
     assert len(labels) == 16
     assert sum(row["label"] != "none" for row in labels) >= 12
-
-
-@READS
-def test_few_of_its_heads_rest_on_one_token_or_look_evenly(atlas: hs.Survey) -> None:
     resting = (atlas["cls"].array > 0.7) | (atlas["sep"].array > 0.7)
     assert (resting | (atlas["normalised_entropy"].array > 0.9)).sum() <= 3
-
-
-@READS
-def test_a_head_finds_a_relation_that_no_offset_does(atlas: hs.Survey) -> None:
     gains = [
         row["accuracy_held_out"] - row["offset_accuracy"] for row in atlas.syntax.to_pylist() if row["count"] >= 150
     ]

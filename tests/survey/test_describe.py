@@ -319,6 +319,27 @@ def test_clitics_and_negations_are_classes() -> None:
     assert negations == ["n’t", "only", "never"]
 
 
+def test_who_looks_is_said_where_most_are_of_a_kind(made: list[Made], tmp_path: Path) -> None:
+    """A head of the previous word, sharp for prepositions and one in fifteen others; its numbers are counted here."""
+
+    def sharp_for_some(of: Made, drawn: np.random.Generator) -> np.ndarray:
+        sharp = of.are("ADP") | (drawn.random(len(of.forms)) < 1 / 15)
+        return np.where(sharp[:, None], 1.0, 0.4) * offset(-1)(of, drawn)
+
+    pairs = write_survey(tmp_path, made, [sharp_for_some, offset(-1)])
+    row, plain = labels_of(tmp_path, [len(made)], [(0, 0), (0, 1)], pairs, random_vectors).table.to_pylist()
+    assert (row["label"], row["looks"]) == ("mostly prepositions: the previous word", "ADP")
+    assert (plain["label"], plain["looks"], plain["looks_share"]) == ("the previous word", "", None)
+    strongest = [of for of in pairs.to_pylist() if of["list"] == 1 and of["cell"] == 0][:100]
+    before = [made[of["document"]].tags[of["query"]] for of in strongest if of["key"] == of["query"] - 1]
+    assert row["looks_share"] == np.mean([tag == "ADP" for tag in before])
+    words = [tag == "ADP" for of in made[1::2] for tag in of.tags[1:]]
+    assert row["looks_chance"] == pytest.approx(np.mean(words), abs=0.02)
+    shown = label_data(row)
+    assert (shown["says"]["ja"], shown["says"]["zh"]) == ("主に前置詞・格助詞：直前の語", "主要为介词：前一个词")
+    assert shown["looks"]["en"] == "prepositions"
+
+
 @pytest.mark.parametrize("common_first", [True, False])
 def test_the_rarest_words_are_named_if_the_vocabulary_has_common_words_first(
     made: list[Made], tmp_path: Path, common_first: bool

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyarrow import BufferReader, parquet
 
+from headscope.atlas.labels.search import Clause
 from headscope.atlas.site_data import spelled
 from headscope.results.schemas import (
     DistributionRow,
@@ -50,7 +51,7 @@ TABLES: dict[type, str] = {
 SITE: dict[str, tuple[type, tuple[str, ...]]] = {
     "LabelRow": (
         LabelRow,
-        ("layer", "head", "note", "reason", "reason_count", "line", "query", "key", "relation", "side", "such"),
+        ("layer", "head", "note", "reason", "reason_count", "line", *Clause._fields, "such", "looks"),
     ),
     "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
     "RelationRow": (RelationRow, ("layer", "head")),

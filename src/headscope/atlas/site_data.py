@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from headscope.atlas.findings import SurveyData, read_table
-from headscope.atlas.labels.names import LANGUAGES, NONE, reservations, sentence
+from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence
 from headscope.atlas.labels.search import Clause
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (
     "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance", "share",
-    "share_chance", "special", "first", "sep", "stop", "inner", "entropy",
+    "share_chance", "looks_share", "looks_chance", "special", "first", "sep", "stop", "inner", "entropy",
 )  # fmt: skip
 
 RELATIONS = 12
@@ -99,9 +99,10 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
         "kind": "other" if old else row["kind"],
         "label": printable(row["label"]),
         "part": bool(row.get("part")),
-        "says": plain if old else sentence(said, such, part=bool(row.get("part"))),
+        "says": plain if old else sentence(said, such, part=bool(row.get("part")), looks=row.get("looks") or ""),
         "short": plain if old else sentence(said[:1], such[:3]),
         "often": sentence(often, such) if often else None,
+        "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
         "clauses": len(said),
         "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
         if row.get("reason")

@@ -92,6 +92,8 @@ export interface Label extends LabelRow {
   short: Spoken;
   /** What explains most of the strength over all words; null if nothing does. */
   often: Spoken | null;
+  /** The words that look in most of its pairs, if they stand out and it names none. */
+  looks: Spoken | null;
   /** How many clauses it has. */
   clauses: number;
   note: Spoken | null;

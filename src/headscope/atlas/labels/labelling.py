@@ -331,21 +331,32 @@ class Labeller:
             for name in ("special", "first", "sep", "stop", "inner", "entropy")
         }
 
-    def even(self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]) -> float:
-        """The even share of what any of these clauses holds."""
+    def _possible(
+        self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]
+    ) -> tuple[Ground, Facts, Bool[np.ndarray, " n"]]:
+        """The pairs of the words drawn from a half, and whether any of these clauses holds each."""
         ground = self.ground(cell, half)
         facts = ground.facts.with_keys(self._on_ground(half, own))
-        held = np.logical_or.reduce([clause.mask(facts) for clause in clauses])
+        return ground, facts, np.logical_or.reduce([clause.mask(facts) for clause in clauses])
+
+    def even(self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]) -> float:
+        """The even share of what any of these clauses holds."""
+        ground, _, held = self._possible(cell, half, clauses, own)
         return float(ground.even[held].sum()) / max(ground.rows, 1)
+
+    def lookers(self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]) -> dict[str, float]:
+        """Class of queries -> its even share of what any of these clauses holds; empty if they hold nothing."""
+        ground, facts, held = self._possible(cell, half, clauses, own)
+        even = ground.even[held]
+        queries = facts.tables["query"] if even.sum() > 0 else {}
+        return {name: float(even[flags[held]].sum() / even.sum()) for name, flags in queries.items()}
 
     def held(
         self, cell: int, clauses: Sequence[Clause], own: Mapping[str, Own]
     ) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " rows"]]:
         """Of the pairs of the words drawn from the half that reports: what any of these clauses holds, the even
         shares, and the row of each; and of each row the pair that the head chooses, -1 for none."""
-        half, ground = self._halves[1], self.ground(cell, 1)
-        facts = ground.facts.with_keys(self._on_ground(1, own))
-        held = np.logical_or.reduce([clause.mask(facts) for clause in clauses])
+        half, (ground, _, held) = self._halves[1], self._possible(cell, 1, clauses, own)
         keys = half.keys[cell]
         return held, ground.even, ground.row, np.where(keys >= 0, half.starts + keys, -1)
 

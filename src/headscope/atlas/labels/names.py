@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from headscope.atlas.labels.passages import TAGS
 from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
@@ -52,6 +53,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
     "NOUN|VERB|ADJ": ("a noun, verb or adjective", "nouns, verbs and adjectives", "名詞・動詞・形容詞", "名动形词"),
     "content": ("a content word", "content words", "内容語", "实词"),
     "function": ("a function word", "function words", "機能語", "虚词"),
+    "function|PUNCT": ("a function word or mark", "function words and marks", "機能語・記号", "虚词或标点"),
     "article": ("an article", "articles", "冠詞", "冠词"),
     "demonstrative": ("a demonstrative", "demonstratives", "指示語", "指示词"),
     "possessive": ("a possessive", "possessives", "所有代名詞", "物主代词"),
@@ -213,18 +215,23 @@ def kind_of(clauses: Sequence[Clause]) -> str:
     return "punctuation" if clause.key in MARKS else "class"
 
 
-def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = False) -> dict[str, str]:
+def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = False, looks: str = "") -> dict[str, str]:
     """A description in every language: "determiners: a noun; or the last word".
 
     Args:
         clauses: at most three; none says `none`.
         such: the kind and the words of a learned class of keys.
         part: whether it holds in part only.
+        looks: the class of most words that look; empty if it isn't said.
     """
     if not clauses:
         return {"en": NONE, "ja": "ラベルなし", "zh": "无标签"}
     said = {of: [_clause(clause, such, at) for clause in clauses] for at, of in enumerate(LANGUAGES)}
     start = {"en": "in part: ", "ja": "一部：", "zh": "部分："} if part else dict.fromkeys(LANGUAGES, "")
+    if looks:
+        _, *many = CLASSES[looks]
+        mostly = {"en": "mostly {}: ", "ja": "主に{}：", "zh": "主要为{}："}
+        start = {of: start[of] + mostly[of].format(name) for of, name in zip(LANGUAGES, many, strict=True)}
     joints = {"en": ("; ", "; or "), "ja": ("、", "、または"), "zh": ("；", "；或")}
     return {of: AFTER_CJK.sub(" ", start[of] + _in_a_row(said[of], *joints[of])) for of in LANGUAGES}
 
@@ -238,7 +245,15 @@ def reservations(reasons: Mapping[str, int]) -> dict[str, str]:
     }
 
 
+def looker(clause: Clause) -> str:
+    """The class of the words that look by a clause; empty if it says nothing of them."""
+    alike = {"same kind": ("content", "function", "PUNCT"), "same tag": TAGS}
+    return clause.query or (clause.key if clause.key in alike.get(clause.relation, ()) else "")
+
+
 def _clause(clause: Clause, such: Sequence[str], language: int) -> str:
+    if not clause.query and (alike := looker(clause)):
+        clause = Clause(query=alike, key=alike, side=clause.side)
     query = f"{CLASSES[clause.query][(1, 2, 3)[language]]}{(': ', '：', '：')[language]}" if clause.query else ""
     key = _key(clause.key, such, language) if clause.key else ""
     side = SIDES[clause.side][language] if clause.side else ""

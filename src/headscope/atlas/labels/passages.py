@@ -86,7 +86,10 @@ RAREST = 3
 COMMONER = 2.0
 """Times as often as its second half the first half of a vocabulary occurs that has common words first."""
 
-QUERIES = (*TAGS, *UNIONS, "content", "function", "PUNCT", *LISTS, "comma", "quote", "closing mark", "clitic", "pieces")
+QUERIES = (
+    *TAGS, *UNIONS, "content", "function", "PUNCT", "function|PUNCT", *LISTS, "comma", "quote", "closing mark",
+    "clitic", "pieces",
+)  # fmt: skip
 """Classes that may stand for the words that look."""
 
 CLAUSES = frozenset({"advcl", "acl", "ccomp", "csubj", "root", "parataxis"})
@@ -162,6 +165,8 @@ def classes_of(passage: Passage, *, english: bool) -> dict[str, Bool[np.ndarray,
     classes["clitic"] = np.array([bool(CLITIC.fullmatch(name)) for name in names], dtype=bool)
     classes["number"] = np.array([any(sign.isdigit() for sign in name) for name in names], dtype=bool)
     classes["PUNCT"] = marks
+    if "function" in classes:
+        classes["function|PUNCT"] = classes["function"] | marks
     classes |= {name: _among(names, signs) for name, signs in _SIGNS.items()}
     classes |= _places(passage, classes)
     classes["pieces"] = passage.sizes > 1

@@ -13,7 +13,7 @@ import pyarrow
 
 from headscope.atlas.labels.evidence import Vectors
 from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
-from headscope.atlas.labels.names import kind_of, reservations, sentence
+from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
 from headscope.atlas.labels.passages import RAREST
 from headscope.atlas.labels.predicates import OFFSETS
 from headscope.atlas.labels.search import CLAUSES, LEARNED, Clause, Search, gain_of
@@ -48,6 +48,9 @@ SUCH_KINDS = {
     **dict.fromkeys(("NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content"), SUCH_KIND),
 }
 """Kinds that it may be named by, the first that fits, with its share: of the rarest, twice what chance gives."""
+
+LOOK_SHARE, LOOK_BITS = 0.5, 0.35
+"""Share of the pairs, and what it gains beside chance, from which a class of the words that look is named."""
 
 FELT_SHARE = 0.001
 """Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
@@ -189,6 +192,7 @@ class _Verdict:
         clauses = self._of.clauses
         often, share, chance = self._often()
         such = self._such()
+        looks = self._looks() if clauses else ("", None, None)
         reasons = self._lacks or ({} if clauses else {"prediction": 0})
         if felt is not None and (windows := felt.hardly(self._cell, _acts(clauses))):
             reasons = {**reasons, "felt": windows}
@@ -196,11 +200,12 @@ class _Verdict:
         return {
             **(self._numbers() if clauses else dict.fromkeys(NUMBERS)),
             "kind": kind_of(clauses),
-            "label": sentence(clauses, such, part=self._part)["en"],
+            "label": sentence(clauses, such, part=self._part, looks=looks[0])["en"],
             "part": self._part,
             "line": [line for line, _ in lines],
             **{slot: [getattr(clause, slot) for _, clause in lines] for slot in Clause._fields},
             "such": such,
+            **dict(zip(("looks", "looks_share", "looks_chance"), looks, strict=True)),
             "share": share,
             "share_chance": chance,
             "note": reservations(reasons)["en"],
@@ -257,6 +262,23 @@ class _Verdict:
         share = float(weights[found.clause.mask(targets)].sum() / weights.sum())
         chance = labeller.chance_of(self._cell, found.clause)
         return (found.clause, share, chance) if share >= max(OFTEN, OFTEN_LIFT * chance) else none
+
+    def _looks(self) -> tuple[str, float | None, float | None]:
+        """The class of most words that look, if no clause says it and it stands out in both halves; and its shares."""
+        of = self._of
+        found: dict[str, list[tuple[float, float, float]]] = {}
+        for half, most in ((0, TARGETS), (1, REPORTED)):
+            facts = self._labeller.known(self._labeller.rows(self._cell, half, most), of.own)
+            held = np.logical_or.reduce([clause.mask(facts) for clause in of.clauses])
+            for name, chance in self._labeller.lookers(self._cell, half, of.clauses, of.own).items():
+                share = float(facts.of("query", name)[held].mean()) if held.any() else 0.0
+                if share >= LOOK_SHARE and (bits := gain_of(share, chance, 1.0, 1.0, 0)) >= LOOK_BITS:
+                    found.setdefault(name, []).append((bits, share, chance))
+        both = {name: numbers for name, numbers in found.items() if len(numbers) == 2}
+        if not both or any(looker(clause) for clause in of.clauses):
+            return "", None, None
+        name = max(both, key=lambda name: both[name][0])
+        return name, *both[name][1][1:]
 
     def _such(self) -> list[str]:
         """Of a learned class of keys: its kind, and the words that are named."""

@@ -73,6 +73,7 @@ function Evidence({ label }: { label: Label }) {
         <b>{share(label.score)}</b>{say("evidence", { n: count(label.count ?? 0) })}
         {label.low !== null && <>{say("also")}<span class="quiet">{say("interval", { low: share(label.low), high: share(label.high) })}</span></>}
         {label.baseline !== null && <>{say("also")}{say("by_chance", { share: share(label.baseline) })}</>}{say("stop")}
+        {label.looks && <>{say("looks", { what: label.looks[spoken.value], share: share(label.looksShare), chance: share(label.looksChance) })}{say("stop")}</>}
       </p>
       {label.bits !== null && (
         <p class={label.part ? "doubt" : "quiet"} data-test="gain">

@@ -109,6 +109,7 @@ export const ja: Record<ReportWord, string> = {
   lead: "語の重みの {share} は特殊トークンに留まります。ラベルが付いたのは {labelled}、付かなかったのは {none} です。",
   evidence: "（最も強い {n} 組のうち）",
   by_chance: "偶然では {share}",
+  looks: "そのうち {share} では{what}が見ている（偶然では {chance}）",
   bits: "1 組あたり {bits} ビットの利得。最良の固定距離は {offset}、見られる語の頻度は {key}。",
   accuracy: "該当する語がありうる全ての語では {share} が正しく、偶然では {chance}。",
   often: "全ての語では：{what}（強さの {share}、偶然では {chance}）。",

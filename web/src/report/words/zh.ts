@@ -109,6 +109,7 @@ export const zh: Record<ReportWord, string> = {
   lead: "词的权重有 {share} 停在特殊词元上。{labelled}有标签，{none}没有。",
   evidence: "（在其最强的 {n} 对之中）",
   by_chance: "随机为 {share}",
+  looks: "其中 {share} 由{what}去看（随机为 {chance}）",
   bits: "每对增益 {bits} 比特；最佳固定距离为 {offset}，被看词的频率为 {key}。",
   accuracy: "在所有可能出现的词上，正确率为 {share}，随机为 {chance}。",
   often: "在所有词上：{what}（占强度的 {share}，随机为 {chance}）。",
