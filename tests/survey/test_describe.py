@@ -10,7 +10,17 @@ import pytest
 from built_heads import Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
 
 from headscope.atlas.labels.labelling import unions
-from headscope.atlas.labels.names import ARCS, CLASSES, LANGUAGES, RELATIONS, SIDES, relation_name, sentence
+from headscope.atlas.labels.names import (
+    ARCS,
+    CLASSES,
+    LANGUAGES,
+    RELATIONS,
+    SIDES,
+    looker,
+    relation_name,
+    sentence,
+    shortest,
+)
 from headscope.atlas.labels.passages import (
     LISTS,
     MARKS,
@@ -22,7 +32,7 @@ from headscope.atlas.labels.passages import (
     common_first,
     initial,
 )
-from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP
+from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
 from headscope.atlas.labels.search import Clause, Facts, Ground, Search, gain_of
 from headscope.atlas.labels.verdicts import WindowEffects, labels_of
@@ -340,6 +350,22 @@ def test_who_looks_is_said_where_most_are_of_a_kind(made: list[Made], tmp_path: 
     assert shown["looks"]["en"] == "prepositions"
 
 
+@pytest.mark.parametrize("relation", ["same tag", "same kind"])
+def test_who_looks_follows_from_the_key(made: list[Made], relation: str) -> None:
+    """Where a label says “pronouns: a pronoun” for a pronoun of the word's own part of speech, only pronouns look."""
+    told = {name: of for name in CLASSES if (of := looker(Clause("", name, relation)))}
+    assert len(told) >= 12
+    for of in made:
+        count = len(of.forms)
+        sizes, none = np.ones(count, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        passage = Passage(of.forms, sizes, none, np.zeros((count, 0)), of.tags, of.heads, of.relations)
+        classes = classes_of(passage, english=True)
+        pairs = dict(relations_of(passage, classes, None, english=True))[relation]
+        for key, query in told.items():
+            if key in classes:
+                assert not (pairs & classes[key] & ~classes[query][:, None]).any(), (key, query, of.forms)
+
+
 @pytest.mark.parametrize("common_first", [True, False])
 def test_the_rarest_words_are_named_if_the_vocabulary_has_common_words_first(
     made: list[Made], tmp_path: Path, common_first: bool
@@ -451,7 +477,7 @@ def test_choices_are_above_an_even_share_of_tokens() -> None:
 
 def test_every_clause_has_words_in_every_language() -> None:
     classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rarest"}
-    classes |= {"clitic", "negation|limiting"}
+    classes |= {"clitic", "negation|limiting", "function|PUNCT", "time|number"}
     assert classes <= set(CLASSES)
     assert set(BOUNDS) == set(SIDES)
     relations = {f"offset{by:+d}" for by in OFFSETS} | {*RELATIONS}
@@ -474,6 +500,16 @@ def test_every_clause_has_words_in_every_language() -> None:
         "ja": "最後の語、直前の語、または接続の語（but など）",
         "zh": "最后一个词；前一个词；或连接词（but 等）",
     }
+    alike = [("same kind", "CCONJ"), ("same tag", "PRON"), ("same kind", "quote"), ("same kind", "negation")]
+    assert [sentence([Clause("", key, relation)], [])["en"] for relation, key in alike] == [
+        "function words: a conjunction",
+        "pronouns: a pronoun",
+        "punctuation: a quotation mark",
+        "a word of its own kind (content, function, mark), if a negation",
+    ]
+    brief = shortest([Clause(relation="opens or closes"), Clause(key="last")], [])
+    assert (brief["en"], brief["ja"]) == ("what opens or closes its pair", "組を開く・閉じる語")
+    assert shortest([Clause(key="~5")], ["", "a (b)"])["en"] == "words such as a (b)"
     letters = sentence([Clause(key="^r", side="ahead"), Clause(key="^d|l|r")], [])
     assert letters == {
         "en": "a word that begins with “r” ahead; or a word that begins with “d”, “l” or “r”",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headscope.atlas.findings import SurveyData, read_table
-from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence
+from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
 from headscope.pages import all_printable, printable
 
@@ -100,7 +100,7 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
         "label": printable(row["label"]),
         "part": bool(row.get("part")),
         "says": plain if old else sentence(said, such, part=bool(row.get("part")), looks=row.get("looks") or ""),
-        "short": plain if old else sentence(said[:1], such[:3]),
+        "short": plain if old else shortest(said, such),
         "often": sentence(often, such) if often else None,
         "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
         "clauses": len(said),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from headscope.atlas.labels.passages import TAGS
+from headscope.atlas.labels.passages import CONTENT, TAGS
 from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
@@ -67,6 +67,7 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
     ),
     "saying": ("a verb of saying", "verbs of saying", "発話の動詞", "言说动词"),
     "time": ("a time word", "time words", "時の語", "时间词"),
+    "time|number": ("a number or time word", "numbers and time words", "数字・時の語", "数字或时间词"),
     "comparative": ("a comparative", "comparatives", "比較の語", "比较词"),
     "modal": ("a modal", "modals", "法助動詞", "情态动词"),
     "be": ("a form of be", "forms of be", "be の形", "be 的形式"),
@@ -236,6 +237,13 @@ def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = Fal
     return {of: AFTER_CJK.sub(" ", start[of] + _in_a_row(said[of], *joints[of])) for of in LANGUAGES}
 
 
+def shortest(clauses: Sequence[Clause], such: Sequence[str]) -> dict[str, str]:
+    """The first clause in every language, without the examples that names of classes and relations give in brackets."""
+    said = sentence(clauses[:1], such[:3])
+    own = bool(clauses) and clauses[0].key[:1] in (LEARNED, FORM)  # words of the texts, whatever signs they have
+    return said if own else {**said, "en": re.sub(r" \([^)]*\)", "", said["en"])}
+
+
 def reservations(reasons: Mapping[str, int]) -> dict[str, str]:
     """Reservations in every language, from their reasons and counts; empty if there are none."""
     joints = {"en": "; ", "ja": "。", "zh": "；"}
@@ -246,14 +254,24 @@ def reservations(reasons: Mapping[str, int]) -> dict[str, str]:
 
 
 def looker(clause: Clause) -> str:
-    """The class of the words that look by a clause; empty if it says nothing of them."""
-    alike = {"same kind": ("content", "function", "PUNCT"), "same tag": TAGS}
-    return clause.query or (clause.key if clause.key in alike.get(clause.relation, ()) else "")
+    """The class of the words that look by a clause, also where it follows from the key's; empty if nothing is said."""
+    if clause.query or not clause.key:
+        return clause.query
+    if clause.relation == "same tag":
+        return clause.key if clause.key in TAGS else ""
+    if clause.relation == "same kind":
+        kinds = {
+            "PUNCT": MARKS,
+            "content": {"content", *CONTENT},
+            "function": {"function", *{*TAGS} - CONTENT - {"PART"}},
+        }
+        return next((kind for kind, of in kinds.items() if {*clause.key.split("|")} <= of), "")
+    return ""
 
 
 def _clause(clause: Clause, such: Sequence[str], language: int) -> str:
     if not clause.query and (alike := looker(clause)):
-        clause = Clause(query=alike, key=alike, side=clause.side)
+        clause = Clause(query=alike, key=clause.key, side=clause.side)
     query = f"{CLASSES[clause.query][(1, 2, 3)[language]]}{(': ', '：', '：')[language]}" if clause.query else ""
     key = _key(clause.key, such, language) if clause.key else ""
     side = SIDES[clause.side][language] if clause.side else ""

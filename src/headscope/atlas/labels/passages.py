@@ -38,7 +38,9 @@ LISTS = {
     "saying": "said says say told tells tell asked asks ask replied added explained argued wrote claimed announced "
     "reported stated called cried answered",
     "time": "now then today yesterday tomorrow ago later soon already still yet always often again year years month "
-    "months week weeks day days hour hours time once",
+    "months week weeks day days hour hours minute minutes decade decades century centuries time once tonight monday "
+    "tuesday wednesday thursday friday saturday sunday january february march april june july august september october "
+    "november december",
     "comparative": "more most less least than better best worse worst larger smaller higher lower greater older as",
     "modal": "can could may might must shall should will would 'll 'd",
     "be": "be is are was were been being am 's 're 'm",
@@ -162,6 +164,9 @@ def classes_of(passage: Passage, *, english: bool) -> dict[str, Bool[np.ndarray,
     if english:
         classes |= {name: _among(names, words) for name, words in _SETS.items()}
         classes["negation|limiting"] = classes["negation"] | classes["limiting"]
+        classes["time|number"] = classes["time"] | np.array(
+            [any(s.isdigit() for s in name) for name in names], dtype=bool
+        )
     classes["clitic"] = np.array([bool(CLITIC.fullmatch(name)) for name in names], dtype=bool)
     classes["number"] = np.array([any(sign.isdigit() for sign in name) for name in names], dtype=bool)
     classes["PUNCT"] = marks

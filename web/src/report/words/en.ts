@@ -107,7 +107,7 @@ export const en = {
   lead: "{share} of the weight of words rests on special tokens. {labelled} with a label, {none} without.",
   evidence: " of its {n} strongest pairs",
   by_chance: "{share} by chance",
-  looks: "In {share} of these {what} look, which by chance are {chance}",
+  looks: "In {share} of these, {what} look ({chance} by chance)",
   bits: "It gains {bits} bits per pair; the best fixed offset {offset}, the frequency of the word looked at {key}.",
   accuracy: "Over all words that have a possible case it is right in {share}, by chance in {chance}.",
   often: "Over all words: {what} ({share} of the strength, {chance} by chance).",
