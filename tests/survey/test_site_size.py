@@ -57,7 +57,7 @@ def add_tables(folder: Path) -> None:
             place = {"layer": layer, "head": head}
             clauses = {"line": ["pairs", "pairs", "words"], "query": ["DET", "", ""], "key": ["NOUN", "", "VERB"]}
             clauses |= {"relation": ["", "offset-1", ""], "side": ["ahead3", "", ""]}
-            add("labels", **place, **clauses, note="", kind="class")
+            add("labels", **place, **clauses, note="", kind="class", looks="preposition")
             for rank in range(18):
                 kind = "best" if rank < 12 else "random"
                 where = {**place, "kind": kind, "rank": rank % 12, "query": 30, "key": 330}
