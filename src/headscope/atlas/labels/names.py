@@ -110,7 +110,7 @@ RELATIONS: dict[str, tuple[str, str, str]] = {
         for n in (2, 3, 4)
     },
     "same word": ("the same word elsewhere", "別の位置の同じ語", "别处的同一个词"),
-    "stem": ("a word of the same stem", "語幹が同じ語", "词干相同的词"),
+    "stem": ("the same word or a form of it elsewhere", "別の位置の同じ語かその語形", "别处的同一个词或其变形"),
     "same tag": ("a word of its own part of speech", "同じ品詞の語", "词性相同的词"),
     "same kind": (
         "a word of its own kind (content, function, mark)",
@@ -118,8 +118,8 @@ RELATIONS: dict[str, tuple[str, str, str]] = {
         "同类（实词、虚词、标点）的词",
     ),
     "most related": ("the word most related in meaning", "意味が最も近い語", "意义最相近的词"),
-    "closely related": ("a word closely related in meaning", "意味がごく近い語", "意义很相近的词"),
-    "related": ("a word of related meaning", "意味の近い語", "意义相近的词"),
+    "closely related": ("a word of the same or a very close meaning", "意味が同じかごく近い語", "意义相同或很相近的词"),
+    "related": ("a word of the same or related meaning", "意味が同じか近い語", "意义相同或相近的词"),
     "quote's partner": ("the other quotation mark", "対になる引用符", "成对的另一个引号"),
     "opening quote": ("the opening mark of its quotation", "引用の開始記号", "所在引文的起始引号"),
     "bracket's partner": ("the other bracket", "対になる括弧", "成对的另一个括号"),
