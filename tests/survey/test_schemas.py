@@ -15,6 +15,7 @@ from pyarrow import BufferReader, parquet
 
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.site_data import spelled
+from headscope.results.json_schemas import meanings
 from headscope.results.schemas import (
     DistributionRow,
     EffectRow,
@@ -27,7 +28,6 @@ from headscope.results.schemas import (
     WriteRow,
     column_types,
     columns,
-    meanings,
 )
 
 ROOT = Path(__file__).parents[2]

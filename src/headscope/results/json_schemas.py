@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from headscope.results import answers, comparing, readings
-from headscope.results.schemas import meanings
 
 VERSION = 1
 """Version of all records."""
@@ -91,6 +91,15 @@ def _typed(hint: Any, within: tuple[type, ...]) -> dict[str, Any]:
     if all(choice.keys() == {"type"} for choice in choices):
         return {"type": [choice["type"] for choice in choices]}
     return {"anyOf": choices}
+
+
+def meanings(row: type) -> dict[str, str]:
+    """Field -> its meaning, from the docstrings of the row and of the records that it extends."""
+    listed = "\n".join(
+        inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2] for kind in reversed(row.__mro__)
+    )
+    lines = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
+    return {name: " ".join(meaning.split()) for names, meaning in lines for name in names.split(", ")}
 
 
 def parameters_schema(takes: type) -> dict[str, Any]:

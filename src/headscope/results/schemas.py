@@ -6,8 +6,6 @@ docstring.
 
 from __future__ import annotations
 
-import inspect
-import re
 from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -101,16 +99,21 @@ class LabelRow:
         baseline: the share that it would explain if every word looked evenly.
         coverage: the score as a percentage.
         bits: what the label gains beside an even share, in bits per pair.
-        offset_bits, key_bits: what the best fixed offset gains, and the frequency of each key.
-        accuracy, accuracy_chance: of words that have a possible case, the share whose choice is one; and by chance.
+        offset_bits: what the best fixed offset gains.
+        key_bits: what the frequency of each key gains.
+        accuracy: of words that have a possible case, the share whose choice is one.
+        accuracy_chance: the same if every word looked evenly.
         stable: how many of its clauses the other half of the documents would choose, too.
         part: whether the label holds in part only.
         line: of each clause, `pairs` if it is of the label, `words` if it is of the line over all words.
-        query, key: of each clause, the class of the words that look, and of those that they look at; or empty.
-        relation, side: of each clause, the relation between the two, and the side; or empty.
+        query: of each clause, the class of the words that look; or empty.
+        key: of each clause, the class of the words that they look at; or empty.
+        relation: of each clause, the relation between the two; or empty.
+        side: of each clause, the side on which the other word stands; or empty.
         such: of words such as …, their kind and examples.
         looks: where no clause names a class of words that look, the one of most pairs that it explains; or empty.
-        looks_share, looks_chance: the share of these pairs that have it, and of all that the label could explain.
+        looks_share: the share of these pairs that have it.
+        looks_chance: the share that has it of all pairs that the label could explain.
         share: share of the strength of all words that the line over all words explains.
         share_chance: the same if every word looked evenly.
         note: reservations, in English.
@@ -224,7 +227,8 @@ class LineRow:
         numbers: the 30 words on each side of both words of the pair, as the window's count.
         words: the same, as they stand in the text.
         weights: what the word that looks gives to each.
-        query_token, key_token: where the word that looks begins, and the other.
+        query_token: where the word that looks begins.
+        key_token: where the other begins.
         ids: the window's tokens.
         text: a text that the tokenizer turns into exactly these, or null.
         raised: of the two best examples of each head, for a checkpoint with a masked-LM head, the tokens whose logits
@@ -264,7 +268,8 @@ class DistributionRow:
         layer, head: both from 0.
         of: `entropy` of a word's weights among words, over log n; `strongest`, its weight on its strongest other
             word; `distance`.
-        low, high: the ends of the bin; both of `distance` are the distance in words to the right.
+        low: lower end of the bin; of `distance`, the distance in words to the right.
+        high: upper end of the bin; of `distance`, the same again.
         value: share of words in the bin; of `distance`, the mean weight on that word.
         count: words; of `distance`, pairs of words.
     """
@@ -290,7 +295,8 @@ class EffectRow:
         base: mean over windows of the number as it is.
         change: mean over windows of the number without the head less the number as it is.
         low, high: the bounds of the 95% interval.
-        windows, documents: windows measured, and the documents that they are from.
+        windows: windows measured.
+        documents: documents that they are from.
     """
 
     layer: Int16
@@ -362,15 +368,6 @@ class WriteRow:
     windows: Int32
     documents: Int32
     over: Literal["documents", "windows"]
-
-
-def meanings(row: type) -> dict[str, str]:
-    """Field -> its meaning, from the docstrings of the row and of the records that it extends."""
-    listed = "\n".join(
-        inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2] for kind in reversed(row.__mro__)
-    )
-    lines = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
-    return {name: " ".join(meaning.split()) for names, meaning in lines for name in names.split(", ")}
 
 
 def _type_of(hint: Any) -> tuple[str, bool, tuple[str, ...]]:

@@ -21,21 +21,21 @@ export interface LabelRow {
   coverage: number | null;
   /** What the label gains beside an even share, in bits per pair. */
   bits: number | null;
-  /** What the best fixed offset gains, and the frequency of each key. */
+  /** What the best fixed offset gains. */
   offsetBits: number | null;
-  /** What the best fixed offset gains, and the frequency of each key. */
+  /** What the frequency of each key gains. */
   keyBits: number | null;
-  /** Of words that have a possible case, the share whose choice is one; and by chance. */
+  /** Of words that have a possible case, the share whose choice is one. */
   accuracy: number | null;
-  /** Of words that have a possible case, the share whose choice is one; and by chance. */
+  /** The same if every word looked evenly. */
   accuracyChance: number | null;
   /** How many of its clauses the other half of the documents would choose, too. */
   stable: number | null;
   /** Whether the label holds in part only. */
   part: boolean;
-  /** The share of these pairs that have it, and of all that the label could explain. */
+  /** The share of these pairs that have it. */
   looksShare: number | null;
-  /** The share of these pairs that have it, and of all that the label could explain. */
+  /** The share that has it of all pairs that the label could explain. */
   looksChance: number | null;
   /** Share of the strength of all words that the line over all words explains. */
   share: number | null;

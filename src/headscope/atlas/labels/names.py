@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from headscope.atlas.labels.passages import CONTENT, TAGS
+from headscope.atlas.labels.passages import CONTENT, MARKS, TAGS
 from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
@@ -201,7 +201,8 @@ GROUPS = {
 }
 """Start of a relation -> the kind of a label; of others it is `syntax`, or `class` where there is no relation."""
 
-MARKS = {"PUNCT", "comma", "hyphen", "closing mark", "colon", "quote", "opening bracket", "closing bracket"}
+PUNCTUATION = {"PUNCT", *MARKS}
+"""Classes of marks."""
 
 
 def kind_of(clauses: Sequence[Clause]) -> str:
@@ -213,7 +214,7 @@ def kind_of(clauses: Sequence[Clause]) -> str:
         return next((kind for start, kind in GROUPS.items() if clause.relation.startswith(start)), "syntax")
     if clause.key[:1] == LEARNED:
         return "learned"
-    return "punctuation" if clause.key in MARKS else "class"
+    return "punctuation" if clause.key in PUNCTUATION else "class"
 
 
 def sentence(clauses: Sequence[Clause], such: Sequence[str], *, part: bool = False, looks: str = "") -> dict[str, str]:
@@ -261,7 +262,7 @@ def looker(clause: Clause) -> str:
         return clause.key if clause.key in TAGS else ""
     if clause.relation == "same kind":
         kinds = {
-            "PUNCT": MARKS,
+            "PUNCT": PUNCTUATION,
             "content": {"content", *CONTENT},
             "function": {"function", *{*TAGS} - CONTENT - {"PART"}},
         }

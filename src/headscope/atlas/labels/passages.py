@@ -161,14 +161,12 @@ def classes_of(passage: Passage, *, english: bool) -> dict[str, Bool[np.ndarray,
         worded = np.array([any(sign.isalnum() for sign in name) for name in names], dtype=bool)
         classes["function"] = worded & _among(names, FUNCTION)
         classes["content"] = worded & ~classes["function"]
+    classes["number"] = np.array([any(sign.isdigit() for sign in name) for name in names], dtype=bool)
     if english:
         classes |= {name: _among(names, words) for name, words in _SETS.items()}
         classes["negation|limiting"] = classes["negation"] | classes["limiting"]
-        classes["time|number"] = classes["time"] | np.array(
-            [any(s.isdigit() for s in name) for name in names], dtype=bool
-        )
+        classes["time|number"] = classes["time"] | classes["number"]
     classes["clitic"] = np.array([bool(CLITIC.fullmatch(name)) for name in names], dtype=bool)
-    classes["number"] = np.array([any(sign.isdigit() for sign in name) for name in names], dtype=bool)
     classes["PUNCT"] = marks
     if "function" in classes:
         classes["function|PUNCT"] = classes["function"] | marks

@@ -266,6 +266,8 @@ class _Verdict:
     def _looks(self) -> tuple[str, float | None, float | None]:
         """The class of most words that look, if no clause says it and it stands out in both halves; and its shares."""
         of = self._of
+        if any(looker(clause) for clause in of.clauses):
+            return "", None, None
         found: dict[str, list[tuple[float, float, float]]] = {}
         for half, most in ((0, TARGETS), (1, REPORTED)):
             facts = self._labeller.known(self._labeller.rows(self._cell, half, most), of.own)
@@ -275,7 +277,7 @@ class _Verdict:
                 if share >= LOOK_SHARE and (bits := gain_of(share, chance, 1.0, 1.0, 0)) >= LOOK_BITS:
                     found.setdefault(name, []).append((bits, share, chance))
         both = {name: numbers for name, numbers in found.items() if len(numbers) == 2}
-        if not both or any(looker(clause) for clause in of.clauses):
+        if not both:
             return "", None, None
         name = max(both, key=lambda name: both[name][0])
         return name, *both[name][1][1:]
