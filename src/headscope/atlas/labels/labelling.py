@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
-FORM_SHARE = 0.25
-"""Share of the targets from which a single form of keys may be named."""
+FORMS, FORM_SHARE = 3, 0.03
+"""Most forms of keys that are named together, and the share of the targets that each must have."""
 LETTERS, LETTER_SHARE, LETTER_FORMS = 3, 0.5, 5
 """Most first letters that are named together; the share of the keys' forms that they must begin, and how many."""
 DOMINANT = 0.5
@@ -55,8 +55,8 @@ LEARNED_SHARES = (0.05, 0.10)
 """Of all words, those most like the keys of a head that count as “words such as”."""
 
 
-def _is_form(form: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    return np.asarray(names == form, dtype=bool)
+def _is_form(forms: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    return np.isin(names.astype(str), forms.split("|"))
 
 
 def _begins(letters: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -196,9 +196,7 @@ class Labeller:
         """Single forms that are often its key, and words like its keys."""
         rows = self.rows(cell, half, TARGETS)
         own: dict[str, Own] = {}
-        for name, count in Counter(self.names[rows].tolist()).items():
-            if count >= FORM_SHARE * len(rows) and not is_punctuation(name):
-                own[FORM + name] = partial(_is_form, name)
+        own |= {FORM + forms: partial(_is_form, forms) for forms in self._forms(rows, half)}
         own |= {BEGINS + letters: partial(_begins, letters) for letters in self._letters(rows, half)}
         return own | self._like(self.rows(cell, half, STRONGEST), half)
 
@@ -224,6 +222,18 @@ class Labeller:
                 flags[name][some] = test(self.names[rows[some]], self._vectors[rows[some]])
         return flags
 
+    def _forms(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
+        """Forms of keys that are farthest above chance, alone and together."""
+        usual = Counter(self._halves[half].names.tolist())
+        names = [name for name, _ in {(self.names[row], self.places[row][0]) for row in rows.tolist()}]
+        gains = {
+            name: count * np.log2(count / len(rows) / (usual[name] + 1) * usual.total())
+            for name, count in Counter(names).items()
+            if count >= FORM_SHARE * len(rows) and not is_punctuation(name) and "|" not in name
+        }
+        best = sorted((name for name, gain in gains.items() if gain > 0), key=lambda name: (-gains[name], name))
+        return ["|".join(sorted(best[:most])) for most in range(1, min(len(best), FORMS) + 1)]
+
     def _letters(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
         """First letters that most forms of keys have: those that are farthest above chance, alone and together."""
         names = self.names[rows].tolist()
@@ -246,12 +256,12 @@ class Labeller:
         counts = Counter(self.names[rows][clause.mask(self._facts.at(rows))].tolist())
         some = counts.most_common(SOME)
         whole = max(sum(counts.values()), 1)
-        if some and some[0][1] > DOMINANT * whole:
-            return True
         of = self._halves[half]
         held = np.flatnonzero(clause.mask(of.ground.facts))
-        even = of.ground.even[held]
-        among = np.isin(of.names[of.word[held]].astype(str), [name for name, _ in some])
+        even, names = of.ground.even[held], of.names[of.word[held]].astype(str)
+        if some and some[0][1] > DOMINANT * whole and (len(counts) < 3 or len(np.unique(names)) > 4):
+            return True
+        among = np.isin(names, [name for name, _ in some])
         share = sum(count for _, count in some) / whole
         return bool(share > DOMINANT and share * even.sum() > SOME_LIFT * even[among].sum())
 

@@ -295,7 +295,9 @@ def _clause(clause: Clause, such: Sequence[str], language: int) -> str:
 
 def _key(key: str, such: Sequence[str], language: int) -> str:
     if key[:1] == FORM:
-        return (f"the word “{key[1:]}”", f"「{key[1:]}」という語", f"“{key[1:]}”这个词")[language]
+        forms = [f"“{form}”" if language != 1 else f"「{form}」" for form in key[1:].split("|")]
+        said = _in_a_row(forms, (", ", "か", "、")[language], (" or ", "か", "或")[language])
+        return (f"the word {said}", f"{said}という語", f"{said}这个词")[language]
     if key[:1] == BEGINS:
         letters = [f"“{letter}”" if language != 1 else f"「{letter}」" for letter in key[1:].split("|")]
         said = _in_a_row(letters, (", ", "か", "、")[language], (" or ", "か", "或")[language])

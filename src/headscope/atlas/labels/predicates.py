@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -59,8 +60,26 @@ PAIRED = (
 )  # fmt: skip
 """Words of English of which the first opens what the second closes."""
 
+ENDING = re.compile(r"(?<=[a-z][a-z])(?:ies|ied|es|(?<![su])s|ed|ing)$")
+"""Endings of English."""
 STEM = 5
 """Letters that words of one stem share."""
+
+PLURAL = re.compile(r"(?<=..)(?<![suis])s$")
+"""The s of a plural, or of a verb's third person."""
+
+FORMS_OF = {
+    form: group.split()[0]
+    for group in (
+        "i me my mine myself", "you your yours yourself", "he him his himself", "she her hers herself",
+        "it its itself", "we us our ours ourselves", "they them their theirs themselves", "who whom whose",
+        "this these", "that those", "a an", "be am is are was were been being 'm 're", "have has had having 've",
+        "do does did done doing", "will wo 'll", "would 'd", "not n't", "say said", "go goes went gone", "make made",
+        "take took taken", "come came", "get got", "man men", "woman women", "child children", "news",
+    )
+    for form in group.split()
+}  # fmt: skip
+"""Forms of one word of English that don't begin with the same letters -> their word."""
 
 HIGH, MIDDLE = 0.02, 0.10
 """Shares of the pairs of content words that count as of related meaning."""
@@ -84,7 +103,7 @@ def relations_of(
     for offset in OFFSETS:
         yield f"offset{offset:+d}", gaps == offset
     yield from _nearest(passage, classes)
-    yield from _lexical(passage, classes, cosines)
+    yield from _lexical(passage, classes, cosines, english=english)
     yield from _pairing(passage, classes, english=english)
     if passage.heads:
         yield from _grammar(passage, classes)
@@ -114,14 +133,23 @@ def _nearest(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
             yield f"{way} {name}", matrix
 
 
-def _lexical(passage: Passage, classes: Classes, cosines: tuple[float, float] | None) -> Iterator[tuple[str, Matrix]]:
+def _stem(name: str, *, english: bool) -> str:
+    """What the forms of a word share: if it is long, its first letters; in English, all but the s of its plural."""
+    if english:
+        name = FORMS_OF.get(name, PLURAL.sub("", re.sub(r"(?<=..)ies$", "y", name)))
+    return name[:STEM]
+
+
+def _lexical(
+    passage: Passage, classes: Classes, cosines: tuple[float, float] | None, *, english: bool
+) -> Iterator[tuple[str, Matrix]]:
     count = len(passage)
     names = np.unique(passage.names, return_inverse=True)[1] if count else np.zeros(0, dtype=int)
     different = ~np.eye(count, dtype=bool)
     lettered = ~classes["PUNCT"]
     same = (names[:, None] == names) & different & lettered
     yield "same word", same
-    stems = [name[:STEM] if len(name) >= STEM else f"={name}" for name in passage.names]
+    stems = [_stem(name, english=english) for name in passage.names]
     stem = np.unique(stems, return_inverse=True)[1] if count else names
     yield "stem", (stem[:, None] == stem) & different & lettered
     if passage.tags:

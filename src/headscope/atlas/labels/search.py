@@ -61,7 +61,7 @@ class Clause(NamedTuple):
     @property
     def atoms(self) -> int:
         """Number of things it says, each letter that a word may begin with being one."""
-        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] == BEGINS else 0)
+        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] in (BEGINS, FORM) else 0)
 
     def mask(self, facts: Facts) -> Bool[np.ndarray, " n"]:
         """(n,), True for the pairs that it holds."""
