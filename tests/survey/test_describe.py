@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from built_heads import Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
+from built_heads import TREEBANK, Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
 
 from headscope.atlas.labels.labelling import unions
 from headscope.atlas.labels.names import (
@@ -198,6 +198,9 @@ PLACED: dict[str, tuple[Weights, str]] = {
     "three acts": (three_acts, "the first word; the previous word; or an adjective"),
     "verbs of saying": (forms_of(*LISTS["saying"].split()), "a verb of saying"),
     "one preposition": (forms_of("in"), "the word “in”"),
+    "two words": (forms_of("but", "not"), "the word “but” or “not”"),
+    "any demonstrative": (forms_of(*(form for word in LISTS["demonstrative"].split() for form in (word, word.title()))),
+        "a demonstrative"),
     "begins with r": (begins("r"), "a word that begins with “r”"),
     "begins with d, l or r": (begins("d", "l", "r"), "a word that begins with “d”, “l” or “r”"),
 }
@@ -348,6 +351,29 @@ def test_who_looks_is_said_where_most_are_of_a_kind(made: list[Made], tmp_path: 
     shown = label_data(row)
     assert (shown["says"]["ja"], shown["says"]["zh"]) == ("主に前置詞・格助詞：直前の語", "主要为介词：前一个词")
     assert shown["looks"]["en"] == "prepositions"
+
+
+def test_forms_of_one_word_against_the_lemmas_of_a_treebank() -> None:
+    """Of different forms with one lemma nearly all count; most that count have one lemma, or are pronouns of one person."""
+    persons = ("i me my", "you your", "he him his himself", "she her herself", "it its", "we us our", "they them their themselves")
+    right = wrong = missed = 0
+    for block in TREEBANK.read_text(encoding="utf-8").split("\n\n")[:500]:
+        rows = [line.split("\t") for line in block.splitlines() if line[:1].isdigit()]
+        words = [(row[1], row[2].casefold()) for row in rows if row[0].isdigit() and row[1][0].isalpha()]
+        forms, count = tuple(form for form, _ in words), len(words)
+        passage = Passage(forms, np.ones(count, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((count, 0)))
+        counted = dict(relations_of(passage, classes_of(passage, english=True), None, english=True))["stem"]
+        for at, (form, lemma) in enumerate(words):
+            for other in range(at):
+                pair = {form.casefold(), forms[other].casefold()}
+                if len(pair) == 2:
+                    alike = lemma == words[other][1] or any(pair <= {*person.split()} for person in persons)
+                    right += alike and counted[at, other]
+                    wrong += counted[at, other] and not alike
+                    missed += alike and not counted[at, other]
+    assert right > 100
+    assert missed < 0.05 * right
+    assert wrong < 0.3 * right
 
 
 @pytest.mark.parametrize("relation", ["same tag", "same kind"])
