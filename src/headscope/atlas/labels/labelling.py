@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
 FORMS, FORM_SHARE = 3, 0.03
-"""Most forms of keys that are named together, and the share of the targets that each must have."""
+"""Most forms of keys that are named together; documents in which each must be one, as a share of the targets."""
 LETTERS, LETTER_SHARE, LETTER_FORMS = 3, 0.5, 5
 """Most first letters that are named together; the share of the keys' forms that they must begin, and how many."""
 DOMINANT = 0.5
 """A clause about keys alone of which one form has more than this share must name it."""
+FEW, FEW_HELD = 4, 3
+"""Unless its class has no more forms, and it holds so many of them."""
 SOME, SOME_LIFT = 5, 2.0
-"""So must one of which so many forms have that share, if by chance they had less than half of it."""
+"""It must also be named if so many forms have that share, and by chance had less than half of it."""
 NAMING = frozenset({*MARKS, *PLACES, "PUNCT"})
 """Classes of keys that say as much as a form."""
-NEW_HITS, LIFT = 0.08, 1.4
+NEW_HITS, LIFT = 0.06, 1.4
 """New hits of a clause, of the pairs, and how many times chance."""
 RESAMPLES, SURE = 400, 0.01
 """Draws of documents, and the quantile of the margin that counts."""
@@ -136,7 +138,7 @@ class Labeller:
         self._halves = [half_of(half, self.texts) for half in drawn]
         self._grounds: dict[tuple[int, int, int], Ground] = {}
         self._flags: dict[tuple[int, Own], np.ndarray] = {}
-        self._facts, self._vectors = self._of_pairs()
+        self._facts, self.vectors = self._of_pairs()
 
     def _of_pairs(self) -> tuple[Facts, Float[np.ndarray, "pairs d"]]:
         """Return what holds of the pairs, and the vectors of their keys."""
@@ -182,7 +184,7 @@ class Labeller:
         return [found.clause for found in search.description()], own
 
     def known(self, rows: Int[np.ndarray, " n"], own: Mapping[str, Own]) -> Facts:
-        more = {name: test(self.names[rows], self._vectors[rows]) for name, test in own.items()}
+        more = {name: test(self.names[rows], self.vectors[rows]) for name, test in own.items()}
         return self._facts.at(rows).with_keys(more)
 
     def _on_ground(self, half: int, own: Mapping[str, Own]) -> dict[str, Bool[np.ndarray, " n"]]:
@@ -205,7 +207,7 @@ class Labeller:
         of = self._halves[half]
         if not len(rows) or not of.vectors.shape[1] or not of.content.any():
             return {}
-        direction = self._vectors[rows].mean(0) - of.vectors[of.content].mean(0)
+        direction = self.vectors[rows].mean(0) - of.vectors[of.content].mean(0)
         bounds = np.quantile(np.einsum("wd,d->w", of.vectors, direction), [1 - share for share in LEARNED_SHARES])
         return {
             f"{LEARNED}{round(100 * share)}": partial(_is_like, direction, bound)
@@ -219,7 +221,7 @@ class Labeller:
         for part in range(FOLDS):
             some = self._folds[rows] == part
             for name, test in self._like(strongest[self._folds[strongest] != part], half).items():
-                flags[name][some] = test(self.names[rows[some]], self._vectors[rows[some]])
+                flags[name][some] = test(self.names[rows[some]], self.vectors[rows[some]])
         return flags
 
     def _forms(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
@@ -259,7 +261,8 @@ class Labeller:
         of = self._halves[half]
         held = np.flatnonzero(clause.mask(of.ground.facts))
         even, names = of.ground.even[held], of.names[of.word[held]].astype(str)
-        if some and some[0][1] > DOMINANT * whole and (len(counts) < 3 or len(np.unique(names)) > 4):
+        few = len(np.unique(names)) <= FEW and len(counts) >= FEW_HELD
+        if some and some[0][1] > DOMINANT * whole and not few:
             return True
         among = np.isin(names, [name for name, _ in some])
         share = sum(count for _, count in some) / whole

@@ -109,6 +109,8 @@ RELATIONS: dict[str, tuple[str, str, str]] = {
         for sign, en, ja, zh in (("-", "before", "前", "前"), ("+", "ahead", "後", "后"))
         for n in (2, 3, 4)
     },
+    "next clause start": ("the next word that begins a clause", "次の節の最初の語", "下一个从句的首词"),
+    "previous clause start": ("the last word before it that begins a clause", "直前の節の最初の語", "上一个从句的首词"),
     "same word": ("the same word elsewhere", "別の位置の同じ語", "别处的同一个词"),
     "stem": ("the same word or a form of it elsewhere", "別の位置の同じ語かその語形", "别处的同一个词或其变形"),
     "same tag": ("a word of its own part of speech", "同じ品詞の語", "词性相同的词"),

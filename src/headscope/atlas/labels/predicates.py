@@ -134,7 +134,7 @@ def _nearest(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
 
 
 def _stem(name: str, *, english: bool) -> str:
-    """What the forms of a word share: if it is long, its first letters; in English, all but the s of its plural."""
+    """The letters that the forms of a word share, or the word that they are listed under."""
     if english:
         name = FORMS_OF.get(name, PLURAL.sub("", re.sub(r"(?<=..)ies$", "y", name)))
     return name[:STEM]

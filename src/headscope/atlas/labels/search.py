@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COST = 0.12
 """Bits that an atom must gain."""
-LEAST_SHARE, LATER_SHARE, LEAST_LIFT = 0.12, 0.08, 1.7
+LEAST_SHARE, LATER_SHARE, LEAST_LIFT = 0.12, 0.06, 1.7
 """Share of the targets that a clause must hold, that a later one must add, and how many times its even share."""
 BEAM, DEPTH = 12, 3
 """Clauses that are extended, and most atoms of one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS,
 from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
 from headscope.atlas.labels.passages import RAREST
 from headscope.atlas.labels.predicates import OFFSETS
-from headscope.atlas.labels.search import CLAUSES, LEARNED, Clause, Search, gain_of
+from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, Search, gain_of
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import LabelRow, columns
 
@@ -38,9 +37,11 @@ LEAST_PAIRS = 20
 """Pairs that report, without which nothing is said."""
 WHOLE, PART = (0.40, 0.10), (0.20, 0.05)
 """Share explained, and least margin above chance, of a description, and of one that holds in part."""
+TASTE = 0.50
+"""Share that a description of nothing but forms must explain: heads that learned nothing have a taste for some, too."""
 OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
 """The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
-SUCH, SUCH_KIND = 5, 0.8
+SUCH, SUCH_KIND = 6, 0.8
 """Words that a learned class names, and the share of a kind in both halves from which it is named by it."""
 SUCH_KINDS = {
     **dict.fromkeys(("PROPN", "number"), SUCH_KIND),
@@ -175,7 +176,8 @@ class _Verdict:
         self._hits, self._shares = of.hits[:, some], of.shares[:, some]
         self._draws = margins(self._hits, self._shares, self._documents)
         score, low = float(self._hits.mean()), self._draws[least]
-        whole, part = (score >= share and low > margin for share, margin in (WHOLE, PART))
+        taste = all(of.clauses[at].key[:1] == FORM for at in kept)
+        whole, part = (score >= max(share, TASTE * taste) and low > margin for share, margin in (WHOLE, PART))
         self._part = bool(part and not whole)
         of.clauses = [of.clauses[at] for at in kept] if whole or part else []
 
@@ -299,8 +301,26 @@ class _Verdict:
         )
         kind = next(kinds, "")
         rows, facts, held = found[0]
-        names = self._labeller.names[rows][held & facts.of("key", kind) if kind else held]
-        return [kind, *(name for name, _ in Counter(names.tolist()).most_common(SUCH))]
+        rows = rows[held & facts.of("key", kind) if kind else held]
+        return [kind, *self._typical(rows)]
+
+    def _typical(self, rows: Int[np.ndarray, " n"]) -> list[str]:
+        """The forms of some keys that stand for all of them: each adds most to the likeness of every form to its like,
+        weighted by documents."""
+        documents: dict[str, set[int]] = {}
+        for row in rows.tolist():
+            documents.setdefault(self._labeller.names[row], set()).add(self._labeller.places[row][0])
+        names, first = np.unique(self._labeller.names[rows].astype(str), return_index=True)
+        vectors = self._labeller.vectors[rows[first]]
+        alike, weight = vectors @ vectors.T, np.array([len(documents[name]) for name in names.tolist()], dtype=float)
+        found: list[str] = []
+        reached = np.zeros(len(names))
+        for _ in range(min(SUCH, len(names))):
+            gains = np.where(np.isin(names, found), -1.0, np.maximum(alike, reached) @ weight)
+            at = int(gains.argmax())
+            found.append(str(names[at]))
+            reached = np.maximum(reached, alike[at])
+        return found
 
 
 def _acts(clauses: Sequence[Clause]) -> frozenset[str]:
