@@ -307,6 +307,42 @@ def test_a_clause_that_is_refused_leaves_room_for_the_next_best() -> None:
     assert search.description()[0].clause == Clause(key="ADJ")
 
 
+def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made], tmp_path: Path) -> None:
+    """Every fourth word looks at the previous word; the others at the first adjective, in the other half the first
+    adverb. Adjectives fail there, and both together don't."""
+    chooses = {id(of) for of in made[::2]}
+
+    def first_of_either(of: Made, drawn: np.random.Generator) -> np.ndarray:
+        held = of.are("ADJ" if id(of) in chooses else "ADV")
+        first = to(np.tile(held & (np.cumsum(held) == 1), (len(of.forms), 1)))
+        return np.where((np.arange(len(of.forms)) % 4 == 0)[:, None], offset(-1)(of, drawn), first)
+
+    pairs = write_survey(tmp_path, made, [first_of_either])
+    (row,) = labels_of(tmp_path, [len(made)], [(0, 0)], pairs, random_vectors).table.to_pylist()
+    assert row["label"] == "the previous word; or an adjective or adverb"
+
+
+@pytest.mark.parametrize(("ahead", "side"), [(0.9, "ahead"), (0.6, "")])
+def test_a_side_is_said_if_nearly_all_words_stand_there(ahead: float, side: str) -> None:
+    """Of 100 targets all are verbs, and of 1,000 pairs 300; by chance half of them stand ahead."""
+
+    def facts(count: int, verbs: float, ahead: float) -> Facts:
+        at = np.arange(count) / count
+        return Facts({"key": {"VERB": at < verbs}, "side": {"ahead": at % verbs < ahead * verbs}}, count)
+
+    ground = Ground(facts(1000, 0.3, 0.5), np.full(1000, 1.0), np.arange(1000), 1000)
+    (found,) = Search(facts(100, 1.0, ahead), np.full(100, 0.01), ground, {}).description()
+    assert found.clause == Clause(key="VERB", side=side)
+
+
+def test_a_clause_extends_what_says_less() -> None:
+    some = Clause(key="VERB", side="ahead")
+    assert some.extends(Clause(key="VERB"))
+    assert some.extends(some)
+    assert not Clause(key="VERB").extends(some)
+    assert not some.extends(Clause(key="NOUN"))
+
+
 @pytest.mark.parametrize(
     ("form", "letter"),
     [

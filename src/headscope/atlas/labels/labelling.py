@@ -137,6 +137,7 @@ class Labeller:
         self.sums = summed(read_beside(folder, "heads", len(documents)), documents)
         self._halves = [half_of(half, self.texts) for half in drawn]
         self._grounds: dict[tuple[int, int, int], Ground] = {}
+        self._owns: dict[tuple[int, int], dict[str, Own]] = {}
         self._flags: dict[tuple[int, Own], np.ndarray] = {}
         self._facts, self.vectors = self._of_pairs()
 
@@ -170,18 +171,29 @@ class Labeller:
             self._grounds[place] = of.ground.seen(of.gaps, *reach)
         return self._grounds[place]
 
-    def describe(self, cell: int, half: int) -> tuple[list[Clause], dict[str, Own]]:
-        """The clauses that a half chooses for a head, and the head's own classes of keys."""
+    def describe(
+        self, cell: int, half: int, kept: Sequence[Clause] = (), failed: Sequence[Clause] = ()
+    ) -> tuple[list[Clause], dict[str, Own]]:
+        """The clauses that a half chooses for a head, and the head's own classes of keys.
+
+        Args:
+            cell: the head.
+            half: 0 or 1.
+            kept: clauses that the other half bears out; the result begins with them.
+            failed: clauses that it doesn't; they, and what says more than they do, are left out.
+        """
         rows = self.rows(cell, half, TARGETS)
-        own = self._own(cell, half)
+        if (cell, half) not in self._owns:
+            self._owns[cell, half] = self._own(cell, half)
+        own = self._owns[cell, half]
         search = Search(
             self.known(rows, own).with_keys(self._crossed(cell, rows, half)),
             np.full(len(rows), 1 / max(len(rows), 1)),
             self.ground(cell, half),
             self._on_ground(half, own),
-            refuses=lambda clause: self._dominated(clause, rows, half),
+            refuses=lambda clause: any(clause.extends(one) for one in failed) or self._dominated(clause, rows, half),
         )
-        return [found.clause for found in search.description()], own
+        return [*kept, *(found.clause for found in search.description(kept))], own
 
     def known(self, rows: Int[np.ndarray, " n"], own: Mapping[str, Own]) -> Facts:
         more = {name: test(self.names[rows], self.vectors[rows]) for name, test in own.items()}

@@ -33,6 +33,8 @@ TRIES = 12
 """Most clauses that are found for a description, with those that are refused."""
 NEAR = 0.08
 """Of clauses whose gain is within this share of the best, the one with the fewest atoms wins."""
+SIDED = 0.85
+"""It also says on which side the words stand that are looked at, if this share of what it holds does, and it gains."""
 FLOOR = 1e-3
 """Least even share: below it a sample says nothing."""
 NAMED = 0.8
@@ -62,6 +64,10 @@ class Clause(NamedTuple):
     def atoms(self) -> int:
         """Number of things it says, each letter that a word may begin with being one."""
         return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] in (BEGINS, FORM) else 0)
+
+    def extends(self, other: Clause) -> bool:
+        """Return True if it says all that another says, or more."""
+        return all(theirs in ("", own) for own, theirs in zip(self, other, strict=True))
 
     def mask(self, facts: Facts) -> Bool[np.ndarray, " n"]:
         """(n,), True for the pairs that it holds."""
@@ -201,11 +207,11 @@ class Search:
         own = any(clause.key in self._names for clause in clauses)
         return self._ground.share(*clauses, facts=self._own if own else None)
 
-    def description(self) -> list[Found]:
-        """At most CHOSEN clauses of which none holds what another does."""
+    def description(self, kept: Sequence[Clause] = ()) -> list[Found]:
+        """At most CHOSEN clauses, with those before them, of which none holds what another does."""
         result: list[Found] = []
         for _ in range(TRIES):
-            clauses = [one.clause for one in result]
+            clauses = [*kept, *(one.clause for one in result)]
             found = self.best(clauses, learned=all(clause.key[:1] != LEARNED for clause in clauses))
             if found is None:
                 break
@@ -214,16 +220,16 @@ class Search:
                 self.refused.add(clause)
                 continue
             parts = (self._even(one, clause) >= NESTED * self._even(one) for one in clauses)
-            at = next((at for at, part in enumerate(parts) if part), len(result))
-            if at < len(result):  # it holds all that this one did, and more
+            at = next((at for at, part in enumerate(parts) if part), len(clauses))
+            if at < len(clauses):  # it holds all that this one did, and more
                 state = self._state(clauses[:at])
                 h, b = self._beyond(clause, state)
                 found = Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))
-                if found.gain < WIDER * result[at].gain:
+                if at < len(kept) or found.gain < WIDER * result[at - len(kept)].gain:
                     self.refused.add(clause)
                     continue
-            result[at:] = [found]
-            if len(result) == CHOSEN:
+            result[at - len(kept) :] = [found]
+            if len(kept) + len(result) == CHOSEN:
                 break
         return result
 
@@ -273,7 +279,17 @@ class Search:
         named = [
             found for found in seen if (found.clause.key or found.clause.relation) and found.clause not in self.refused
         ]
-        return self._simplest(named, special)
+        found = self._simplest(named, special)
+        return found and self._sided(found, state)
+
+    def _sided(self, found: Found, state: _State) -> Found:
+        """The clause with the side that it gains most from, if nearly all that it holds lies on one."""
+        h, _ = self._beyond(found.clause, state)
+        sides = () if found.clause.side or found.clause.key[:1] == LEARNED else self._tables["side"][0]
+        clauses = (found.clause._replace(side=side) for side in sides)
+        some = [one for clause in clauses if clause not in self.refused and (one := self._measured(clause, state))]
+        some = [one for one in some if self._beyond(one.clause, state)[0] >= SIDED * h]
+        return max([found, *some], key=lambda one: (one.gain, one.clause))
 
     def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
         best, key = max(((found.gain, found.clause.key) for found in named), default=(-math.inf, ""))

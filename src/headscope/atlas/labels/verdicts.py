@@ -29,13 +29,15 @@ COLUMNS = columns(LabelRow)
 Reservations = dict[str, int]
 """Reason -> count, as in `LabelRow`."""
 
+ROUNDS = 4
+"""Times that clauses are sought, the last ones instead of those that weren't borne out."""
 LEAST_DOCUMENTS = 4
 """Documents of each half without which no head is labelled."""
 LEAST_WORDS = 100
 """Words of each half that have a choice, without which a head spreads evenly over the words."""
 LEAST_PAIRS = 20
 """Pairs that report, without which nothing is said."""
-WHOLE, PART = (0.40, 0.10), (0.20, 0.05)
+WHOLE, PART = (0.45, 0.10), (0.20, 0.05)
 """Share explained, and least margin above chance, of a description, and of one that holds in part."""
 TASTE = 0.50
 """Share that a description of nothing but forms must explain: heads that learned nothing have a taste for some, too."""
@@ -50,7 +52,7 @@ SUCH_KINDS = {
 }
 """Kinds that it may be named by, the first that fits, with its share: of the rarest, twice what chance gives."""
 
-LOOK_SHARE, LOOK_BITS = 0.5, 0.35
+LOOK_SHARE, LOOK_BITS = 0.5, 0.2
 """Share of the pairs, and what it gains beside chance, from which a class of the words that look is named."""
 
 FELT_SHARE = 0.001
@@ -126,10 +128,21 @@ def labels_of(
     few = sum(documents) // 2 < LEAST_DOCUMENTS
     lacking = [_too_little(labeller, cell, few) for cell in range(len(heads))]
     chosen = {cell: ([], {}) if lacks else labeller.describe(cell, 0) for cell, lacks in enumerate(lacking)}
+    verdicts: dict[int, _Verdict] = {}
+    failed: dict[int, list[Clause]] = {cell: [] for cell in chosen}
+    for _ in range(ROUNDS):
+        found = {cell: _Verdict(labeller, cell, of, lacking[cell]) for cell, of in labeller.reported(chosen).items()}
+        verdicts |= found
+        chosen = {}
+        for cell, verdict in found.items():
+            failed[cell] += verdict.failed
+            if verdict.failed and 0 < len(verdict.clauses) < CLAUSES:  # a label may say more; no label comes from this
+                clauses, own = labeller.describe(cell, 0, verdict.clauses, failed[cell])
+                if len(clauses) > len(verdict.clauses):
+                    chosen[cell] = clauses, own
     explained = np.zeros(pairs.num_rows, dtype=np.int8)
     rows = []
-    for cell, described in labeller.reported(chosen).items():
-        verdict = _Verdict(labeller, cell, described, lacking[cell])
+    for cell, verdict in verdicts.items():
         rows.append({"layer": heads[cell][0], "head": heads[cell][1], **verdict.row(felt)})
         for half in (0, 1):
             at = labeller.rows(cell, half, pairs.num_rows)
@@ -158,6 +171,7 @@ class _Verdict:
         self._documents = [labeller.places[row][0] for row in self._rows.tolist()]
         self._draws = np.zeros(RESAMPLES)
         self._part = False
+        self.failed: list[Clause] = []
         self._hits, self._shares = described.hits[:, 0], described.shares[:, 0]
         if described.clauses and len(self._rows):
             self._keep()
@@ -173,6 +187,7 @@ class _Verdict:
             if len(kept) < CLAUSES and self._labeller.borne_out(of.clauses[at], self._rows, new, share):
                 kept.append(at)
                 some = more
+        self.failed = [clause for at, clause in enumerate(of.clauses) if at not in kept]
         self._hits, self._shares = of.hits[:, some], of.shares[:, some]
         self._draws = margins(self._hits, self._shares, self._documents)
         score, low = float(self._hits.mean()), self._draws[least]
@@ -180,6 +195,11 @@ class _Verdict:
         whole, part = (score >= max(share, TASTE * taste) and low > margin for share, margin in (WHOLE, PART))
         self._part = bool(part and not whole)
         of.clauses = [of.clauses[at] for at in kept] if whole or part else []
+
+    @property
+    def clauses(self) -> list[Clause]:
+        """The clauses of the label; empty if there is none."""
+        return self._of.clauses
 
     def explains(self, rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Number of the clause that explains each of some pairs; 0 for none."""
