@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from headscope.atlas.corpus import Corpus, open_corpus
-from headscope.atlas.documents import Document, Refused, parts
+from headscope.atlas.documents import Document, Refused, Sentence, in_pieces, parts
 from headscope.errors import InputError
 
 TEXTS = ["One.", "Zwei, bitte.", "三。", 'four "quoted", with a comma', "five\nlines\n\nof text"]
@@ -422,3 +422,24 @@ def test_arrow_offsets_that_point_out_of_the_file(tmp_path, kind):
     (refused,) = read(open_corpus(file))
     assert isinstance(refused, Refused)
     assert refused.reason == "damaged"
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 400])
+@pytest.mark.parametrize("text", ["One two.\n\nThree four\nfive. " * 40, "猫" * 900, "word " * 200, "\n\n a" * 3])
+def test_pieces_of_a_document_are_the_document(text: str, count: int) -> None:
+    """In their order they are the text, but for pieces of whitespace; none is empty."""
+    pieces = list(in_pieces(Document("a.txt", text, weight=8.0), count))
+    assert "".join(piece.text for piece in pieces).split() == text.split()
+    assert all(piece.text.strip() for piece in pieces)
+    assert 1 <= len(pieces) <= count
+    assert len({piece.name for piece in pieces}) == len(pieces)
+
+
+def test_pieces_end_with_paragraphs_or_else_words() -> None:
+    pieces = [piece.text for piece in in_pieces(Document("a", "One two.\n\nThree four.\n\n" * 10), 4)]
+    assert all(piece.endswith("\n\n") for piece in pieces)
+    assert all(
+        piece.endswith(" ") for piece in [piece.text for piece in in_pieces(Document("a", "word " * 50), 4)][:-1]
+    )
+    with pytest.raises(InputError, match="a treebank's documents"):
+        next(in_pieces(Document("a", "…", sentences=(Sentence(1, ("a",), ("X",), (-1,), ("root",)),)), 2))

@@ -117,6 +117,13 @@ def test_without_a_treebank(tmp_path: Path) -> None:
     assert labels[5:9] == ["none"] * 4
     with pytest.raises(InputError, match="the survey has no syntax"):
         _ = survey.syntax
+    book = hs.survey(
+        folder, ["\n\n".join(texts)], out=tmp_path / "book", pieces=20, **{**ATLAS, "max_document": 100_000}
+    )
+    assert book.manifest["counts"]["documents"] == 20
+    assert book.manifest["settings"]["pieces"] == 20
+    assert "pieces" not in survey.manifest["settings"]
+    assert book.labels["label"].to_pylist()[:3] == labels[:3]
 
 
 def test_few_documents(tmp_path: Path) -> None:

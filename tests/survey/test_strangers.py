@@ -68,6 +68,8 @@ def test_one_document_and_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     survey = hs.survey("-", tmp_path, **ATLAS)
     assert set(survey.labels["note"].to_pylist()) == {"fewer than 4 documents in a half"}
+    assert "16 heads without a label: fewer than 4 documents in a half" in screen_of(survey)
+    assert "--set pieces=20" in screen_of(survey)
     assert survey.removal["cost_held_out"].null_count == len(survey.removal)
     assert "where they were chosen" in screen_of(survey)
     (tmp_path / "empty.conllu").write_text("", encoding="utf-8")

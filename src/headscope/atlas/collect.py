@@ -157,7 +157,9 @@ def _drawn(
     make_folder((folder.path / name).parent)
     windows = kept_windows(folder, name, places)
     if windows is None:
-        corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
+        corpus_again = parts(
+            corpus.documents(settings.field, settings.max_document, settings.pieces), settings.part_size
+        )
         windows = list(workers.cut(by_document(tasks(places, corpus_again, texts))))
         folder.write(name, windows_bytes(windows, folder.stamp))
     return windows
@@ -189,7 +191,7 @@ def _compare_heads(
     for window, name in zip(windows, names, strict=True):
         if kept_array(folder, name, record_of(window, folder.stamp)) is None:
             missing.append(window)
-    corpus_again = parts(corpus.documents(settings.field, settings.max_document), settings.part_size)
+    corpus_again = parts(corpus.documents(settings.field, settings.max_document, settings.pieces), settings.part_size)
     for window, matrix in workers.compare(tasks(missing, corpus_again, texts)):
         folder.write(names[window.rank], array_bytes(matrix.astype(np.float32), record_of(window, folder.stamp)))
     folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headscope.atlas.documents import Document, Refused, checked, read_conllu, spelled
+from headscope.atlas.documents import Document, Refused, checked, in_pieces, read_conllu, spelled
 from headscope.atlas.readers import (
     LONGEST_CHARACTER,
     decoded,
@@ -84,8 +84,15 @@ class Corpus:
         files = [{"name": name, "bytes": size} for _, name, size in self.files]
         return {"name": self.name, "kind": self.kind, "files": files}
 
-    def documents(self, field: str, max_document: int) -> Iterator[Document | Refused]:
-        """Yield every document in order, reading one at a time."""
+    def documents(self, field: str, max_document: int, pieces: int = 1) -> Iterator[Document | Refused]:
+        """Yield every document in order, reading one at a time, cut into so many pieces."""
+        for document in self._whole(field, max_document):
+            if pieces == 1 or isinstance(document, Refused):
+                yield document
+            else:
+                yield from in_pieces(document, pieces)
+
+    def _whole(self, field: str, max_document: int) -> Iterator[Document | Refused]:
         if self.kind == "stdin":
             yield self.source.document(max_document)
             return

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from headscope.errors import InputError
 
+APART = 10_000
+"""Most characters that a piece of a document may be longer for the sake of a whole paragraph."""
 DOCUMENT_COST = 100
 """Characters added to each document's size, so that a part of many short documents ends, too."""
 
@@ -94,6 +96,30 @@ def checked(name: str, text: Any, weight: float, max_document: int) -> Document 
     if not text.strip():
         return Refused(name, "empty", "it has only whitespace" if text else "it has no characters", weight)
     return Document(name, text, weight)
+
+
+def in_pieces(document: Document, count: int) -> Iterator[Document]:
+    """A text in so many pieces of about the same length, whole paragraphs, or else lines or words, where it has them.
+
+    Raises:
+        InputError: it is a treebank's.
+    """
+    if document.sentences:
+        raise InputError(
+            "a treebank's documents are not cut into pieces",
+            where="pieces",
+            advice="leave it out: in a treebank without `# newdoc`, each sentence is a document",
+        )
+    text, begin = document.text, 0
+    for number in range(1, count + 1):
+        near = len(text) * number // count
+        ends = (text.find(mark, near) + len(mark) for mark in ("\n\n", "\n", " ") if mark in text[near : near + APART])
+        end = len(text) if number == count else max(begin, next(ends, near))
+        if text[begin:end].strip():
+            yield replace(
+                document, name=f"{document.name}:{number}", text=text[begin:end], weight=document.weight / count
+            )
+        begin = end
 
 
 def spelled(name: str) -> str:

@@ -121,7 +121,7 @@ def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
             advice="save the model and its tokenizer with save_pretrained, and pass the folder's name",
         )
     if corpus.kind == "conllu":
-        for _ in corpus.documents(chosen.field, chosen.max_document):
+        for _ in corpus.documents(chosen.field, chosen.max_document, chosen.pieces):
             pass
 
 
@@ -232,7 +232,7 @@ def _fill(
     report_progress = progress or (lambda tally: None)
     todo = unfinished(
         folder,
-        parts(corpus.documents(chosen.field, chosen.max_document), chosen.part_size),
+        parts(corpus.documents(chosen.field, chosen.max_document, chosen.pieces), chosen.part_size),
         kinds,
         tally,
         report_progress,

@@ -64,6 +64,7 @@ class Settings:
     batch_tokens: int = BATCH_TOKENS["cpu"]
     part_size: int = PART_SIZE
     max_document: int = MAX_DOCUMENT
+    pieces: int = 1
     labels: bool = False
     examples: int = 0
     effects: int = 0
@@ -77,10 +78,11 @@ class Settings:
         return self.labels or bool(self.examples)
 
     def record(self) -> dict[str, Any]:
-        """The settings as the manifest records them. Labels, examples, effects and writes only if they are on."""
+        """The settings as the manifest records them. Pieces, labels, examples, effects and writes only if used."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         off = {name for name in ("labels", "examples", "effects", "writes") if not fields[name]}
         off |= {"effects_output", "effects_method"} if "effects" in off else set()
+        off |= {"pieces"} if self.pieces == 1 else set()
         fields = {name: value for name, value in fields.items() if name not in off}
         return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
 
@@ -163,6 +165,14 @@ class SurveySettings(Declared):
     max_document: Annotated[
         int | None, Setting("Refuse documents with more than N characters.", metavar="N", least=1)
     ] = None
+    pieces: Annotated[
+        int,
+        Setting(
+            "Cut each document into N pieces, at paragraphs, and count them as documents: for one book.",
+            metavar="N",
+            least=1,
+        ),
+    ] = 1
     threads: Annotated[
         int | None,
         Setting("Threads per replica. By default torch's choice, on Ray 1.", metavar="N", least=1, most=4096),
@@ -227,6 +237,7 @@ class SurveySettings(Declared):
             batch_tokens=self.batch_tokens or elsewhere,
             part_size=self.part_size or PART_SIZE,
             max_document=self.max_document or MAX_DOCUMENT,
+            pieces=self.pieces,
             labels=self.labels,
             examples=self.examples,
             effects=self.effects,
