@@ -249,7 +249,7 @@ LINES = {
     "runs": 2595,
     "explain": 3800,
     "verify": 3630,
-    "atlas": 11780,
+    "atlas": 11812,
     "screens": 4785,
     "page": 2470,
     "cli": 2405,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from headscope.atlas.labels.passages import (
 from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
 from headscope.atlas.labels.search import Clause, Facts, Ground, Search, gain_of
-from headscope.atlas.labels.verdicts import WindowEffects, labels_of
+from headscope.atlas.labels.verdicts import WindowEffects, _Verdict, labels_of
 from headscope.atlas.site_data import label_data
 
 SHARP = 6.0
@@ -322,7 +323,7 @@ def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made], tm
     assert row["label"] == "the previous word; or an adjective or adverb"
 
 
-@pytest.mark.parametrize(("ahead", "side"), [(0.9, "ahead"), (0.6, "")])
+@pytest.mark.parametrize(("ahead", "side"), [(0.88, "ahead"), (0.6, "")])
 def test_a_side_is_said_if_nearly_all_words_stand_there(ahead: float, side: str) -> None:
     """Of 100 targets all are verbs, and of 1,000 pairs 300; by chance half of them stand ahead."""
 
@@ -333,6 +334,22 @@ def test_a_side_is_said_if_nearly_all_words_stand_there(ahead: float, side: str)
     ground = Ground(facts(1000, 0.3, 0.5), np.full(1000, 1.0), np.arange(1000), 1000)
     (found,) = Search(facts(100, 1.0, ahead), np.full(100, 0.01), ground, {}).description()
     assert found.clause == Clause(key="VERB", side=side)
+
+
+def test_words_that_stand_for_others_are_of_all_kinds() -> None:
+    """Five words of one kind, three of another, two of a third, at right angles; the first is of the kind that most
+    documents have."""
+    kinds = np.repeat(np.eye(3), (5, 3, 2), axis=0) + np.random.default_rng(2).normal(size=(10, 3), scale=0.05)
+    names = np.array(["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2", "c0", "c1"] + 4 * ["b1"], dtype=object)
+    verdict = object.__new__(_Verdict)
+    verdict._labeller = SimpleNamespace(  # type: ignore[assignment]
+        names=names, vectors=np.concatenate([kinds, kinds[[6] * 4]]), places=[(at, 0) for at in range(14)]
+    )
+    for rows, order in ((10, "abc"), (14, "bac")):
+        found = verdict._typical(np.arange(rows))
+        assert "".join(name[0] for name in found[:3]) == order
+        assert len({*found}) == 6
+    assert {*verdict._typical(np.arange(8, 10))} == {"c0", "c1"}
 
 
 def test_a_clause_extends_what_says_less() -> None:

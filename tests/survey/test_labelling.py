@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     survey = hs.Survey(out)
     count = survey.labels["label"].to_pylist().count("none")
-    assert f"none ({count})" in " ".join(result.output.split())
+    said = " ".join(result.output.split())
+    assert count == sum(map(int, re.findall(r"(\d+) heads? without a label: ", said))) > 0
+    best = max((row for row in survey.labels.to_pylist() if row["kind"] == "position"), key=lambda row: row["score"])
+    assert f"word order: {best['layer']}.{best['head']} “{best['label']}” {best['score']:.0%}" in said
     assert len(survey.examples) == 2 * HEADS
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.atlas.findings import SurveyData
+from headscope.atlas.labels.names import NONE
 from headscope.heads import CATALOG
 
 if TYPE_CHECKING:
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
 
 NAMED = 3
 """Heads that a sentence names."""
+
+KINDS = {
+    "position": "word order",
+    "nearest": "nearest of a kind",
+    "same": "same word elsewhere",
+    "syntax": "syntax",
+    "meaning": "related meaning",
+    "pair": "pairs of marks or words",
+    "punctuation": "punctuation",
+    "class": "a class of words",
+    "learned": "words such as …",
+}
+"""Kind of a label -> its name."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,24 @@ def _syntax_sentence(row: dict[str, Any]) -> str:
         f"{row['relation']}: in head {row['layer']}.{row['head']}, {act}{interval}, held out; "
         f"the best fixed offset, {row['offset']:+d}, gives {row['offset_accuracy']:.0%}"
     )
+
+
+def labels_sentences(labels: pyarrow.Table) -> list[str]:
+    """The heads whose label explains most, by kind, and why heads have none."""
+    rows = labels.to_pylist()
+    sentences = []
+    for kind, name in KINDS.items():
+        some = sorted((row for row in rows if row["kind"] == kind), key=lambda row: -row["score"])
+        said = [f"{row['layer']}.{row['head']} “{row['label']}” {row['score']:.0%}" for row in some[:NAMED]]
+        more = [f"and {len(some) - NAMED} more"] if some[NAMED:] else []
+        if some:
+            sentences.append(f"{name}: {', '.join([*said, *more])}")
+    lacking = [row for row in rows if row["label"] == NONE]
+    reasons = Counter(row["note"] for row in lacking)
+    sentences += [f"{counted(count, 'head')} without a label: {note}" for note, count in reasons.items()]
+    if any("documents" in row.get("reason", ()) for row in lacking):
+        sentences.append("a book or another long text has labels in pieces: --set pieces=20")
+    return sentences
 
 
 def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[str]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.atlas.contents import strange
 from headscope.atlas.findings import read_findings
-from headscope.atlas.labels.names import NONE
-from headscope.atlas.wording import counted, effects_sentences, extremes, rounded, syntax_sentences, writes_sentences
+from headscope.atlas.wording import (
+    counted,
+    effects_sentences,
+    extremes,
+    labels_sentences,
+    rounded,
+    syntax_sentences,
+    writes_sentences,
+)
 from headscope.checkpoint import called
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -89,24 +95,17 @@ def _sheet(survey: Survey) -> Sheet:
     if "syntax.parquet" in manifest["files"]:
         drawings += [blank, *_listed(syntax_sentences(survey.syntax))]
     if "labels.parquet" in manifest["files"]:
-        labels = Counter(survey.labels["label"].to_pylist()).most_common()
-        drawings += [blank, prose("heads by label: " + ", ".join(f"{label} ({count})" for label, count in labels))]
-        drawings += _listed(_without_label(survey.labels.to_pylist()))
+        drawings += [
+            blank,
+            prose("labels, with the share of a head's strongest pairs that each explains:"),
+            *_listed(labels_sentences(survey.labels)),
+        ]
     if "effects.parquet" in manifest["files"]:
         drawings += [blank, *_listed(effects_sentences(survey.effects, survey.removal))]
     if "writes.parquet" in manifest["files"]:
         drawings += [blank, *_listed(writes_sentences(survey.writes))]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
-
-
-def _without_label(rows: list[dict[str, Any]]) -> list[str]:
-    """The reasons of heads without a label, and what to do where documents are too few."""
-    lacking = [row for row in rows if row["label"] == NONE]
-    few = any("documents" in row.get("reason", ()) for row in lacking)
-    reasons = Counter(row["note"] for row in lacking)
-    said = [f"{counted(count, 'head')} without a label: {note}" for note, count in reasons.items()]
-    return [*said, *(["a book or another long text has labels in pieces: --set pieces=20"] if few else [])]
 
 
 def _listed(sentences: Iterable[str]) -> list[Drawing]:

@@ -207,10 +207,9 @@ class Labeller:
         return {name: self._flags[half, test][of.word] for name, test in own.items()}
 
     def _own(self, cell: int, half: int) -> dict[str, Own]:
-        """Single forms that are often its key, and words like its keys."""
+        """Forms that are often its keys, letters that they begin with, and words like them."""
         rows = self.rows(cell, half, TARGETS)
-        own: dict[str, Own] = {}
-        own |= {FORM + forms: partial(_is_form, forms) for forms in self._forms(rows, half)}
+        own: dict[str, Own] = {FORM + forms: partial(_is_form, forms) for forms in self._forms(rows, half)}
         own |= {BEGINS + letters: partial(_begins, letters) for letters in self._letters(rows, half)}
         return own | self._like(self.rows(cell, half, STRONGEST), half)
 
