@@ -72,7 +72,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-screens", action="store_true", help="write tests/view/screens anew; look at the diff")
-    parser.addoption("--most-seconds", type=float, help="fail if a test takes more processor time; list the costliest")
+    parser.addoption("--most-seconds", type=float, help="list the costliest tests; mark those above it")
 
 
 def pytest_configure(config: pytest.Config) -> None:

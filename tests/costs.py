@@ -1,4 +1,4 @@
-"""The processor time of each test's call: `--most-seconds 8` prints the costliest, and fails those that take longer."""
+"""The processor time of each test's call: `--most-seconds 8` lists the costliest and marks those that take longer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ def processor_seconds() -> float:
 
 
 class Costs:
-    """A pytest plugin: measures and judges in each worker, and lists where their reports come together.
+    """A pytest plugin: measures in each worker, and lists where their reports come together.
+
+    It never fails a test: a machine at half the speed is no fault.
 
     Args:
-        most: seconds that a test may take.
+        most: seconds from which a test is marked as too long.
     """
 
     def __init__(self, most: float) -> None:
@@ -36,21 +38,11 @@ class Costs:
         finally:
             item.user_properties.append(("processor", processor_seconds() - begin))
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
-        """A test that took too long failed, so that it is run once more, alone: on a busy machine all take longer."""
-        report = yield
-        seconds = dict(report.user_properties).get("processor", 0.0)
-        if report.when == "call" and report.passed and seconds > self.most:
-            report.outcome = "failed"
-            report.longrepr = f"it took {seconds:.1f} s of processor time, at most {self.most:g} s are allowed"
-        return report
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
             self.seconds[report.nodeid] = dict(report.user_properties).get("processor", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        terminalreporter.section(f"processor time: {sum(self.seconds.values()):.0f} s; at most {self.most:g} s a test")
+        terminalreporter.section(f"processor time: {sum(self.seconds.values()):.0f} s; aim: {self.most:g} s a test")
         for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1])[:SHOWN]:
             terminalreporter.write_line(f"{seconds:6.1f} s  {'TOO LONG  ' * (seconds > self.most)}{name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -34,17 +33,15 @@ def test_long():
     while time.process_time() < end:
         pass
 """
-JUDGE = "from costs import Costs\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Costs(0.4))\n"
+LIST = "from costs import Costs\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Costs(0.4))\n"
 
 
-def test_a_test_that_takes_too_long_has_failed(tmp_path: Path) -> None:
-    """So that `.ci/run` runs it once more, alone, like any other that failed."""
+def test_a_costly_test_is_listed_and_passes(tmp_path: Path) -> None:
     (tmp_path / "test_both.py").write_text(LONG)
-    (tmp_path / "conftest.py").write_text(JUDGE)
+    (tmp_path / "conftest.py").write_text(LIST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     settings = {**os.environ, "PYTHONPATH": str(HERE)}
     settings.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run([sys.executable, "-m", "pytest"], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert (done.returncode, "of processor time, at most 0.4 s are allowed" in done.stdout) == (1, True), done.stdout
-    failed = json.loads((tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed").read_text())
-    assert failed == {"test_both.py::test_long": True}
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"(?m)^ +[\d.]+ s  TOO LONG  test_both.py::test_long$", done.stdout), done.stdout
