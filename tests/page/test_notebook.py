@@ -6,25 +6,62 @@ import asyncio
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from looking import HOSTILE, Watched
 
 import headscope as hs
 from headscope.errors import InputError
 from headscope.page import notebook
+from headscope.screens.labels import printable
+from patience import PATIENCE
 
 Watch = Callable[..., Watched]
+
+
+def in_cell(value: object, **wanted: object) -> dict[str, str]:
+    """What IPython makes of the last line of a cell."""
+    shown, _ = DisplayFormatter().format(value, **wanted)
+    return shown
+
+
+class Cells(HTMLParser):
+    """The rows of a table as a browser reads them, the heading first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.caption = ""
+        self.tags: set[str] = set()
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+        self.inside = tag
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "caption":
+            self.caption += data
+        elif self.inside in ("th", "td"):
+            self.rows[-1][-1] += data
 
 
 def test_two_traces_on_one_page_keep_to_themselves(
     watch: Watch, bert: hs.Model, hostile: hs.Trace, tmp_path: Path
 ) -> None:
     cells = [bert.trace("The cat sat."), hostile]
-    outputs = [one._repr_mimebundle_()["text/html"] for one in cells]
+    outputs = [in_cell(one)["text/html"] for one in cells]
     book = tmp_path / "book.html"
     book.write_text("<!doctype html><meta charset=utf-8><body>" + "".join(outputs), encoding="utf-8")
     page = watch(viewport={"width": 1280, "height": 1500}).page
@@ -84,6 +121,74 @@ def test_view_inside_an_event_loop_says_what_to_do(bert: hs.Model) -> None:
 
 def test_a_large_trace_shows_words(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "SHOWN_UP_TO", 10)
-    bundle = bert.trace("The cat sat.")._repr_mimebundle_()
+    bundle = in_cell(bert.trace("The cat sat."))
     assert set(bundle) == {"text/plain"}
     assert "trace.view()" in bundle["text/plain"]
+
+
+def test_a_cell_shows_the_types_that_ipython_asks_for(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = bert.trace("The cat sat.")
+    assert set(in_cell(trace)) == {"text/plain", "text/html"}
+    monkeypatch.setattr(notebook, "frame", lambda trace: pytest.fail("nobody asked for the page"))
+    assert set(in_cell(trace, include=["text/plain"])) == {"text/plain"}
+    assert set(in_cell(trace, exclude=["text/html"])) == {"text/plain"}
+
+
+def test_everything_that_a_trace_gives_can_be_a_cells_last_line(bert: hs.Model) -> None:
+    trace = bert.trace("The cat sat.")
+    for value in (
+        *(bert, bert.config, bert.layers[0].heads[0], bert.components, trace[0], trace[0, 1], trace[0, 1].weights),
+        *(trace[0, 1].q, trace.outputs, trace.findings(), trace.verify()),
+    ):
+        assert in_cell(value)["text/plain"]
+
+
+def test_statistics_and_effects_are_tables(bert: hs.Model) -> None:
+    trace = bert.trace("The cat sat.")
+    statistics = trace.statistics()
+    table = Cells(in_cell(statistics)["text/html"])
+    assert [row[0] for row in table.rows] == ["measure", *statistics]
+    means = {name: values.array.mean() for name, values in statistics.items()}
+    assert [float(row[1]) for row in table.rows[1:] if row[1]] == pytest.approx(
+        [mean for mean in means.values() if np.isfinite(mean)], rel=1e-3
+    )
+    effects = bert.effects("The cat sat.")
+    table = Cells(in_cell(effects)["text/html"])
+    assert table.caption == repr(effects)
+    assert np.array(table.rows[1:], float)[:, 1:] == pytest.approx(effects.array, rel=1e-2)
+    assert "text/html" not in in_cell(trace.statistics(per_query=True)["entropy"])
+
+
+def test_parameters_and_attributions_are_tables(bert: hs.Model) -> None:
+    table = Cells(in_cell(bert.parameters)["text/html"])
+    assert [row[0] for row in table.rows[1:]] == [row.name for row in bert.parameters]
+    assert sum(int(row[3].replace(",", "")) for row in table.rows[1:]) == bert.parameters.total
+    assert list(bert.parameters.to_pandas()["count"]) == [row.count for row in bert.parameters]
+    attribution = bert.attribute("The cat sat.")
+    assert len(Cells(in_cell(attribution)["text/html"]).rows) == 1 + len(attribution.tokens)
+
+
+def test_text_in_a_cell_is_never_markup(bert: hs.Model, hostile: hs.Trace) -> None:
+    made = bert.attribute("The cat sat.")
+    scores = np.arange(len(hostile.tokens), dtype=float)
+    table = Cells(in_cell(replace(made, axis=hostile.axis, scores=scores))["text/html"])
+    assert table.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert [row[1] for row in table.rows[1:]] == [printable(token) for token in hostile.tokens]
+
+
+def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -> None:
+    """nbconvert runs the cells as Jupyter does, in a kernel of their own."""
+    import nbformat
+    from nbconvert import HTMLExporter
+    from nbconvert.preprocessors import ExecutePreprocessor
+
+    book = nbformat.v4.new_notebook()
+    book.cells = [
+        nbformat.v4.new_code_cell(source)
+        for source in ("import headscope as hs\ntrace = hs.open().trace('The cat sat.')", "trace", "trace.statistics()")
+    ]
+    ExecutePreprocessor(timeout=PATIENCE, kernel_name="python3").preprocess(book, {"metadata": {"path": tmp_path}})
+    body, _ = HTMLExporter().from_notebook_node(book)
+    assert "<iframe" in book.cells[1].outputs[0]["data"]["text/html"]
+    assert 'srcdoc="' in body
+    assert "entropy" in Cells(book.cells[2].outputs[0]["data"]["text/html"]).rows[1]

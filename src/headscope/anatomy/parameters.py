@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPE_BITS
 from headscope.checkpoint.memory import all_unwrapped, unwrapped
+from headscope.results.rows import Rows
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""
@@ -73,7 +74,7 @@ class Component:
     meaning: str
 
 
-class Parameters(Sequence[Parameter]):
+class Parameters(Rows, Sequence[Parameter]):
     """A table of parameters, in the class's order."""
 
     def __init__(self, rows: Sequence[Parameter]) -> None:
@@ -106,6 +107,11 @@ class Parameters(Sequence[Parameter]):
     def __repr__(self) -> str:
         lines = [f"{row.name:<60} {row.shape!s:<16} {row.dtype:<5} {row.count:>12,}" for row in self._rows]
         return "\n".join([*lines, f"{self.total:,} parameters in {len(self)} tensors"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each parameter: name, shape, dtype, count, component, layer."""
+        keys = ("name", "shape", "dtype", "count", "component", "layer")
+        return [{key: getattr(row, key) for key in keys} for row in self._rows]
 
     @property
     def total(self) -> int:

@@ -30,6 +30,7 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.results.measure import Head, HeadValues, Measure
+from headscope.results.rows import Rows
 from headscope.results.table import HeadTable, in_columns
 from headscope.settings import takes
 
@@ -57,7 +58,7 @@ class Precision:
 
 
 @dataclass(frozen=True, repr=False)
-class PairHeads:
+class PairHeads(Rows):
     """Heads that see marked pairs, and how well, beside simple rules.
 
     Attributes:
@@ -116,6 +117,10 @@ class PairHeads:
             (int(names[place // len(names)]), int(names[place % len(names)]), float(value))
             for value, place in zip(best.values[0], best.places[0], strict=True)
         ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each head: the rows of `table`."""
+        return self.table.rows()
 
     def json(self) -> dict[str, Any]:
         """Everything as a record for JSON."""

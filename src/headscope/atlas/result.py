@@ -16,7 +16,8 @@ from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.late import late
-from headscope.results.measure import HeadValues, Rows
+from headscope.results.measure import HeadValues
+from headscope.results.rows import Rows
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

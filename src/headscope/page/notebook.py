@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,11 +45,21 @@ def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT, atlas: HeadNo
     )
 
 
-def mimebundle(trace: Trace) -> dict[str, str]:
-    """A trace as the last line of a notebook's cell: the page, or only text if the page would be large."""
+def mimebundle(
+    trace: Trace, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+) -> dict[str, str]:
+    """A trace as the last line of a notebook's cell: the page, or only text if the page would be large.
+
+    Args:
+        trace: the trace.
+        include: the MIME types to return, as IPython passes them; by default, all.
+        exclude: MIME types to leave out.
+    """
     bundle = {"text/plain": repr(trace)}
     size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
-    if size <= SHOWN_UP_TO:
+    if "text/html" not in (include or {"text/html"}) or "text/html" in (exclude or ()):
+        pass  # the page is made only if it will be shown
+    elif size <= SHOWN_UP_TO:
         bundle["text/html"] = frame(trace)
     else:
         bundle["text/plain"] += (

@@ -11,8 +11,9 @@ import numpy as np
 from headscope.late import late
 from headscope.results.arrays import ArrayLike, TokenAxis
 from headscope.results.effects import Target
-from headscope.results.measure import Rows, signed
+from headscope.results.measure import signed
 from headscope.results.parts import Part, groups_of, kappa_of, parts_of
+from headscope.results.rows import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -14,6 +14,7 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.late import late
 from headscope.results.arrays import TokenAxis
 from headscope.results.parts import CHECKED, Group, Part, groups_of, kappa_of, parts_of, strongest
+from headscope.results.rows import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -183,7 +184,7 @@ class Dimension:
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
+class Match(Rows):
     """The score of a query and a document, taken apart.
 
     Attributes:
@@ -265,6 +266,11 @@ class Match:
         if side not in SIDES:
             raise InputError(f"there is no side {side!r:.40}", where="side", advice=f"use {' or '.join(SIDES)}")
         return getattr(self, side).parts(by)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each word of both sides: side, word, share, special."""
+        words = (part for side in SIDES for part in self.parts(side))
+        return [{"side": word.side, "word": word.label, "share": word.share, "special": word.special} for word in words]
 
     def unit(self, side: str) -> str:
         """`sentence` for a side of more than LONG tokens with at least two sentences, which reads as these first."""

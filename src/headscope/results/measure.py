@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from headscope.errors import MissingExtraError, install
 from headscope.late import late
 from headscope.results.arrays import Named
+from headscope.results.rows import Rows
 
 if TYPE_CHECKING:
-    import pyarrow
     from jaxtyping import Bool, Float
     from typing_extensions import Self
 
@@ -96,56 +95,6 @@ class Measure:
             "low": self.unit.low,
             "high": self.unit.high,
         }
-
-
-class Rows:
-    """A record that is a table: subclasses have `rows()`."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as dicts."""
-        raise NotImplementedError
-
-    def arrow(self) -> pyarrow.Table:
-        """Return the rows as a table of pyarrow; NaN is null.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed.
-        """
-        rows = self.rows()
-        names = dict.fromkeys(name for row in rows for name in row)
-        return arrow_of({name: [row.get(name) for row in rows] for name in names})
-
-    def to_pandas(self) -> Any:
-        """Return the rows as a DataFrame of pandas.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError(
-                "pandas is not installed", where="to_pandas", advice="pip install pandas, or use rows()"
-            ) from error
-        return pandas.DataFrame(self.rows())
-
-
-def rows_of(cells: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Columns as rows."""
-    return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-
-
-def arrow_of(cells: Mapping[str, Sequence[Any]]) -> pyarrow.Table:
-    """Columns as a table of pyarrow; NaN is null.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingExtraError("pyarrow is not installed", where="arrow", advice=install("survey")) from error
-    return pyarrow.table({name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()})
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

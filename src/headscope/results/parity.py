@@ -193,7 +193,7 @@ class Parity(Report):
         Raises:
             MissingExtraError: pyarrow is not installed.
         """
-        from headscope.results.measure import arrow_of
+        from headscope.results.rows import arrow_of
 
         steps = [check for check in self.checks if check.name not in ("tokens", "vector")]
         cells: dict[str, list[Any]] = {

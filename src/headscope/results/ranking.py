@@ -10,6 +10,7 @@ import numpy as np
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.results.parts import CHECKED, Part, strongest
+from headscope.results.rows import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -52,7 +53,7 @@ class Above:
 
 
 @dataclass(frozen=True, eq=False)
-class Matches:
+class Matches(Rows):
     """The scores of a query with several documents.
 
     Attributes:

@@ -16,7 +16,8 @@ from headscope.files import parquet_bytes, write_atomically
 from headscope.heads.compare.weights import MEASURES
 from headscope.late import renamed
 from headscope.results.arrays import Named
-from headscope.results.measure import Difference, Head, HeadValues, Rows, arrow_of, rows_of
+from headscope.results.measure import Difference, Head, HeadValues
+from headscope.results.rows import Rows, arrow_of, rows_of
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

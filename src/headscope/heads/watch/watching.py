@@ -17,7 +17,8 @@ from headscope.heads.picture import draw
 from headscope.heads.watch.steps import Steps, check_pyarrow, file_table, read_steps, table_of, write_steps
 from headscope.late import renamed
 from headscope.live.evaluating import device_of, wait_for
-from headscope.results.measure import Head, HeadValues, Rows
+from headscope.results.measure import Head, HeadValues
+from headscope.results.rows import Rows
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

@@ -1,0 +1,95 @@
+"""Records as the last line of a notebook's cell: tables of HTML, in which every text is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from headscope.results.measure import HEADS, HeadValues
+from headscope.results.rows import Rows
+from headscope.screens.labels import printable, printable_lines
+from headscope.screens.tables import Column, Table
+
+MOST_ROWS = 200
+"""Rows that a cell shows; `to_pandas` has them all."""
+
+
+def html_table(record: Rows) -> str | None:
+    """A record as a notebook shows it; None for numbers with a third axis, which are shown as text."""
+    if isinstance(record, HeadValues):
+        return html_of(_grid(record)) if record.dims == HEADS else None
+    if isinstance(record, Mapping):
+        return html_of(_spreads(record))
+    return html_of(_listed(record))
+
+
+def _listed(record: Rows) -> Table:
+    """One row for each of the record's, under its name for the columns."""
+    rows = record.rows()
+    numbers = (bool, int, float, tuple)
+    columns = tuple(
+        Column(
+            key, align="right" if isinstance(value, numbers) else "left", form=".4g" if isinstance(value, float) else ""
+        )
+        for key, value in (rows[0] if rows else {}).items()
+    )
+    shown = tuple(tuple(_value(row.get(column.key)) for column in columns) for row in rows[:MOST_ROWS])
+    more = (f"{len(rows) - MOST_ROWS:,} more rows: to_pandas() has them all",) if len(rows) > MOST_ROWS else ()
+    first, *rest = repr(record).split("\n")
+    return Table(columns, shown, title=first if not rest else "", notes=more)
+
+
+def _spreads(record: Mapping[str, HeadValues]) -> Table:
+    """Mean and range over heads of each measure; what is missing stands below."""
+    columns = (
+        Column("measure", kind="code"),
+        *(Column(name, align="right") for name in ("mean", "lowest", "highest")),
+        Column("meaning", kind="prose"),
+    )
+    rows = []
+    for name, values in record.items():
+        seen = values.array[np.isfinite(values.array)]
+        spread = (float(seen.mean()), float(seen.min()), float(seen.max())) if len(seen) else (None, None, None)
+        rows.append((name, *spread, values.measure.described))
+    first, *others = repr(record).split("\n")
+    return Table(columns, tuple(rows), title=first, notes=tuple(others[len(rows) :]))
+
+
+def _grid(values: HeadValues) -> Table:
+    """Layers down, heads across."""
+    heads = (Column(str(head), align="right", form=".3g") for head in range(values.shape[1]))
+    rows = tuple(
+        (layer, *(None if np.isnan(number) else float(number) for number in row))
+        for layer, row in enumerate(values.array.tolist())
+    )
+    return Table((Column("layer", "layer \\ head", align="right"), *heads), rows, title=repr(values))
+
+
+def _value(value: Any) -> Any:
+    """A value that a column can show: a list is joined, no number is an empty cell."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+def html_of(table: Table) -> str:
+    """A table as HTML. Whatever it says is text: nothing in it is markup."""
+    return "".join(_lines(table))
+
+
+def _lines(table: Table) -> Iterator[str]:
+    def cell(tag: str, column: Column, text: str) -> str:
+        return f'<{tag} style="text-align:{column.align}">{html.escape(printable_lines(text))}</{tag}>'
+
+    yield "<table>"
+    if table.title:
+        yield f"<caption>{html.escape(printable(table.title))}</caption>"
+    yield f"<thead><tr>{''.join(cell('th', column, column.heading) for column in table.columns)}</tr></thead><tbody>"
+    for row in table.rows:
+        cells = zip(table.columns, row, strict=True)
+        yield f"<tr>{''.join(cell('td', column, column.show(value)) for column, value in cells)}</tr>"
+    yield "</tbody></table>"
+    yield from (f"<p>{html.escape(printable(note))}</p>" for note in table.notes)
