@@ -20,7 +20,7 @@ from headscope.live import ablate, capture, checking, inside
 from headscope.live.calls import Call, Forward
 from headscope.live.captured import feed
 from headscope.live.masks import finding as masks
-from headscope.live.readers import READERS, deberta, reader_of
+from headscope.live.readers import READERS, Given, cache_of, deberta, reader_of
 from headscope.live.stacks import Stack
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
@@ -431,3 +431,13 @@ def test_a_generation_with_padding_that_is_kept(family: Family) -> None:
     assert [len(trace) for trace in captured.generations] == [10, 10]
     for trace in captured.generations:
         assert trace.verify().agrees, trace.verify()
+
+
+def test_a_cache_is_found_under_any_name_and_a_missing_argument_is_named() -> None:
+    """transformers 5.24 calls `cache` what was `past_key_values`."""
+    cache = transformers.DynamicCache()
+    for name in ("past_key_values", "layer_past", "cache"):
+        assert cache_of({"hidden_states": torch.zeros(1), "mask": None, name: cache}) is cache
+    assert cache_of({"hidden_states": torch.zeros(1), "cache": None}) is None
+    with pytest.raises(UnsupportedError, match=r"Linear has no argument 'alibi'; it has hidden_states"):
+        Given(torch.nn.Linear(1, 1), {"hidden_states": torch.zeros(1)})["alibi"]

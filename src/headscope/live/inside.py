@@ -24,7 +24,7 @@ from headscope.live.hooks import SharedHooks
 from headscope.live.masks.rows import kept_queries, score_bound
 from headscope.live.operators import Unwatched
 from headscope.live.projections import Awaited, Output, mark_of
-from headscope.live.readers import Reader, Reading, dropout_of, reader_of
+from headscope.live.readers import Given, Reader, Reading, cache_of, dropout_of, reader_of
 from headscope.live.refusals import refuse_transforms
 from headscope.live.seats import deliver, heads_to_silence, recording, register_call, silence
 from headscope.live.sessions import COVERED
@@ -78,15 +78,19 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
     kwargs, output = keywords_and_output
     reader = reader_of(type(module))
     assert reader is not None
-    bound = _signature(type(module).forward).bind(module, *args, **kwargs)
+    signature = _signature(type(module).forward)
+    bound = signature.bind_partial(
+        module, *args, **{name: x for name, x in kwargs.items() if name in signature.parameters}
+    )
     bound.apply_defaults()
+    arguments = Given(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
     with Unwatched(), torch.no_grad():
-        reading = reader.read(module, bound.arguments, seen.run)
+        reading = reader.read(module, arguments, seen.run)
         if reading is None:
             return None
-        followed = _tokens(bound.arguments, reading)
+        followed = _tokens(arguments, reading)
         changed = _observed(module, reader, reading, followed, seen.context, output)
-    following.attended((changed or output)[0], _asking(bound.arguments), (0, 1, -1))
+    following.attended((changed or output)[0], _asking(arguments), (0, 1, -1))
     return changed
 
 
@@ -100,7 +104,7 @@ def _tokens(arguments: dict[str, Any], reading: Reading) -> Followed:
     """The tokens of queries and keys: those of the hidden states that they are made of; none for cached keys."""
     states = arguments["hidden_states"]
     if reading.cross:
-        states = arguments["encoder_hidden_states"] if arguments["past_key_values"] is None else None
+        states = arguments["encoder_hidden_states"] if cache_of(arguments) is None else None
     queries, keys = following.tokens_of(_asking(arguments), states, 0, 1)
     if keys is not None:
         keys = np.pad(keys, ((0, 0), (reading.k.shape[2] - keys.shape[1], 0)), constant_values=NOTHING)

@@ -12,7 +12,7 @@ from torch import nn
 from headscope.live.readers import deberta, deberta_v2
 from headscope.live.readers.alibi import BLOOM, FALCON, MPT
 from headscope.live.readers.encoders import MPNET, ROFORMER
-from headscope.live.readers.reading import Arguments, Reader, Reading, Run, dropout_of
+from headscope.live.readers.reading import Arguments, Given, Reader, Reading, Run, cache_of, dropout_of
 
 READERS = {
     f"transformers.models.{name}": reader
@@ -42,4 +42,4 @@ def reads(module: nn.Module) -> bool:
     return reader is not None and reader.refusal(module) is None
 
 
-__all__ = ["READERS", "Arguments", "Reader", "Reading", "Run", "dropout_of", "reader_of", "reads"]
+__all__ = ["READERS", "Arguments", "Given", "Reader", "Reading", "Run", "cache_of", "dropout_of", "reader_of", "reads"]

@@ -13,14 +13,14 @@ import sys
 from typing import Any
 
 from headscope.live.masks.finding import RawMask
-from headscope.live.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
+from headscope.live.readers.reading import Arguments, Reader, Reading, Run, cache_of, from_cache, heads_of
 
 
 def read_bloom(module: Any, arguments: Arguments, run: Run) -> Reading:
     """Read a call of BloomAttention."""
     q, k, v = module._reshape(run(module.query_key_value, arguments["hidden_states"]))
-    if arguments["layer_past"] is not None:
-        k, v = from_cache(arguments["layer_past"], module.layer_idx, False)
+    if (cache := cache_of(arguments)) is not None:
+        k, v = from_cache(cache, module.layer_idx, False)
     alibi = arguments["alibi"].reshape(len(q), module.num_heads, 1, -1)
     mask = RawMask.added(arguments["attention_mask"], alibi)
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask)
@@ -47,8 +47,8 @@ def read_falcon(module: Any, arguments: Arguments, run: Run) -> Reading | None:
     if alibi is None:
         rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
         q, k = rotate(q, k, *arguments["position_embeddings"])
-    if arguments["layer_past"] is not None:
-        k, v = from_cache(arguments["layer_past"], module.layer_idx, False)
+    if (cache := cache_of(arguments)) is not None:
+        k, v = from_cache(cache, module.layer_idx, False)
     bias = None if alibi is None else alibi.reshape(len(q), module.num_heads, 1, -1) * module.inv_norm_factor
     mask = RawMask.added(arguments["attention_mask"], bias)
     stage = "projected" if alibi is not None else "rotated"
@@ -71,7 +71,7 @@ def read_mpt(module: Any, arguments: Arguments, run: Run) -> Reading:
     if module.clip_qkv:
         fused = fused.clamp(min=-module.clip_qkv, max=module.clip_qkv)
     q, k, v = (heads_of(part, module.head_dim) for part in fused.chunk(3, -1))
-    cache, queries = arguments["past_key_values"], q.shape[2]
+    cache, queries = cache_of(arguments), q.shape[2]
     if cache is not None:
         k, v = from_cache(cache, module.layer_idx, False)
         queries += cache.get_seq_length()

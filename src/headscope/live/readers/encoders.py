@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from headscope.live.masks.finding import RawMask
-from headscope.live.readers.reading import Arguments, Reader, Reading, Run, from_cache, heads_of
+from headscope.live.readers.reading import Arguments, Reader, Reading, Run, cache_of, from_cache, heads_of
 
 
 def read_mpnet(module: Any, arguments: Arguments, run: Run) -> Reading:
@@ -40,8 +40,8 @@ def read_roformer(module: Any, arguments: Arguments, run: Run) -> Reading:
         values = (v,) if module.rotary_value else ()
         q, k, *turned = module.apply_rotary_position_embeddings(positions, q, k, *values)
         v = turned[0] if turned else v
-    if arguments["past_key_values"] is not None:
-        k, v = from_cache(arguments["past_key_values"], module.layer_idx, cross)
+    if (cache := cache_of(arguments)) is not None:
+        k, v = from_cache(cache, module.layer_idx, cross)
     return Reading(
         q,
         k,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.attention.terms import NO_TERMS, Terms
+from headscope.errors import UnsupportedError
 from headscope.live.masks.finding import RawMask
 
 Arguments = Mapping[str, Any]
@@ -72,6 +74,26 @@ class Reader:
 def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:
     """(batch, tokens, heads * d_head) to (batch, heads, tokens, d_head)."""
     return x.reshape(*x.shape[:-1], -1, d_head).transpose(1, 2)
+
+
+class Given(dict[str, Any]):
+    """The arguments of a call by name; one that the installed library's class doesn't have is refused."""
+
+    def __init__(self, module: nn.Module, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self.module = module
+
+    def __missing__(self, name: str) -> Any:
+        raise UnsupportedError(
+            f"{type(self.module).__name__} has no argument {name!r}; it has {', '.join(self)}",
+            where=f"{type(self.module).__module__} (transformers {version('transformers')})",
+            advice="install a version of transformers that headscope is tested with (see .ci/constraints.txt)",
+        )
+
+
+def cache_of(arguments: Arguments) -> Any:
+    """The cache among a call's arguments, whatever its name; None without one."""
+    return next((x for x in arguments.values() if hasattr(x, "get_seq_length")), None)
 
 
 def from_cache(cache: Any, layer: int, cross: bool) -> tuple[torch.Tensor, torch.Tensor]:
