@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.live.calls import Forward
+from headscope.live.calls import Forward, Listener
 from headscope.live.captured import Watching
-from headscope.live.sessions import Listener
 from headscope.live.stacks import Stack
 
 WAYS = ("zero", "mean")

@@ -14,7 +14,7 @@ from headscope.attention.kernels import autocast_now
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.errors import InputError
 from headscope.live.cached_sequences import CachedSequences
-from headscope.live.calls import Call, Forward
+from headscope.live.calls import Call, Forward, Listener
 from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
 from headscope.live.classes import attention_configs
 from headscope.live.contents import Contents
@@ -31,7 +31,6 @@ from headscope.live.copies import (
     records_of,
 )
 from headscope.live.refusals import refuse
-from headscope.live.sessions import Listener
 from headscope.live.source import CapturedModel
 from headscope.live.stacks import Stack
 from headscope.live.tokens.axes import Vocabulary

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headscope.live.projections import Awaited, Output
     from headscope.live.stacks import Place, Stack
     from headscope.live.tokens.axes import Followed, Tokens
+    from headscope.live.tokens.facts import Replace
 
 
 @dataclass(frozen=True)
@@ -228,3 +229,39 @@ class Consumer(Protocol):
 
     def drop(self, forward: Forward) -> None:
         """Called when the forward pass raised an error: discard what it left."""
+
+
+class Listener:
+    """Callbacks of a session, as a `Consumer` has them, and the heads to silence. By default it wants nothing.
+
+    Attributes:
+        silencing: True if it silences heads.
+        follows: True if it needs to know which tokens queries and keys stand for.
+        keeps_padding: True if it needs the rules that padding follows.
+        replace: changes the ids that are looked up; None to leave them as they are.
+    """
+
+    silencing = False
+    keeps_padding = False
+    follows = False
+    replace: Replace | None = None
+
+    def begin(self, forward: Forward) -> None:
+        """Called when a forward pass begins."""
+
+    def end(self, forward: Forward) -> None:
+        """Called when it is over."""
+
+    def drop(self, forward: Forward) -> None:
+        """Called when it raised an error."""
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True if `take` should be called for this layer."""
+        return False
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Called when a layer has run."""
+
+    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
+        """Heads of a layer to silence: head -> "zero" or "mean"."""
+        return {}

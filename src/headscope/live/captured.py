@@ -16,13 +16,14 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.live import compiled, inside, operators, sdpa_watch, torch_nn, transformers_support
 from headscope.live.building import TraceBuilder
-from headscope.live.calls import Consumer, Unrecorded
+from headscope.live.calls import Consumer, Listener, Unrecorded
 from headscope.live.classes import calls_sdpa, kind_of, models_in
 from headscope.live.copies import Selection, chosen_device, numbers_of
 from headscope.live.generation import Sequences
+from headscope.live.hooks import Attached
 from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
-from headscope.live.sessions import Listener, Session
+from headscope.live.sessions import Session
 from headscope.live.tokens.axes import vocabulary
 from headscope.traces import Trace
 
@@ -135,7 +136,7 @@ def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if hook in (torch_nn.observe_call, torch_nn.nest, inside.observe_call):
+            if isinstance(hook, Attached) and hook.call in (torch_nn.observe_call, torch_nn.nest, inside.observe_call):
                 hooks.move_to_end(key)
 
 

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from torch import nn
 
 Hook = Callable[..., Any]
+
+
+class Attached:
+    """A hook in the tables of modules, until it is removed.
+
+    A copy of a module has copies of its hooks, and is not captured: a copy of this one, and what is read of it from a
+    file, is a function that does nothing.
+    """
+
+    __slots__ = ("call", "removed")
+
+    def __init__(self, call: Hook) -> None:
+        self.call = call
+        self.removed = False
+
+    def __call__(self, *given: Any) -> Any:
+        """Call the hook."""
+        return None if self.removed else self.call(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy as a function of Python's own library: files are also read where headscope is not installed."""
+        return getattr, (nullcontext(), "__exit__")
 
 
 class Hooks:
@@ -19,23 +42,34 @@ class Hooks:
     """
 
     def __init__(self) -> None:
-        self._set: list[tuple[Any, Hook, bool]] = []
+        self._attached: dict[Hook, Attached] = {}
+        self._set: list[tuple[Any, Attached, bool]] = []
         self._sides: list[tuple[dict[Any, bool], Any]] = []
         self._aside = False
 
     def before(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
         """Call `hook(module, args)` before the module runs; `hook(module, args, kwargs)` with `keywords`."""
+        attached = self._attach(hook)
         if keywords:
-            self._side(module._forward_pre_hooks_with_kwargs, hook)
-        self._enter(module._forward_pre_hooks, hook)
+            self._side(module._forward_pre_hooks_with_kwargs, attached)
+        self._enter(module._forward_pre_hooks, attached)
+
+    def after(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
+        """Call `hook(module, args, output)` after the module has run; `hook(module, args, kwargs, output)` likewise."""
+        attached = self._attach(hook)
+        if keywords:
+            self._side(module._forward_hooks_with_kwargs, attached)
+        self._enter(module._forward_hooks, attached)
 
     def around(self, module: nn.Module, begin: Hook, end: Hook) -> None:
         """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
-        self._side(module._forward_pre_hooks_with_kwargs, begin)
-        self._enter(module._forward_pre_hooks, begin, first=True)
-        self._side(module._forward_hooks_with_kwargs, end)
-        self._side(module._forward_hooks_always_called, end)
-        self._enter(module._forward_hooks, end)
+        attached = self._attach(begin)
+        self._side(module._forward_pre_hooks_with_kwargs, attached)
+        self._enter(module._forward_pre_hooks, attached, first=True)
+        attached = self._attach(end)
+        self._side(module._forward_hooks_with_kwargs, attached)
+        self._side(module._forward_hooks_always_called, attached)
+        self._enter(module._forward_hooks, attached)
 
     def put_last(self) -> None:
         """Let those that come last do so again: somebody may have registered others since."""
@@ -56,28 +90,34 @@ class Hooks:
             self._put(table, hook, first)
 
     def remove(self) -> None:
-        """Remove all hooks for good."""
+        """Remove all hooks for good, also where somebody else has put them."""
+        for attached in self._attached.values():
+            attached.removed = True
         for side, key in self._sides:
             side.pop(key, None)
         self.put_aside()
+        self._attached.clear()
         self._set.clear()
         self._sides.clear()
 
-    def _enter(self, table: Any, hook: Hook, *, first: bool = False) -> None:
+    def _attach(self, hook: Hook) -> Attached:
+        return self._attached.setdefault(hook, Attached(hook))
+
+    def _enter(self, table: Any, hook: Attached, *, first: bool = False) -> None:
         self._set.append((table, hook, first))
         if not self._aside:
             self._put(table, hook, first)
 
-    def _put(self, table: Any, hook: Hook, first: bool) -> None:
+    def _put(self, table: Any, hook: Attached, first: bool) -> None:
         table[self._key(hook)] = hook
         if first:
             table.move_to_end(self._key(hook), last=False)
 
-    def _side(self, table: Any, hook: Hook) -> None:
+    def _side(self, table: Any, hook: Attached) -> None:
         table[self._key(hook)] = True
         self._sides.append((table, self._key(hook)))
 
-    def _key(self, hook: Hook) -> Any:
+    def _key(self, hook: Attached) -> Any:
         """A key that PyTorch doesn't use: its own are numbers, counted up."""
         return id(self), id(hook)
 

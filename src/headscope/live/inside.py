@@ -20,7 +20,7 @@ from torch import nn
 
 from headscope.errors import UnsupportedError
 from headscope.live.genuine import is_unchanged, undisturbed
-from headscope.live.hooks import SharedHooks
+from headscope.live.hooks import Hooks, SharedHooks
 from headscope.live.masks.rows import kept_queries, score_bound
 from headscope.live.operators import Unwatched
 from headscope.live.projections import Awaited, Output, mark_of
@@ -214,16 +214,15 @@ def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], outp
 def _hook(module: nn.Module) -> list[Callable[[], None]]:
     reader = reader_of(type(module))
     assert reader is not None
-    handles = [
-        module.register_forward_pre_hook(_begin),
-        module.register_forward_hook(observe_call, with_kwargs=True),
-    ]
+    hooks = Hooks()
+    hooks.before(module, _begin)
+    hooks.after(module, observe_call, keywords=True)
     for name, part in module.named_children():
         if name == reader.projection:
-            handles.append(part.register_forward_pre_hook(partial(_keep_context, module)))
+            hooks.before(part, partial(_keep_context, module))
         elif isinstance(part, nn.Linear):
-            handles.append(part.register_forward_hook(partial(_keep_run, module)))
-    return [handle.remove for handle in handles]
+            hooks.after(part, partial(_keep_run, module))
+    return [hooks.remove]
 
 
 WATCHED = SharedHooks(_hook)

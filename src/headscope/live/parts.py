@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.attention.scores import Mask
 from headscope.live.contents import once
 from headscope.live.masks.cells import BatchCells
 from headscope.live.masks.finding import RawMask
+from headscope.live.progress import WeakStorage
 from headscope.live.tokens.sources import NOTHING
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
 class Extent(NamedTuple):
     """Place of a tensor in memory. It keeps no memory alive."""
 
-    storage: StorageWeakRef
+    storage: WeakStorage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -49,8 +49,7 @@ class Extent(NamedTuple):
     @classmethod
     def of(cls, x: torch.Tensor) -> Extent:
         """The extent of a tensor."""
-        storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
-        return cls(storage, int(x.storage_offset()), tuple(x.shape), x.stride())
+        return cls(WeakStorage(x), int(x.storage_offset()), tuple(x.shape), x.stride())
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,27 @@ def sizes_of(x: Any) -> Sizes | None:
     return (x.shape[0], x.shape[1]) if axes == 2 else (1, x.shape[0])
 
 
+class WeakStorage(StorageWeakRef):
+    """A weak reference to a tensor's memory. PyTorch's own, if copied, frees it twice, and the process dies."""
+
+    __slots__ = ()
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__(x.untyped_storage())  # type: ignore[no-untyped-call]
+
+    def __copy__(self) -> WeakStorage:
+        """Return the object itself, which is never changed."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WeakStorage:
+        """Return the object itself."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Become None in another process, where there is no such memory."""
+        return type(None), ()
+
+
 @dataclass(frozen=True)
 class Input:
     """A module's input. It keeps no memory alive.
@@ -45,7 +66,7 @@ class Input:
     """
 
     sizes: Sizes | None
-    storage: StorageWeakRef | None
+    storage: WeakStorage | None
     offset: int = 0
 
     @classmethod
@@ -53,8 +74,7 @@ class Input:
         """Describe a tensor."""
         if reused or not is_plain(x):
             return cls(sizes_of(x), None)
-        storage = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
-        return cls(sizes_of(x), storage, int(x.storage_offset()))
+        return cls(sizes_of(x), WeakStorage(x), int(x.storage_offset()))
 
     def beside(self, other: Input) -> bool:
         """Return True if both are parts of the same tensor, at different places."""

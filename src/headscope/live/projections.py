@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.errors import UnsupportedError
 from headscope.live.contents import direction
-from headscope.live.progress import is_plain
+from headscope.live.progress import WeakStorage, is_plain
 from headscope.live.stacks import is_conv1d
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Awaited:
     """
 
     place: tuple[Stack, int]
-    storage: StorageWeakRef
+    storage: WeakStorage
     pointer: int
     shape: tuple[int, ...]
     mark: torch.Tensor | None = None
@@ -58,7 +57,7 @@ class Awaited:
         """
         if not output.is_contiguous():
             return None
-        return cls((stack, layer), _weakly(output), output.data_ptr(), tuple(output.shape), mark)
+        return cls((stack, layer), WeakStorage(output), output.data_ptr(), tuple(output.shape), mark)
 
     def is_in(self, argument: Any) -> bool:
         """Return True if a Linear's argument is this output, with the heads side by side."""
@@ -67,7 +66,7 @@ class Awaited:
         batch, queries, heads, d_value = self.shape
         sizes = (argument.numel(), argument.shape[-1])
         same_sizes = argument.is_contiguous() and sizes == (batch * queries * heads * d_value, heads * d_value)
-        if not same_sizes or self.storage != _weakly(argument):
+        if not same_sizes or self.storage != WeakStorage(argument):
             return False
         return self.mark is None or torch.equal(self.mark, _mark(argument, d_value))
 
@@ -92,10 +91,6 @@ def _mark(output: torch.Tensor, d_value: int) -> torch.Tensor:
         with torch.autocast(kind, enabled=False):
             return _mark(output, d_value)
     return torch.mv(output.detach().reshape(-1, d_value).float(), direction(d_value, output.device))
-
-
-def _weakly(tensor: torch.Tensor) -> StorageWeakRef:
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

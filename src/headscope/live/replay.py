@@ -22,13 +22,13 @@ from torch import nn
 
 from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
-from headscope.live.calls import Call, Forward
+from headscope.live.calls import Call, Forward, Listener
 from headscope.live.captured import Watching, feed
 from headscope.live.classes import attention_configs, models_in
 from headscope.live.contents import Contents
 from headscope.live.evaluating import together
 from headscope.live.readers import reader_of, reads
-from headscope.live.sessions import RUNNING, Listener
+from headscope.live.sessions import RUNNING
 from headscope.live.stacks import Stack
 from headscope.live.tokens.lookups import is_plain
 

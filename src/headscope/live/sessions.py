@@ -9,9 +9,11 @@ forward passes of its own thread.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,13 +23,13 @@ from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live import operators
-from headscope.live.calls import Call, Forward, Unrecorded
+from headscope.live.calls import Forward, Listener, Unrecorded
 from headscope.live.held import Held, note_reader, settle
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.finding import Analyst
 from headscope.live.missed import Missed, attention_among
 from headscope.live.refusals import refuse_transforms
-from headscope.live.stacks import Place, Stack
+from headscope.live.stacks import Place
 from headscope.live.tokens import following
 from headscope.live.tokens.facts import Follower
 from headscope.live.tokens.following import Blocks
@@ -35,7 +37,6 @@ from headscope.live.tokens.lookups import Tables
 
 if TYPE_CHECKING:
     from headscope.live.stacks import Plan
-    from headscope.live.tokens.facts import Replace
 
 COVERED: dict[int, list[Session]] = {}
 """Module id -> the sessions that cover the module."""
@@ -82,9 +83,11 @@ class Pass(Forward):
 
     Attributes:
         held: calls that may be parts of one layer's attention, until it is known what they are.
+        caller: the frame in which it runs, until it is over.
     """
 
     held: Held | None = None
+    caller: FrameType | None = None
 
 
 @dataclass(eq=False)
@@ -106,42 +109,6 @@ class Graph:
     numbers: list[int] = field(default_factory=list)
     calls: list[list[tuple[Pass, Place]]] = field(default_factory=list)
     lookups: list[tuple[int, torch.Tensor]] = field(default_factory=list)
-
-
-class Listener:
-    """Callbacks of a session, as a `Consumer` has them, and the heads to silence. By default it wants nothing.
-
-    Attributes:
-        silencing: True if it silences heads.
-        follows: True if it needs to know which tokens queries and keys stand for.
-        keeps_padding: True if it needs the rules that padding follows.
-        replace: changes the ids that are looked up; None to leave them as they are.
-    """
-
-    silencing = False
-    keeps_padding = False
-    follows = False
-    replace: Replace | None = None
-
-    def begin(self, forward: Forward) -> None:
-        """Called when a forward pass begins."""
-
-    def end(self, forward: Forward) -> None:
-        """Called when it is over."""
-
-    def drop(self, forward: Forward) -> None:
-        """Called when it raised an error."""
-
-    def wants(self, stack: Stack, layer: int) -> bool:
-        """Return True if `take` should be called for this layer."""
-        return False
-
-    def take(self, forward: Forward, call: Call) -> None:
-        """Called when a layer has run."""
-
-    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
-        """Heads of a layer to silence: head -> "zero" or "mean"."""
-        return {}
 
 
 class Session:
@@ -282,6 +249,7 @@ class Session:
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
         thread = threading.get_ident()
+        _end_abandoned()
         if thread not in self._open:
             if kwargs is None or not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
                 return  # gradient checkpointing runs modules again in the backward pass
@@ -291,6 +259,7 @@ class Session:
             self.hooks.put_last()
             whole = any(session.listener.keeps_padding for session in OPEN)
             forward = Pass(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
+            forward.caller = sys._getframe(2)
             self._open[thread] = (module, forward)
             RUNNING.forwards.append((self, forward))
             with operators.Unwatched():
@@ -309,15 +278,12 @@ class Session:
         thread = threading.get_ident()
         if thread not in self._open or self._open[thread][0] is not module:
             return
-        _, forward = self._open.pop(thread)
-        RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[0] is not self]
-        operators.watch(bool(RUNNING.forwards))
+        forward = self._open[thread][1]
         forward.output = keywords_and_output[-1]
-        forward.awaited = None
-        following.end(forward, remember=any(stack.cross for stack in self.plan.stacks.values()))
         if forward.output is None:
-            self.listener.drop(forward)
+            self.abandon(forward)
             return
+        self._leave(forward)
         try:
             self._finish(forward)
         except BaseException:
@@ -325,6 +291,21 @@ class Session:
             raise
         with exact_products():
             self.listener.end(forward)
+
+    def abandon(self, forward: Pass) -> None:
+        """End a pass of this thread that raised an error, or that is no longer running."""
+        opened = self.forward() is forward
+        self._leave(forward)
+        if opened:
+            self.listener.drop(forward)
+
+    def _leave(self, forward: Pass) -> None:
+        self._open.pop(threading.get_ident(), None)
+        RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[1] is not forward]
+        operators.watch(bool(RUNNING.forwards))
+        forward.awaited = forward.caller = None
+        crosses = any(stack.cross for stack in self.plan.stacks.values())
+        following.end(forward, remember=forward.output is not None and crosses)
 
     def _finish(self, forward: Pass) -> None:
         """Deliver what is held back, and list what was not recorded."""
@@ -366,7 +347,20 @@ class Session:
 
         def project(module: nn.Module, args: tuple[Any, ...]) -> None:
             _, forward = running.get(this_thread(), (None, None))
-            if forward is not None and args:
+            if forward is not None and args and id(module) in names:
                 note_reader(forward, args[0], names[id(module)])
 
         return project
+
+
+def _end_abandoned() -> None:
+    """End the passes that no longer run: they were interrupted, or another thread has closed their blocks."""
+    if not RUNNING.forwards:
+        return
+    running, frame = set(), sys._getframe(1)
+    while frame is not None:
+        running.add(id(frame))  # to hold them would keep alive all that they hold
+        frame = frame.f_back  # type: ignore[assignment]
+    for session, forward in RUNNING.forwards:
+        if id(forward.caller) not in running:
+            session.abandon(forward)

@@ -19,7 +19,7 @@ from torch import nn
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Projection
 from headscope.live.genuine import is_unchanged, undisturbed
-from headscope.live.hooks import SharedHooks, SharedSetting
+from headscope.live.hooks import Hooks, SharedHooks, SharedSetting
 from headscope.live.masks.finding import RawMask, Rules
 from headscope.live.masks.rows import contexts, kept_queries, score_bound
 from headscope.live.operators import Unwatched
@@ -321,11 +321,11 @@ def nest(mha: nn.Module, args: tuple[Any, ...], output: tuple[torch.Tensor, Any]
 
 
 def _hook(mha: nn.Module) -> list[Callable[[], None]]:
-    return [
-        mha.register_forward_pre_hook(_pad, with_kwargs=True).remove,
-        mha.register_forward_hook(observe_call, with_kwargs=True).remove,
-        mha.register_forward_hook(nest).remove,
-    ]
+    hooks = Hooks()
+    hooks.before(mha, _pad, keywords=True)
+    hooks.after(mha, observe_call, keywords=True)
+    hooks.after(mha, nest)
+    return [hooks.remove]
 
 
 WATCHED = SharedHooks(_hook)

@@ -220,7 +220,7 @@ class Blocks:
         follower = following.STATE.follower
         if follower is None or follower.replace is not None or following.STATE.run is not None or not followed():
             return
-        if globally_hooked() or not undisturbed() or not self._is_unchanged(module):
+        if module not in self.modules or globally_hooked() or not undisturbed() or not self._is_unchanged(module):
             return
         inputs: list[tuple[torch.Tensor, Sources]] = []
         try:

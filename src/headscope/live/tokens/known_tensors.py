@@ -6,10 +6,10 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.live.contents import fingerprint
 from headscope.live.memory import Memory
+from headscope.live.progress import WeakStorage
 from headscope.live.tokens.sources import NOTHING, Sources, compressed, together, unknown
 
 ROOM = 512
@@ -62,7 +62,7 @@ class KnownTensors:
     def forget(self) -> None:
         """Forget all tensors."""
         self._entries: dict[int, Entry] = {}
-        self._storages: dict[int | None, tuple[StorageWeakRef, dict[Any, Entry]]] = {}
+        self._storages: dict[int | None, tuple[WeakStorage, dict[Any, Entry]]] = {}
         self._room = ROOM
         self._views: list[View] = []
         self._exposed: list[range] = []
@@ -107,7 +107,7 @@ class KnownTensors:
         self._entries[id(x)] = entry
         if x.is_floating_point() and (at := _storage(x)) is not None:
             if at not in self._storages:
-                self._storages[at] = StorageWeakRef(x.untyped_storage()), {}  # type: ignore[no-untyped-call]
+                self._storages[at] = WeakStorage(x), {}
             self._storages[at][1][entry.pointer, x.shape, x.stride()] = entry
 
     def before_writing(self, args: tuple[Any, ...]) -> dict[int, Sources | None]:

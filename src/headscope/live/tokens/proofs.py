@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.live.calls import Forward
+from headscope.live.calls import Forward, Listener
 from headscope.live.memory import Proof
-from headscope.live.sessions import OPEN, Listener, Session
+from headscope.live.sessions import OPEN, Session
 from headscope.live.tokens.lookups import is_plain, tensors_of
 
 if TYPE_CHECKING:
