@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from encoders import answered, page_with
-from looking import HOSTILE, Watched, head_of, lists, number, until
+from looking import HOSTILE, Watched, eventually, head_of, lists, number, patiently, until
 from typer.testing import CliRunner
 
 import headscope as hs
@@ -129,6 +129,97 @@ def test_the_address_and_the_line_of_python(watch: Watch, file: Path) -> None:
     page.goto(again)
     page.wait_for_selector("html[data-painted]")
     assert page.input_value("[data-test=live-text-0]") == 'A "tired" dog.'
+
+
+SLOW = """const { postMessage } = Worker.prototype;
+window.opening = 0;
+Worker.prototype.postMessage = function (message, ...rest) {
+  if (message.kind !== "open") return postMessage.call(this, message, ...rest);
+  window.opening++;
+  setTimeout(() => { window.opening--; postMessage.call(this, message, ...rest); }, 200);
+};"""
+"""Each trace takes longer to open than a key to type."""
+RIBBON = "[...document.querySelectorAll('.ribbon .said-word:not(.special) bdi')].map((one) => one.textContent).join('')"
+TABS = "[...document.querySelectorAll('[data-test=tab]')].map((one) => one.title.split('\\n')[1])"
+BOXES = "[...document.querySelectorAll('[data-test^=live-text]')].map((one) => one.value)"
+
+
+@pytest.fixture
+def slow(watch: Watch, file: Path) -> Page:
+    watched = watch(viewport={"width": 1440, "height": 900})
+    watched.page.add_init_script(SLOW)
+    return watched.open(file.as_uri())
+
+
+def come_to_rest(page: Page) -> None:
+    """Wait until no trace is on its way; then every picture is of what its box says."""
+
+    def at_rest() -> None:
+        assert page.evaluate("opening") == 0
+        boxes = page.evaluate(BOXES)
+        assert page.evaluate(TABS) == (boxes if len(boxes) > 1 else [])
+        assert page.evaluate(RIBBON) == boxes[0].replace(" ", "")
+
+    patiently(page, at_rest)
+
+
+def test_while_opening_is_slow_the_picture_is_of_the_box(slow: Page) -> None:
+    """Keys come faster than traces: in the end ribbon, guess, heads and silence are of what the box says."""
+    text = "He said to [MASK] father that he was ill."
+    box = slow.locator("[data-test=live-text-0]")
+    box.press("Control+a")
+    box.press_sequentially(text, delay=30)
+    come_to_rest(slow)
+    box.press_sequentially("!", delay=30)
+    box.press("Backspace")
+    slow.locator("[data-test='turn-3.3']").click()
+    (mask,) = hs.open().fill(text, ablate=[(3, 3)])
+    shown = [mask.tokens[0], f"{mask.probabilities[0]:.2f}"[1:]]
+    guessed = "document.querySelector('[data-test=live-guess] li').innerText.split(/\\s+/)"
+    eventually(slow, lambda: slow.evaluate(guessed) == shown, "the guess without 3.3")
+    come_to_rest(slow)
+
+
+def test_while_opening_is_slow_two_boxes_keep_their_pictures(slow: Page) -> None:
+    """Typing in one box loses nothing of the other; one that is closed meanwhile leaves no tab."""
+    texts = ["The dog sat.", "The cat ran off."]
+    slow.locator("[data-test=live-compare]").click()
+    for slot in (0, 1):
+        slow.locator(f"[data-test=live-text-{slot}]").press("Control+a")
+        slow.locator(f"[data-test=live-text-{slot}]").press_sequentially(texts[slot], delay=30)
+    first, second = (hs.open().trace(text).outputs["last_hidden_state"].array.mean(0) for text in texts)
+    cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+    until(slow, f"document.querySelector('[data-test=live-cosine] h2 b')?.textContent === '{cosine:.3f}'")
+    come_to_rest(slow)
+    write(slow, "The cat ran to the dog.", 1)
+    until(slow, "opening > 0")
+    slow.locator("[data-test=live-compare]").click()
+    write(slow, "The dog sat down.")
+    until(slow, f"{RIBBON} === 'Thedogsatdown.' && opening === 0")
+    come_to_rest(slow)
+
+
+def test_a_sentence_that_can_t_be_shown_is_said_until_it_can(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    page.locator("[data-test=live-compare]").click()
+    write(page, "the " * 300)
+    alert = "document.querySelector('.top [role=alert]').textContent"
+    until(page, f"{alert}.includes('takes 256 at most')")
+    write(page, "The cat ran.", 1)
+    until(page, f"({TABS})[1] === 'The cat ran.' && {alert}.includes('takes 256 at most')")
+    write(page, "The dog ran.")
+    until(page, f"({TABS})[0] === 'The dog ran.' && {alert} === ''")
+
+
+def test_the_guess_turns_from_the_same_sentence_s_guess(watch: Watch, file: Path) -> None:
+    """Of a sentence that was typed while a head is silent, nobody knows the guess with every head."""
+    page = watch().open(file.as_uri())
+    page.locator("[data-test='turn-3.3']").click()
+    guess = "document.querySelector('[data-test=live-guess]').textContent"
+    until(page, f"{guess}.includes('turns from')")
+    write(page, "The [MASK] ran.")
+    until(page, f"{RIBBON} === 'The[MASK]ran.' && document.querySelector('[data-test=live-took]').dataset.turn === '2'")
+    assert "turns from" not in page.evaluate(guess)
 
 
 def test_bad_input_is_said(watch: Watch, file: Path) -> None:

@@ -23,10 +23,18 @@ export const without = signal<Record<string, Without>>({});
 export const whole = signal<{ label: string; share: number } | null>(null);
 export const cosine = signal<Shares | null>(null);
 
+/** The trace of each box. */
 const ids: [number | null, number | null] = [null, null];
+/** Boxes that say something else than their picture: not shown yet, and not to be shown. */
+const [stale, failed] = [new Set<0 | 1>(), new Set<0 | 1>()];
+let working = false;
 let local: Local | null = null;
 let asked = 0;
+let began = 0;
 let left = new AbortController();
+
+/** The first sentence's trace, unless its tab was closed. */
+export const first = (): Doc | undefined => docs.value.find(({ id }) => id === ids[0]);
 
 /** True while heads are silenced in this way. */
 export const isSilent = (layer: number, head: number): boolean => silent.value.some(([l, h]) => l === layer && h === head);
@@ -60,31 +68,53 @@ export async function openModel(waiting: HTMLElement): Promise<Doc> {
   }
   await local.load(packed(model!.bytes));
   backend.value = local;
-  const first = state.typed.value || model!.text;
-  texts.value = [first, null];
-  await show(first, 0, asked);
+  texts.value = [state.typed.value || model!.text, null];
+  await show(0);
   void background();
   return docs.value[0];
 }
 
-/** Run a text and put its trace where the last one of this box was, unless another was typed meanwhile. */
-async function show(text: string, slot: 0 | 1, turn: number): Promise<Doc | null> {
+/** Run what a box says, and put its trace where the last one of this box was, unless somebody typed on meanwhile. */
+async function show(slot: 0 | 1): Promise<void> {
+  const text = texts.value[slot];
+  if (text === null) return drop();
+  if (!text.trim()) throw new Refused(say("live_empty"));
   const answer = await local!.trace({ text, ablate: silent.value.map(([layer, head]) => [layer, head]) });
-  if (turn !== asked) return null;
+  if (stale.has(slot)) return;
   const old = ids[slot];
-  const before = doc.value?.info.queries.tokens ?? [];
-  const put = (one: Doc): void => batch(() => {
-    const held = docs.value.some(({ id }) => id === old);
-    const gone = docs.value.find(({ id }) => id === old)?.remote ?? "";
-    const { [gone]: _, ...others } = outcomes.value;
+  await openTrace({ bytes: answer.bytes }, null, answer.id, null, (one) => batch(() => {
+    const seen = doc.value?.id === old ? doc.value!.info.queries.tokens : null;
+    const gone = docs.value.find(({ id }) => id === old);
+    const { [gone?.remote ?? ""]: _, ...others } = outcomes.value;
     outcomes.value = { ...others, [answer.id]: answer.outcomes };
-    docs.value = held ? docs.value.map((other) => (other.id === old ? one : other)) : [...docs.value, one];
+    docs.value = gone ? docs.value.map((other) => (other === gone ? one : other)) : [...docs.value, one];
     ids[slot] = one.id;
-    if (slot === 0 && held) keepPinned(before);
-  });
-  const opened = await openTrace({ bytes: answer.bytes }, null, answer.id, null, put);
+    forget(slot);
+    if (slot === 1 && !gone) state.other.value = docs.value.length - 1;
+    if (seen) keepPinned(seen);
+  }));
   if (old !== null) void engine.ask("close", { id: old });
-  return opened;
+}
+
+/** The answers about a box's last sentence, which are not of the next. */
+function forget(slot: 0 | 1): void {
+  cosine.value = null;
+  if (slot === 0) without.value = {};
+}
+
+/** Close the second box's trace. */
+function drop(): void {
+  const gone = ids[1];
+  if (gone === null) return;
+  batch(() => {
+    forget(1);
+    lookAt(docs.value.findIndex(({ id }) => id === ids[0]));
+    docs.value = docs.value.filter(({ id }) => id !== gone);
+    state.trace.value = 0;
+    state.other.value = state.otherLayer.value = state.otherHead.value = null;
+  });
+  ids[1] = null;
+  void engine.ask("close", { id: gone });
 }
 
 /** Keep the pinned cell where its words still stand; a text that lacks them opens on its own finding. */
@@ -105,30 +135,41 @@ function keepPinned(before: readonly string[]): void {
 /** A text was typed: the newest wins. */
 export async function type(text: string, slot: 0 | 1): Promise<void> {
   texts.value = slot ? [texts.value[0], text] : [text, texts.value[1]];
-  await again(slot ? [1] : [0]);
+  if (slot === 0) whole.value = null;
+  await again(slot);
 }
 
-async function again(slots: readonly (0 | 1)[]): Promise<void> {
-  const turn = ++asked;
-  const began = performance.now();
+/** Show these boxes' texts, one after the other, until every picture is of what its box says. */
+async function again(...slots: (0 | 1)[]): Promise<void> {
+  asked++;
+  began = performance.now();
   left.abort();
   trouble.value = null;
-  try {
-    for (const slot of slots) {
-      const text = texts.value[slot];
-      if (!text?.trim()) {
-        if (slot === 0) trouble.value = say("live_empty");
-        continue;
-      }
-      const shown = await show(text, slot, turn);
-      if (!shown || turn !== asked) return;
-      const tokens = shown.info.queries.tokens.length;
-      requestAnimationFrame(() => setTimeout(() => { took.value = { tokens, ms: performance.now() - began, turn }; }));
+  for (const slot of [...slots, ...failed]) stale.add(slot);
+  if (working) return;
+  working = true;
+  for (const slot of stale) {
+    stale.delete(slot);
+    failed.delete(slot);
+    try {
+      await show(slot);
+    } catch (error) {
+      if (stale.has(slot)) continue;
+      failed.add(slot);
+      trouble.value = error instanceof Error ? error.message : String(error);
     }
-    void background();
-  } catch (error) {
-    if (turn === asked) trouble.value = error instanceof Error ? error.message : String(error);
   }
+  working = false;
+  if (!failed.size) timed(asked);
+  void background();
+}
+
+/** Measure the time to the picture, once it is drawn. */
+function timed(turn: number): void {
+  const [from, shown] = [began, docs.value.find(({ id }) => id === ids[0])];
+  requestAnimationFrame(() => setTimeout(() => {
+    if (shown && turn === asked) took.value = { tokens: shown.info.queries.tokens.length, ms: performance.now() - from, turn };
+  }));
 }
 
 /** What takes longer: the guess without each head, and the cosine. */
@@ -136,15 +177,14 @@ async function background(): Promise<void> {
   left = new AbortController();
   const { signal: gone } = left;
   const [a, b] = ids.map((id) => docs.value.find((one) => one.id === id)?.remote ?? null);
-  batch(() => {
-    without.value = {};
-    cosine.value = null;
-    const [best] = outcomes.value[a ?? ""]?.[0]?.top ?? [];
-    if (!silent.value.length) whole.value = best ?? null;
-  });
+  if (!silent.value.length) whole.value = outcomes.value[a ?? ""]?.[0]?.top[0] ?? null;
   try {
-    if (a && b) cosine.value = await local!.cosine(a, b);
-    for await (const one of local!.without(a!, gone)) without.value = { ...without.value, [`${one.layer}.${one.head}`]: one };
+    if (a && b) {
+      const shares = await local!.cosine(a, b);
+      gone.throwIfAborted();
+      cosine.value = shares;
+    }
+    if (a) for await (const one of local!.without(a, gone)) without.value = { ...without.value, [`${one.layer}.${one.head}`]: one };
   } catch (error) {
     if (!gone.aborted && !(error instanceof Refused)) trouble.value = error instanceof Error ? error.message : String(error);
   }
@@ -153,32 +193,18 @@ async function background(): Promise<void> {
 /** Silence a head, or let it speak again. */
 export async function toggle(layer: number, head: number): Promise<void> {
   silent.value = isSilent(layer, head) ? silent.value.filter(([l, h]) => l !== layer || h !== head) : [...silent.value, [layer, head]];
-  await again([0, 1]);
+  await again(0, 1);
 }
 
 export async function everyHeadOn(): Promise<void> {
   silent.value = [];
-  await again([0, 1]);
+  await again(0, 1);
 }
 
 /** Open or close the second box. */
 export async function compare(on: boolean): Promise<void> {
-  if (on) {
-    await type(texts.value[0], 1);
-    state.other.value = docs.value.findIndex(({ id }) => id === ids[1]);
-    return;
-  }
-  const gone = ids[1];
-  batch(() => {
-    texts.value = [texts.value[0], null];
-    lookAt(docs.value.findIndex(({ id }) => id === ids[0]));
-    docs.value = docs.value.filter(({ id }) => id !== gone);
-    state.trace.value = 0;
-    state.other.value = state.otherLayer.value = state.otherHead.value = null;
-    cosine.value = null;
-  });
-  ids[1] = null;
-  if (gone !== null) void engine.ask("close", { id: gone });
+  texts.value = [texts.value[0], on ? texts.value[0] : null];
+  await again(1);
 }
 
 /** The line of Python that gives the same trace. */

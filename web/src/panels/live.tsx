@@ -1,8 +1,8 @@
 // The boxes of a page with a model: what is typed, the guess for [MASK], and every head with the guess without it.
-import { compare, cosine, everyHeadOn, isSilent, kept, pythonLine, silent, texts, toggle, took, type, whole, without } from "../live";
+import { compare, cosine, everyHeadOn, first, isSilent, kept, pythonLine, silent, texts, toggle, took, type, whole, without } from "../live";
 import { outcomes, start, trouble } from "../remote";
 import * as state from "../state";
-import { docs, type Doc } from "../store";
+import type { Doc } from "../store";
 import { short } from "./slots";
 import { say } from "../words";
 import { Sign } from "./sign";
@@ -10,7 +10,7 @@ import "../live.css";
 
 export function Live() {
   const [text, second] = texts.value;
-  const first = docs.value[0];
+  const one = first();
   return (
     <section class="live" data-test="live">
       <div class="boxes">
@@ -23,7 +23,7 @@ export function Live() {
         {start.value.model!.examples.length > 0 && <><span class="quiet">{say("live_try")}</span>
           {start.value.model!.examples.map((one) => <button key={one} class="plain" onClick={() => void type(one, 0)}>{one}</button>)}</>}
       </div>
-      {first && <div class="answers"><Guess one={first} /><Heads one={first} /></div>}
+      {one && <div class="answers"><Guess one={one} /><Heads one={one} /></div>}
       <Cosine />
       <div class="row foot">
         <span class="quiet">{say("live_private")}</span>
