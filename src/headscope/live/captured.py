@@ -56,6 +56,13 @@ class Watching:
         self._open: ExitStack | None = None
         self._session: Session | None = None
 
+    def __reduce__(self) -> Any:
+        raise InputError(
+            "a capture can't be pickled or copied: it belongs to a live model and its hooks",
+            where="captured",
+            advice="use its traces instead: captured.traces",
+        )
+
     def __enter__(self) -> Any:
         if self._open is not None:
             raise InputError(
