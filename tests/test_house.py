@@ -242,7 +242,7 @@ LINES = {
     "checkpoint": 5780,
     "anatomy": 5160,
     "attention": 1500,
-    "traces": 1590,
+    "traces": 1600,
     "encoder": 1475,
     "live": 12180,
     "heads": 3718,
