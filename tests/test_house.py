@@ -244,7 +244,7 @@ LINES = {
     "attention": 1500,
     "traces": 1600,
     "encoder": 1475,
-    "live": 12180,
+    "live": 12200,
     "heads": 3718,
     "runs": 2595,
     "explain": 3800,
