@@ -238,11 +238,11 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 4991,
-    "checkpoint": 5753,
+    "results": 5015,
+    "checkpoint": 5780,
     "anatomy": 5160,
     "attention": 1500,
-    "traces": 1590,
+    "traces": 1600,
     "encoder": 1475,
     "live": 12400,
     "heads": 3718,
@@ -258,7 +258,7 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 352
 ROOM = 1.03
-LONG_FILES = 0
+LONG_FILES = 1
 """Files of more than 400 lines."""
 SHORT_FILES = 2
 """Files of less than 30 lines, `__init__.py` apart."""

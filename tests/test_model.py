@@ -36,7 +36,7 @@ def model(folder: Path) -> hs.Model:
 def test_a_text_becomes_tokens_as_the_model_has_them(model: hs.Model) -> None:
     trace = model.trace("The cats sat.")
     assert trace.tokens == ("[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]")
-    assert trace.special == (True, False, False, False, False, False, True)
+    assert trace.special.tolist() == [True, False, False, False, False, False, True]
     assert trace.words == (None, 0, 1, 1, 2, 3, None)
     assert trace.text == "The cats sat."
     assert trace.model == str(model.name)
@@ -45,7 +45,7 @@ def test_a_text_becomes_tokens_as_the_model_has_them(model: hs.Model) -> None:
 def test_a_pair_has_two_segments(model: hs.Model) -> None:
     trace = model.trace("the cat", "the dog")
     assert trace.tokens == ("[CLS]", "the", "cat", "[SEP]", "the", "dog", "[SEP]")
-    assert trace.segments == (0, 0, 0, 0, 1, 1, 1)
+    assert trace.segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert trace.pair == "the dog"
 
 
@@ -77,7 +77,7 @@ def test_words_and_ids_are_taken_as_they_are(model: hs.Model) -> None:
     )
     trace = model.trace(ids=[5, 6, 7], segments=[0, 1, 1])
     assert trace.tokens == ("the", "cat", "sat")
-    assert trace.segments == (0, 1, 1)
+    assert trace.segments.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatc
     def entropy(p: np.ndarray) -> np.ndarray:
         return -(p * np.log(np.maximum(p, 1e-300))).sum(-1)
 
-    for rows in (np.ones(len(trace), dtype=bool), ~np.array(trace.special)):
+    for rows in (np.ones(len(trace), dtype=bool), ~trace.special):
         expected = np.array(
             [
                 [np.sqrt(max(0, np.mean((entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2)[rows]))) for p in maps]

@@ -96,6 +96,11 @@ class Model:
         self.anatomy = anatomy
         self.tokenizer_from = tokenizer
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without what was read of the files, which another process reads when it needs it."""
+        cached = {name for name, kind in vars(type(self)).items() if isinstance(kind, cached_property)}
+        return {name: value for name, value in vars(self).items() if name not in cached}
+
     @property
     def name(self) -> str:
         """The name that was passed to `hs.open`."""

@@ -198,8 +198,8 @@ def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
                 kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
                 np.testing.assert_allclose(trace[layer].weights[...], weights[trace.row].numpy()[kept], atol=1e-6)
                 total = sum(trace[layer, head].output for head in range(HEADS)) + block.out.bias.numpy()
-                np.testing.assert_allclose(total, written[trace.row].numpy()[list(trace.positions)], atol=1e-5)
-                assert trace.ids == tuple(IDS[trace.row, list(trace.positions)].tolist())
+                np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
+                assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
             x = x + written
         assert all(trace.verify().agrees for trace in captured.traces)
 

@@ -74,7 +74,7 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
     weights = eager(model, inputs)
     real = inputs["attention_mask"][0].numpy().astype(bool)
     first, last = np.flatnonzero(real)[[0, -1]]
-    assert trace.positions == tuple(range(first, last + 1))
+    assert trace.positions.tolist() == [*range(first, last + 1)]
     assert trace.ids == tuple(inputs["input_ids"][0, first : last + 1].tolist())
     assert trace.layers[0].mask.bias is None
     assert trace.verify().agrees
@@ -140,7 +140,7 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
     weights = eager(model, inputs)
     traces = captured(model, inputs)
     assert [trace.row for trace in traces] == [0, 1, 2]
-    assert [trace.positions for trace in traces] == [tuple(range(10)), tuple(range(3, 12)), tuple(range(12))]
+    assert [trace.positions.tolist() for trace in traces] == [[*range(10)], [*range(3, 12)], [*range(12)]]
     for trace in (*traces, *(hs.load(one.save(tmp_path / f"{one.row}.safetensors")) for one in traces)):
         assert trace.cut.sizes == (12, 12)
         for layer, theirs in enumerate(weights):
@@ -151,7 +151,7 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
 
 def test_a_text_alone_is_row_0_from_0_on() -> None:
     (trace,) = captured(bert(), batch({}))
-    assert (trace.row, trace.positions, trace.key_positions) == (0, tuple(range(12)), tuple(range(12)))
+    assert (trace.row, trace.positions.tolist(), trace.key_positions.tolist()) == (0, [*range(12)], [*range(12)])
     assert trace.cut == Cut.none(12, 12)
 
 
@@ -223,3 +223,26 @@ def test_an_empty_text_in_a_list_is_named(tmp_path: Path) -> None:
         model.trace(["the cat", "", "the mat"])
     with pytest.raises(InputError, match=r"pair\[2\]: the pair has no tokens"):
         model.trace(["the cat", "the dog", "the mat"], ["sat", "sat", "  "])
+
+
+def test_positions_and_special_tokens_index_one_axis_of_other_arrays() -> None:
+    """A tuple would be an index of as many axes: of two tokens, a single cell."""
+    words = ["[CLS]", "a", "[SEP]", *map(str, range(3, 40))]
+    hidden = np.arange(24.0).reshape(12, 2)
+    (trace,) = captured(bert(), batch({0: [0, 1, 4, *range(5, 11)]}))
+    assert len(trace) == 10
+    model = bert()
+    with hs.capture(model, tokenizer=words) as found, torch.no_grad():
+        states = model(torch.tensor([[1, 2]])).last_hidden_state[0]
+    pair = found.trace
+    for array in (states, states.numpy()):
+        assert array[pair.positions].shape == array[pair.key_positions].shape == (2, states.shape[1])
+        assert array[pair.special].shape == (0, states.shape[1])
+        assert array[pair.segments == 0].shape == (2, states.shape[1])
+    assert hidden[trace.positions].tolist() == hidden[2:].tolist()
+    assert hidden[trace.left_out].tolist() == hidden[:2].tolist()
+    text = hs.open().trace("cat")
+    states = text.outputs["last_hidden_state"]
+    assert states[~text.special].tolist() == states[1:-1].tolist()
+    again = hs.open().trace(ids=text.ids, segments=text.segments)
+    assert again.tokens == text.tokens

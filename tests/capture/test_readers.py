@@ -79,7 +79,7 @@ def test_heads_add_up_to_the_projection(family: Family) -> None:
     for trace in captured.traces:
         for layer, (name, part) in enumerate(linears.items()):
             bias = 0 if part.bias is None else part.bias.detach().numpy()
-            expected = outputs[name][trace.row][list(trace.positions)]
+            expected = outputs[name][trace.row][trace.positions]
             np.testing.assert_allclose(trace[layer].output + bias, expected, atol=1e-4)
 
 
@@ -157,7 +157,7 @@ def test_queries_from_which_every_key_is_hidden(family: Family, padding: Any, ke
         )
     for trace in captured.traces:
         for layer, theirs in enumerate(output.attentions):
-            cells = theirs[trace.row][:, list(trace.positions)][..., list(trace.key_positions)]
+            cells = theirs[trace.row][:, trace.positions][..., trace.key_positions]
             np.testing.assert_allclose(trace[layer].weights[:], cells, atol=2e-6)
         assert trace.verify().agrees, trace.verify()
 

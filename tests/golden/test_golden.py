@@ -145,7 +145,7 @@ def face(trace: hs.Trace) -> dict[str, Any]:
         "numbers": trace.numbers,
         "nbytes": trace.nbytes,
         "stack": trace.stack,
-        "positions": trace.positions,
+        "positions": trace.positions.tolist(),
         "outputs": {name: brief(trace.outputs[name].array) for name in trace.outputs.kept},
         "head": repr(head),
         "q": brief(head.q),

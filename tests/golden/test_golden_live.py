@@ -69,7 +69,7 @@ def facts(trace: hs.Trace) -> dict[str, Any]:
         "row": trace.row,
         "ids": trace.keys.ids,
         "queries": trace.queries.ids,
-        "positions": trace.positions,
+        "positions": trace.positions.tolist(),
         "masks": [(record.mask.causal, record.mask.window, record.stage) for record in trace.layers],
         "weights": [trace[number].weights[:] for number in trace.numbers],
         "entropy": trace.statistics("entropy")["entropy"],

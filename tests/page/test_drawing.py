@@ -99,7 +99,7 @@ def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Tra
 
 def test_the_inspector_says_what_the_head_does(page: Page, trace: hs.Trace) -> None:
     weights = np.asarray(trace[3, 1].weights)
-    words = np.flatnonzero(~np.array(trace.special))
+    words = np.flatnonzero(~trace.special)
     shares = {
         "on special tokens": weights[words][:, [0, -1]].sum(-1).mean(),
         "on the word before": np.mean([weights[n, n - 1] for n in words if n > 1]) * (len(words) - 1) / len(words),

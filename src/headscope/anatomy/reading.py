@@ -132,8 +132,8 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         problems=(*problems, *(refusal.found for refusal in refusals)),
         refusals=tuple(refusals),
         place=place,
-        config=config,
-        tensors=tensors,
+        config=dict(config),
+        tensors=dict(tensors),
         where=checkpoint.where,
     )
 
@@ -159,8 +159,8 @@ def plain_anatomy(checkpoint: Checkpoint, refusal: Refusal) -> Anatomy:
         problems=(refusal.found,),
         refusals=(refusal,),
         place=None,
-        config=checkpoint.config,
-        tensors=checkpoint.tensors,
+        config=dict(checkpoint.config),
+        tensors=dict(checkpoint.tensors),
         where=checkpoint.where,
     )
 

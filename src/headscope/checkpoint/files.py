@@ -13,7 +13,7 @@ import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from headscope.errors import CheckpointError, InputError
 
@@ -135,20 +135,24 @@ class LocalFile:
         self.path = path
         self.name = name if name is not None else path.name
         self.where = str(path)
-        try:
-            self._file = open_regular(path)
-        except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL, or half of a surrogate pair
-            raise unreadable(path, error) from error
-        weakref.finalize(self, self._file.close)
+        self._file: BinaryIO | None = None
         self._opened = self._state()
         self.size = self._opened[0]
         self._mapped = mapped
         self._map: mmap.mmap | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the open file: another process opens it when it first reads."""
+        return {**vars(self), "_file": None, "_map": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalFile:
+        """Return the object itself, which stays with the file that it has opened."""
+        return self
+
     def read(self, start: int, stop: int) -> bytes:
         check_span(self, start, stop)
         try:
-            data = read_span(self._file, start, stop)
+            data = read_span(self._handle(), start, stop)
         except OSError as error:
             raise unreadable(self.path, error) from error
         self._check_unchanged()
@@ -163,14 +167,23 @@ class LocalFile:
         self._check_unchanged()
         if self._map is None:
             try:
-                self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = mmap.mmap(self._handle().fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:  # a ValueError: the file is empty now
                 raise unreadable(self.path, error) from error
         return memoryview(self._map)[start:stop]
 
+    def _handle(self) -> BinaryIO:
+        if self._file is None:
+            try:
+                self._file = open_regular(self.path)
+            except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL, or half of a surrogate pair
+                raise unreadable(self.path, error) from error
+            weakref.finalize(self, self._file.close)
+        return self._file
+
     def _state(self) -> tuple[int, int]:
         """Length and time of the last change."""
-        status = os.fstat(self._file.fileno())
+        status = os.fstat(self._handle().fileno())
         return status.st_size, status.st_mtime_ns
 
     def _check_unchanged(self) -> None:

@@ -52,7 +52,6 @@ class Checkpoint:
         origin: "folder", "file", "hub" or "bundled".
         where: the absolute path of the folder, or the hub id and its commit.
         has_config: True if there is a config.json.
-        config: the content of config.json; empty if there is none.
     """
 
     def __init__(
@@ -62,12 +61,21 @@ class Checkpoint:
         self.origin = origin
         self.where = place.where
         self.has_config = config is not None
-        self.config: Mapping[str, Any] = MappingProxyType(dict(config or {}))
+        self._config = dict(config or {})
         self._place = place
         self._weights = weights
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Checkpoint:
+        """Return the object itself: a checkpoint of a model in memory deletes its folder when it is deleted."""
+        return self
+
     def __repr__(self) -> str:
         return f"<Checkpoint {self.where}: {len(self.tensors)} tensors in {', '.join(self.files)}>"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The content of config.json; empty if there is none."""
+        return MappingProxyType(self._config)
 
     @property
     def format(self) -> str:
@@ -146,7 +154,7 @@ class Checkpoint:
         import hashlib
 
         header = sorted((entry.name, entry.dtype, entry.shape) for entry in self.tensors.values())
-        text = json.dumps([dict(self.config), header], sort_keys=True, separators=(",", ":"))
+        text = json.dumps([self._config, header], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

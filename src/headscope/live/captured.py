@@ -57,6 +57,13 @@ class Watching:
         self._open: ExitStack | None = None
         self._session: Session | None = None
 
+    def __reduce__(self) -> Any:
+        raise InputError(
+            "a capture can't be pickled or copied: it belongs to a live model and its hooks",
+            where="captured",
+            advice="use its traces instead: captured.traces",
+        )
+
     def __enter__(self) -> Any:
         if self._open is not None:
             raise InputError(
@@ -334,7 +341,8 @@ def capture(
         values: True to keep V, which contexts require.
         dtype: precision in which Q, K and V are kept: "fp32" (the default) or "fp16", for half the memory.
         device: where the copies stay until a trace is built: "cpu", or the model's device to avoid the transfer.
-        tokenizer: decodes ids to tokens: a transformers tokenizer, a tokenizers.Tokenizer, or a list of tokens.
+        tokenizer: decodes ids: a transformers tokenizer, a tokenizers.Tokenizer, a list of tokens, or a dict of ids and
+            tokens, in either direction.
         strict: True to raise an error at the end of a forward pass in which attention ran that can't be recorded;
             False to list it in `captured.unrecorded` and in each trace's `unrecorded`.
         padding: "drop" leaves out what stands before the first and after the last key that any query sees, and lists

@@ -110,6 +110,19 @@ class LazyMap(NDArrayOperatorsMixin, Tiled):
         """Turn a tiled map into one that supports NumPy operations."""
         return cls(source.kind, source.shape, source.tile, source.dtype)
 
+    def __copy__(self) -> LazyMap:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LazyMap:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            f"a lazy map of {self.kind} can't be pickled: it is a function that computes cells from Q and K",
+            where="pickle",
+            advice="pickle its trace, which is smaller, or its cells: np.asarray(map)",
+        )
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,9 +43,9 @@ class HeadTable(Rows, Mapping[str, HeadValues]):
     columns: Mapping[str, HeadValues]
     layers: tuple[int, ...]
     heads: tuple[tuple[int, ...], ...]
-    along: Mapping[str, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
-    facts: Mapping[str, Mapping[Head, object]] = field(default_factory=lambda: MappingProxyType({}))
-    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    along: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[Head, object]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     broken: frozenset[Head] = frozenset()
     source: str = "heads"
 

@@ -123,7 +123,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "model": trace.model,
         "tokens": trace.tokens,
         "ids": trace.ids,
-        "segments": trace.segments,
+        "segments": trace.queries.segments,
         "ablated": sorted(trace.ablated),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
         "broken": trace.broken,

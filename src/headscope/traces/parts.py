@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, overload
 
 import numpy as np
@@ -170,9 +169,9 @@ class Outputs(Mapping[str, Named]):
     """
 
     def __init__(
-        self, kept: Mapping[str, Named] = MappingProxyType({}), source: ModelWeights | None = None, prompt: int = 0
+        self, kept: Mapping[str, Named] | None = None, source: ModelWeights | None = None, prompt: int = 0
     ) -> None:
-        self._kept = dict(kept.kept if isinstance(kept, Outputs) else kept)
+        self._kept = dict(kept.kept if isinstance(kept, Outputs) else kept or {})
         self._source, self._prompt = source, prompt
 
     def __getitem__(self, name: str) -> Named:

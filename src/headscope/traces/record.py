@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
+import numpy as np
+
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.results.arrays import LazyMap, Named, TokenAxis
@@ -18,7 +20,7 @@ from headscope.traces.questions import Questions
 from headscope.traces.views import HeadTrace, LayerTrace, position_of
 
 if TYPE_CHECKING:
-    pass
+    from jaxtyping import Bool, Int
 
 
 REMAKE = "the file or the capture is incomplete: create the trace again"
@@ -116,14 +118,14 @@ class Trace(Questions):
         return self.queries.ids
 
     @property
-    def segments(self) -> tuple[int, ...]:
+    def segments(self) -> Int[np.ndarray, " queries"]:
         """0 for each token of the first text, 1 for each token of the second."""
-        return self.queries.segments
+        return _index(self.queries.segments)
 
     @property
-    def special(self) -> tuple[bool, ...]:
-        """True for each token that the tokenizer added: [CLS], [SEP], …."""
-        return self.queries.special
+    def special(self) -> Bool[np.ndarray, " queries"]:
+        """True for each token that the tokenizer added: [CLS], [SEP], …: `hidden[~trace.special]` is without them."""
+        return _index(self.queries.special, bool)
 
     @property
     def words(self) -> tuple[int | None, ...]:
@@ -136,18 +138,18 @@ class Trace(Questions):
         return self.cut.row
 
     @property
-    def positions(self) -> tuple[int, ...]:
+    def positions(self) -> Int[np.ndarray, " queries"]:
         """Positions of the queries in the row of the batch, padding included: 0, 1, 2, … without padding before them.
 
         `attentions[layer][trace.row][:, trace.positions][:, :, trace.key_positions]` is this trace's part of the
         `attentions` that the model returns.
         """
-        return self.cut.queries
+        return _index(self.cut.queries)
 
     @property
-    def key_positions(self) -> tuple[int, ...]:
+    def key_positions(self) -> Int[np.ndarray, " keys"]:
         """Positions of the keys in the row of the batch, padding included."""
-        return self.cut.keys
+        return _index(self.cut.keys)
 
     def replaced(self, **changes: Any) -> Trace:
         """Return a copy of the trace with some fields changed; keys that are the queries remain so."""
@@ -156,10 +158,9 @@ class Trace(Questions):
         return replace(self, **changes)
 
     @property
-    def left_out(self) -> tuple[int, ...]:
+    def left_out(self) -> Int[np.ndarray, " left_out"]:
         """Positions in the batch of the queries that were left out as padding."""
-        kept = set(self.cut.queries)
-        return tuple(place for place in range(self.cut.sizes[0]) if place not in kept)
+        return np.setdiff1d(np.arange(self.cut.sizes[0]), self.positions)
 
     @property
     def hidden_states(self) -> tuple[Named, ...]:
@@ -262,10 +263,15 @@ class Trace(Questions):
         missing = f", unrecorded attention: {'; '.join(self.unrecorded)}" if self.unrecorded else ""
         stack = "" if self.stack == "self" else f" ({self.stack})"
         tokens = f"{len(self)} tokens" if self.keys is self.queries else f"{len(self)} queries, {len(self.keys)} keys"
-        cut = f" ({len(self.left_out)} of {self.cut.sizes[0]} left out as padding)" if self.left_out else ""
+        cut = f" ({len(self.left_out)} of {self.cut.sizes[0]} left out as padding)" if self.left_out.size else ""
         heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
         each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
         return (
             f"trace of {called(self.model)}{stack}: {tokens}{cut}, "
             f"{len(self.layers)} layers x {each}{ablated}{missing}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
         )
+
+
+def _index(values: Sequence[int], kind: type = int) -> np.ndarray:
+    """The values as an array, which indexes one axis of another; a tuple would index as many axes as it has values."""
+    return np.array(values, dtype=kind)

@@ -158,10 +158,10 @@ def _row(trace: Trace, layer: Any, place: str) -> Any:
     )
 
 
-def _positions(size: int, kept: tuple[int, ...], batch: int, noun: str, place: str) -> np.ndarray:
+def _positions(size: int, kept: np.ndarray, batch: int, noun: str, place: str) -> np.ndarray:
     """Positions of the trace's queries or keys along an axis of the arrays."""
     if size == batch:
-        return np.array(kept)
+        return kept
     if size == len(kept):
         return np.arange(size)
     both = f"{len(kept)}" if batch == len(kept) else f"{len(kept)} (of {batch} in the batch, padding included)"

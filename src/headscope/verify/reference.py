@@ -87,7 +87,7 @@ def run_eager(model: Model, trace: Trace) -> Eager:
         )
     inputs = {"input_ids": torch.tensor([trace.ids])}
     if model.anatomy.known().types:
-        inputs["token_type_ids"] = torch.tensor([trace.segments])
+        inputs["token_type_ids"] = torch.tensor([trace.queries.segments])
     with foreign_errors(where, SAVED_CONFIG), torch.inference_mode():
         silence(module, model, trace.ablated)
         outputs = module(**inputs, output_attentions=True, output_hidden_states=True)

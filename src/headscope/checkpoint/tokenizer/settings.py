@@ -149,7 +149,7 @@ def read_settings(source: TokenizerSource) -> Settings:
             raise _wrong(where, "tokenizer_config.json", listed, values, "a list")
         extra += [_piece(where, "tokenizer_config.json", listed, value) for value in values]
     class_name, class_from = _class_name(where, options, source.config)
-    return Settings(where, options, class_name, class_from, named, tuple(extra), added, source.config)
+    return Settings(where, options, class_name, class_from, named, tuple(extra), added, dict(source.config))
 
 
 def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:

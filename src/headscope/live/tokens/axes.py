@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
 
     Args:
         tokenizer: a transformers tokenizer, a tokenizers.Tokenizer, headscope's own, a sequence of tokens, or a mapping
-            from id to token. None decodes each id to its number.
+            from id to token or from token to id, as `get_vocab()` returns it. None decodes each id to its number.
 
     Raises:
         InputError: `tokenizer` is none of these.
@@ -55,7 +56,8 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
     if isinstance(tokenizer, Sequence) and not isinstance(tokenizer, str):
         return Vocabulary(lambda number: str(tokenizer[number]) if 0 <= number < len(tokenizer) else str(number))
     if isinstance(tokenizer, Mapping):
-        return Vocabulary(lambda number: str(tokenizer.get(number, number)))
+        words = _words(tokenizer)
+        return Vocabulary(lambda number: words.get(number, str(number)))
     if hasattr(tokenizer, "token"):
         return Vocabulary(lambda number: str(tokenizer.token(int(number))))
     raise InputError(
@@ -63,6 +65,29 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
         where="tokenizer",
         advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of tokens in the order of their ids",
     )
+
+
+def _words(tokenizer: Mapping[Any, Any]) -> dict[int, str]:
+    """Id -> token, of a mapping in either direction; JSON has made its ids strings if they are keys."""
+    pairs = [*tokenizer.items()]
+    if all(isinstance(key, str) and isinstance(value, Integral) for key, value in pairs):
+        pairs = [(number, token) for token, number in pairs]
+    elif not all(isinstance(key, Integral) or (isinstance(key, str) and key.isdecimal()) for key, _ in pairs):
+        key, value = next((key, value) for key, value in pairs if not isinstance(key, Integral))
+        raise InputError(
+            f"expected ids and tokens, got {key!r:.40}: {value!r:.40}",
+            where="tokenizer",
+            advice="pass a mapping from id to token or from token to id, such as tokenizer.get_vocab()",
+        )
+    words: dict[int, str] = {}
+    for number, token in pairs:
+        if words.setdefault(int(number), str(token)) != str(token):
+            raise InputError(
+                f"id {number} is that of two tokens, {words[int(number)]!r:.40} and {token!r:.40}",
+                where="tokenizer",
+                advice="pass a mapping with one token for each id",
+            )
+    return words
 
 
 class Tokens:
