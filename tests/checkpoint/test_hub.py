@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,8 +221,19 @@ def test_an_unusable_endpoint(hub: HubServer, monkeypatch: pytest.MonkeyPatch, e
         hub.endpoint = endpoint.format(free=free.getsockname()[1])
     hub.use(monkeypatch, Path("cache"))
     message = refused("owner/small")
-    assert "can't be reached" in message
+    assert "there is no file or folder owner/small here, and the hub can't be reached" in message
     assert hub.endpoint in message
+
+
+def test_an_error_is_one_error(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chain of a client's own exceptions, a hundred lines of them, says nothing that the message doesn't."""
+    for broken in (500, 200):
+        hub.broken = broken
+        with pytest.raises(NotFoundError) as caught:
+            open_checkpoint("owner/small")
+        assert len(traceback.format_exception(caught.value)) < 20
+        assert "During handling" not in "".join(traceback.format_exception(caught.value))
+        assert "direct cause" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_hub_out_of_order(hub: HubServer) -> None:

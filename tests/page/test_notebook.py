@@ -171,7 +171,7 @@ def test_parameters_and_attributions_are_tables(bert: hs.Model) -> None:
 def test_text_in_a_cell_is_never_markup(bert: hs.Model, hostile: hs.Trace) -> None:
     made = bert.attribute("The cat sat.")
     scores = np.arange(len(hostile.tokens), dtype=float)
-    table = Cells(in_cell(replace(made, axis=hostile.axis, scores=scores))["text/html"])
+    table = Cells(in_cell(replace(made, axis=hostile.queries, scores=scores))["text/html"])
     assert table.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert [row[1] for row in table.rows[1:]] == [printable(token) for token in hostile.tokens]
 

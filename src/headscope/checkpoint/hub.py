@@ -48,10 +48,10 @@ class Repository:
         try:
             commit = self._ask_commit(revision)
         except failures() as error:
-            explained, final = explain(error, identity, revision)
+            explained, final = explain(error, identity, revision, opening=True)
             cached = None if final else self._cached_commit(revision)
             if cached is None:
-                raise explained from error
+                raise explained from None  # the chain is the client's own, and the message has its reason
             commit, self._unreachable = cached, explained
         self.commit = commit
         self.where = f"{identity}@{commit}"
@@ -181,7 +181,7 @@ class Repository:
         except failures() as error:
             if keep and isinstance(error, EntryNotFoundError):
                 raise
-            raise explain(error, self.identity, self.commit)[0] from error
+            raise explain(error, self.identity, self.commit)[0] from None
 
 
 class RemoteFile:
@@ -325,8 +325,16 @@ def failures() -> tuple[type[Exception], ...]:
     return client.HTTPError, client.InvalidURL, OSError, ValueError
 
 
-def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotFoundError, bool]:
+def explain(
+    error: Exception, identity: str, revision: str | None, *, opening: bool = False
+) -> tuple[NotFoundError, bool]:
     """Explain an exception that a request raised.
+
+    Args:
+        error: the exception.
+        identity: the repository's id.
+        revision: its revision or commit.
+        opening: True if the name may have been meant as a path, which was looked for first.
 
     Returns:
         headscope's error; and True if it is final, so that a cached copy would be no substitute.
@@ -342,6 +350,7 @@ def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotF
     )
 
     where = identity if revision is None else f"{identity}@{revision}"
+    no_path = f"there is no file or folder {identity} here, and " if opening else ""
     by_hand = "download the model on a machine with a network, and pass its folder"
     if isinstance(error, HFValidationError):
         return NotFoundError("this is not a hub id", where=identity, advice="a hub id is owner/name"), True
@@ -367,7 +376,7 @@ def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotF
         log_in = "log in (`hf auth login`, or HF_TOKEN) with a token that has access to this model"
         advice = log_in if status in (401, 403) else f"try again later, or {by_hand}"
         return NotFoundError(
-            f"the hub answered {status}", where=f"{where} on {constants.ENDPOINT}", advice=advice
+            f"{no_path}the hub answered {status}", where=f"{where} on {constants.ENDPOINT}", advice=advice
         ), False
     if is_full(error):
         advice = "free some space, or set HF_HOME to a folder on another disk"
@@ -375,5 +384,5 @@ def explain(error: Exception, identity: str, revision: str | None) -> tuple[NotF
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     advice = f"check the network and HF_ENDPOINT, or {by_hand}"
     return NotFoundError(
-        f"the hub can't be reached ({reason})", where=f"{where} on {constants.ENDPOINT}", advice=advice
+        f"{no_path}the hub can't be reached ({reason})", where=f"{where} on {constants.ENDPOINT}", advice=advice
     ), False
