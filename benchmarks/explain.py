@@ -61,7 +61,6 @@ def tasks(model: hs.Model, text: str, length: int) -> dict[str, tuple[str, Calla
     return {
         "effects of all heads": ("one forward pass", lambda: model.effects(text, target, max_length=length), forward),
         "DecompX": ("one forward pass", lambda: model.attribute(text, target, max_length=length), forward),
-        "ALTI": ("one forward pass", lambda: model.attribute(text, target, method="alti", max_length=length), forward),
         "norm map of a layer": (
             "S x S x H x d products",
             lambda: trace.norm_map(last)[:],

@@ -45,7 +45,6 @@ import transformers
 
 import headscope as hs
 from headscope.heads.intervals import mean_interval
-from headscope.runs.gradients import gradients, integrated_gradients
 from headscope.runs.texts import last_states
 
 REMOVED = tuple(range(10, 100, 10))
@@ -204,26 +203,9 @@ def train(base: Path, task: Task, folder: Path, *, epochs: int, rate: float, bat
 Scorer = Callable[[str], np.ndarray]
 
 
-def scorers(model: hs.Model, module: Any, seed: int, steps: int) -> dict[str, Scorer]:
+def scorers(model: hs.Model, seed: int) -> dict[str, Scorer]:
     """Each method as a function from a text to a score per token, greater for tokens that support the prediction."""
     generator = np.random.default_rng(seed)
-    padding = model.tokenizer.pad_id or 0
-
-    def predicted(text: str) -> int:
-        return int(np.argmax(model.trace(text).outputs["logits"]))
-
-    def inputs(text: str) -> dict[str, torch.Tensor]:
-        return {"input_ids": torch.tensor([model.tokenizer.encode(text).ids])}
-
-    def attention_gradient(text: str) -> np.ndarray:
-        label = predicted(text)
-        return gradients(module, inputs(text), lambda outputs: outputs.logits[0, label]).keys.sum(axis=(0, 1))
-
-    def integrated(text: str) -> np.ndarray:
-        encoded, label = model.tokenizer.encode(text), predicted(text)
-        start = [index if special else padding for index, special in zip(encoded.ids, encoded.special, strict=True)]
-        score = lambda outputs: outputs.logits[0, label]  # noqa: E731
-        return integrated_gradients(module, inputs(text), score, torch.tensor([start]), steps=steps).tokens
 
     def weights(text: str) -> np.ndarray:
         """The last layer's weights of the first token, mean over heads."""
@@ -247,9 +229,6 @@ def scorers(model: hs.Model, module: Any, seed: int, steps: int) -> dict[str, Sc
 
     return {
         "decompx": lambda text: model.attribute(text).scores,
-        "alti": lambda text: model.attribute(text, method="alti").scores,
-        "attention_gradient": attention_gradient,
-        "integrated_gradients": integrated,
         "weights": weights,
         "rollout": rollout,
         "norms": norms,
@@ -309,21 +288,17 @@ def randomised(folder: Path, task: Task, seed: int) -> None:
             shutil.copy(path, folder / "random" / path.name)
 
 
-def evaluate(folder: Path, task: Task, texts: int, seed: int, steps: int) -> dict[str, list[dict[str, float]]]:
+def evaluate(folder: Path, task: Task, texts: int, seed: int) -> dict[str, list[dict[str, float]]]:
     """Every method on the first held-out texts: a row of measures for each text."""
     model = hs.open(folder)
     randomised(folder, task, seed)
     other = hs.open(folder / "random")
-    module, blank = (
-        transformers.AutoModelForSequenceClassification.from_pretrained(place, trust_remote_code=False).eval()
-        for place in (folder, folder / "random")
-    )
-    noise = scorers(other, blank, seed + 1, steps)
+    noise = scorers(other, seed + 1)
     chosen = [item.text for item in task.test if len(model.tokenizer.encode(item.text)) <= model.anatomy.longest_text][
         :texts
     ]
     table: dict[str, list[dict[str, float]]] = {}
-    for name, scorer in scorers(model, module, seed, steps).items():
+    for name, scorer in scorers(model, seed).items():
         started = time.perf_counter()
         table[name] = []
         for text in chosen:
@@ -373,13 +348,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=32, help="points of the integral in integrated gradients")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     given = parser.parse_args()
     if given.quick:
-        given.passages, given.texts, given.epochs, given.steps, given.seeds = 8, 3, 1, 4, 2
+        given.passages, given.texts, given.epochs, given.seeds = 8, 3, 1, 2
     model = hs.open(given.model)
     base = Path(model.checkpoint.where)
     mark = next(sign for sign in MARKS if model.tokenizer.id(sign) is not None)
@@ -394,7 +368,7 @@ def main() -> None:
                 options = {"epochs": given.epochs, "rate": given.rate, "batch": given.batch, "seed": seed}
                 accuracy = train(base, task, Path(folder), **options)
                 print(f"{task.name}, seed {seed}: accuracy {accuracy:.3f}", file=sys.stderr, flush=True)
-                tables.setdefault(task.name, []).append(evaluate(Path(folder), task, given.texts, seed, given.steps))
+                tables.setdefault(task.name, []).append(evaluate(Path(folder), task, given.texts, seed))
             result = results.setdefault(
                 task.name, {"labels": task.labels, "trained_on": len(task.train), "accuracies": []}
             )

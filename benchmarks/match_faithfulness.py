@@ -9,8 +9,6 @@ correlation over the words of a pair. Means over pairs with 95 % intervals (Stud
     input, ratio        the default: linear propagation to input words, activations held by ratios f(x) / x (DecompX)
     input, tangent      the same with their tangents
     output              the parts of the pooled vectors
-    gradient x input    the gradient of the cosine at the word embeddings, times these
-    integrated          integrated gradients of the cosine from padding, for the first sentence, then for the second
     occlusion           each word left out of the text instead of masked: the ceiling, for no share can agree with
                         masking better than another way to remove the word does
     random              chance
@@ -33,9 +31,6 @@ from headscope.encoder.tops import cosines_with, pooled
 from headscope.explain import matching
 from headscope.heads.intervals import mean_interval
 from headscope.results.matching import Match
-from headscope.runs.gradients import words_of
-from headscope.runs.modules import inputs_of, module_for, score_of
-from headscope.runs.targets import choose
 from headscope.runs.texts import encoded_text, last_states
 
 SENTENCE = re.compile(r"[A-Z][^.!?]{30,110}[.!?]")
@@ -75,35 +70,6 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 def shares(match: Match) -> np.ndarray:
     """The shares of all words of both sides."""
     return np.array([part.share for side in ("query", "document") for part in match.parts(side) if not part.special])
-
-
-def integrated(model: hs.Model, a: str, b: str, match: Match) -> np.ndarray:
-    """Integrated gradients of the cosine, by words."""
-    found: list[float] = []
-    for text, other, side in ((a, b, match.query), (b, a, match.document)):
-        result = model.attribute(text, ("similarity", other), method="integrated_gradients", steps=16, check=False)
-        found += [result.scores[list(group.tokens)].sum() for group in side.groups() if not group.special]
-    return np.array(found)
-
-
-def gradient_times_input(model: hs.Model, a: str, b: str, match: Match) -> np.ndarray:
-    """The gradient of the cosine at each side's word embeddings, times these, by words."""
-    found: list[float] = []
-    for text, other, side in ((a, b, match.query), (b, a, match.document)):
-        encoded = encoded_text(model, text, max_length=None)
-        target = choose(model, encoded, last_states(model, [encoded])[0], ("similarity", other))
-        module = module_for(model, target)
-        words = words_of(module)
-        inputs = inputs_of(model, encoded)
-        embedded = words(inputs["input_ids"]).detach().requires_grad_()
-        hook = words.register_forward_hook(lambda _module, _given, _result, embedded=embedded: embedded)
-        try:
-            (slope,) = torch.autograd.grad(score_of(target)(module(**inputs)), [embedded])
-        finally:
-            hook.remove()
-        tokens = (slope * embedded).sum(-1)[0].detach().numpy()
-        found += [float(tokens[list(group.tokens)].sum()) for group in side.groups() if not group.special]
-    return np.array(found)
 
 
 def left_out(model: hs.Model, a: str, b: str, match: Match) -> np.ndarray:
@@ -148,8 +114,6 @@ def main() -> None:
             "input, ratio": shares(result[0]),
             "input, tangent": shares(with_tangents),
             "output": shares(hs.match(model, a, b, level="output", check=False)[0]),
-            "gradient x input": gradient_times_input(model, a, b, result[0]),
-            "integrated": integrated(model, a, b, result[0]),
             "occlusion": left_out(model, a, b, result[0]),
             "random": generator.random(len(words)),
         }

@@ -36,9 +36,7 @@ CHECKED = (
     "headscope.encoder.tops",
     "headscope.explain.propagation",
     "headscope.explain.readout",
-    "headscope.explain.alti",
     "headscope.heads.intervals",
-    "headscope.runs.knockout",
     "headscope.runs.engine",
     "headscope.encoder.tops",
 )

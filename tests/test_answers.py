@@ -36,12 +36,9 @@ COMMANDS = {
     "attribute": ("attribute", "-", MASKED),
     "why": ("why", "-", MASKED, "2.1", "her", "took"),
     "verify": ("verify", "-", MASKED),
-    "doctor": ("doctor", "-"),
-    "parity": ("parity", "-", "-", "{texts}"),
     "compare": ("compare", "-", "-", "{texts}"),
     "survey": ("survey", "-", "{texts}", "--out", "{out}"),
     "match": ("match", "-", "her hat", "a coat", "his hat"),
-    "match-pairs": ("match", "-", "{pairs}", "--out", "{out}"),
     "error": ("predict", "-", MASKED),
 }
 CLASSIFIED = {"predict": ("predict",), "effects": ("effects",), "attribute": ("attribute",)}
@@ -61,9 +58,7 @@ def checked(name: str, record: Any) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_record_is_what_its_schema_says(name: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("She took off her hat.\nHe put on his hat.\n", encoding="utf-8")
-    pairs = [{"query": "a hat", "document": text, "label": label} for label, text in enumerate(("a hat", "a coat"))]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
-    places = {"texts": tmp_path / "texts.txt", "pairs": tmp_path / "pairs.jsonl", "out": tmp_path / "out"}
+    places = {"texts": tmp_path / "texts.txt", "out": tmp_path / "out"}
     checked(name, record_of(*(part.format(**places) for part in COMMANDS[name])))
 
 
@@ -73,7 +68,7 @@ def test_so_is_a_classifiers(tmp_path: Path, suffix: str) -> None:
     checked("predict", record_of("predict", str(tmp_path), TEXT))
     if suffix == "ForSequenceClassification":
         checked("effects", record_of("effects", str(tmp_path), TEXT))
-        checked("attribute", record_of("attribute", str(tmp_path), TEXT, "--method", "alti"))
+        checked("attribute", record_of("attribute", str(tmp_path), TEXT))
 
 
 def test_a_schema_refuses_what_it_does_not_describe() -> None:

@@ -1,11 +1,9 @@
-"""Options and settings: declared once, one meaning each, at most 120 in all; old names work and warn."""
+"""Options and settings: declared once, one meaning each, at most 120 in all."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import re
-from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +59,7 @@ def test_an_option_has_one_meaning() -> None:
 
 def test_a_setting_has_one_meaning() -> None:
     """Commands that have a setting of one name read it by the same rule."""
-    from headscope.cli import check, corpus, explain, request, run
+    from headscope.cli import corpus, explain, request, run
 
     settings: dict[str, set[Any]] = {}
     kinds = (
@@ -70,64 +68,11 @@ def test_a_setting_has_one_meaning() -> None:
         explain.AttributionSettings,
         run.AttendSettings,
         run.PageSettings,
-        check.ParitySettings,
     )
     for kind in (*kinds, request.Request):
         for name, (setting, _) in declared(kind).items():
             settings.setdefault(name, set()).add(setting)
     assert {name for name, of in settings.items() if len(of) > 1} == {"dtype"}, "precision of a model, or of a page"
-
-
-OLD = [
-    (("attend", "{small}", TEXT, "--heads", "entropy"), ("--statistic", "entropy"), "--statistic entropy"),
-    (("attend", "{small}", TEXT, "--max-length", "4"), ("--set", "max_length=4"), "--set max_length=4"),
-    (("attend", "{small}", TEXT, "--words"), ("--set", "words=true"), "--set words=true"),
-    (("attend", "{small}", "5 6", "--ids"), ("--set", "ids=true"), "--set ids=true"),
-    (("fill", "{small}", "the [MASK]", "--max-length", "4"), ("--set", "max_length=4"), "--set max_length=4"),
-    (
-        ("attend", "{small}", TEXT, "-L", "0", "-H", "1", "--threshold", "0.5"),
-        ("--heads", "0.1", "--set", "threshold=0.5"),
-        "--set threshold=0.5",
-    ),
-    (
-        ("attend", "{small}", TEXT, "--layer", "0", "--head", "1", "--from", "1"),
-        ("--heads", "0.1", "--set", "start=1"),
-        "--set start=1",
-    ),
-    (("attend", "{small}", TEXT, "-L", "0", "-H", "1"), ("--heads", "0.1"), ""),
-    (("attend", "{small}", TEXT, "-L", "1"), ("--heads", "1"), ""),
-    (("head", "{small}", "0", "1"), ("head", "{small}", "0.1"), "0.1"),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "message"), OLD)
-def test_old_names_work_and_warn(small: str, old: tuple[str, ...], new: tuple[str, ...], message: str) -> None:
-    """With the same output as the new name, and one line on stderr that names it."""
-    given = [part.format(small=small) for part in (new if new[0] == old[0] else (*old[:3], *new))]
-    before, after = run(*(part.format(small=small) for part in old), "--json"), run(*given, "--json")
-    assert json.loads(before.stdout) == json.loads(after.stdout)
-    assert after.stderr == ""
-    warning = f"is now {message}; the old name works in this version only\n"
-    assert before.stderr.endswith(warning) if message else before.stderr == ""
-
-
-def test_a_page_by_old_names(small: str, tmp_path: Path) -> None:
-    old = run(
-        *("view", small, TEXT, "--html", str(tmp_path / "old.html"), "--layers", "0,1", "--heads", "1"),
-        *("--no-runs", "--dtype", "fp32", "--no-open", "--at", "l=1"),
-    )
-    new = ("--heads", "0.1,1.1", "--set", "runs=false", "--set", "dtype=fp32", "--no-browser", "--open", "l=1")
-    run("view", small, TEXT, "--html", str(tmp_path / "new.html"), *new)
-    before, after = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("old", "new"))
-    piece = re.compile(r'(?<=">)[A-Za-z0-9+/=]{100,}(?=<)')
-    assert piece.sub("", before) == piece.sub("", after)
-    # names in a safetensors header have no order
-    assert [sorted(b64decode(one)) for one in piece.findall(before)] == [
-        sorted(b64decode(one)) for one in piece.findall(after)
-    ]
-    assert piece.findall(before)
-    for name in ("--heads 0.1,1.1", "--set runs=false", "--set dtype=fp32", "--no-browser", "--open"):
-        assert f"is now {name};" in old.stderr
 
 
 def test_a_layer_stands_for_its_heads(small: str) -> None:

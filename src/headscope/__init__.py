@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from headscope.errors import HeadscopeError
     from headscope.explain.matching import match
     from headscope.heads.compare.record import Comparison
-    from headscope.heads.watch.trainer import HeadscopeCallback
-    from headscope.heads.watch.watching import Watch, watch
     from headscope.live import Captured, ablate, describe
     from headscope.live.captured import capture
     from headscope.live.one_liner import trace
@@ -35,15 +33,11 @@ if TYPE_CHECKING:
     from headscope.results.explained import Attribution
     from headscope.results.finding import Finding
     from headscope.results.measure import HeadValues
-    from headscope.results.parity import Parity
     from headscope.results.prediction import Prediction
     from headscope.results.ranking import Matches
     from headscope.results.report import Report
     from headscope.results.table import HeadTable
     from headscope.traces import Trace, load
-    from headscope.verify.doctor import doctor
-    from headscope.verify.parity import parity
-    from headscope.verify.quantising import quantise_plan
 
 __version__ = "0.1.0"
 
@@ -56,30 +50,23 @@ __all__ = [
     "Finding",
     "HeadTable",
     "HeadValues",
-    "HeadscopeCallback",
     "HeadscopeError",
     "Matches",
     "Model",
-    "Parity",
     "Prediction",
     "Report",
     "Survey",
     "Trace",
-    "Watch",
     "ablate",
     "capture",
     "compare",
     "describe",
-    "doctor",
     "load",
     "match",
     "open",
     "pair_heads",
-    "parity",
-    "quantise_plan",
     "survey",
     "trace",
-    "watch",
 ]
 
 LAZY = {
@@ -91,30 +78,23 @@ LAZY = {
     "Finding": "headscope.results.finding:Finding",
     "HeadTable": "headscope.results.table:HeadTable",
     "HeadValues": "headscope.results.measure:HeadValues",
-    "HeadscopeCallback": "headscope.heads.watch.trainer:HeadscopeCallback",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "Matches": "headscope.results.ranking:Matches",
     "Model": "headscope.model:Model",
-    "Parity": "headscope.results.parity:Parity",
     "Prediction": "headscope.results.prediction:Prediction",
     "Report": "headscope.results.report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",
-    "Watch": "headscope.heads.watch.watching:Watch",
     "ablate": "headscope.live:ablate",
     "capture": "headscope.live:capture",
     "compare": "headscope.atlas.comparing:compare",
     "describe": "headscope.live:describe",
-    "doctor": "headscope.verify.doctor:doctor",
     "load": "headscope.traces:load",
     "match": "headscope.explain.matching:match",
     "open": "headscope.opening:open_any",
     "pair_heads": "headscope.atlas.pair_heads:pair_heads",
-    "parity": "headscope.verify.parity:parity",
-    "quantise_plan": "headscope.verify.quantising:quantise_plan",
     "survey": "headscope.atlas.run:survey",
     "trace": "headscope.live:trace",
-    "watch": "headscope.heads.watch.watching:watch",
 }
 """Public name -> where it lives; imported when it is first asked for."""
 

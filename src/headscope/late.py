@@ -1,10 +1,9 @@
-"""Methods whose implementation stands in a part of the package that is imported when they are called; old names."""
+"""Methods whose implementation stands in a part of the package that is imported when they are called."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import ParamSpec, TypeVar
@@ -42,8 +41,3 @@ def late(target: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return call
 
     return decorate
-
-
-def renamed(old: str, new: str) -> None:
-    """Warn that a public name has another one now. The old name works for one version; CHANGELOG.md lists them."""
-    warnings.warn(f"{old} is now {new}; the old name will be removed", DeprecationWarning, stacklevel=3)

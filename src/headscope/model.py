@@ -366,8 +366,8 @@ class Model:
             text: a text, or a list of texts for their mean with a 95 % interval.
             target: the output; by default the best word at the first mask, else the predicted class, else the text's
                 vector. headscope.runs.targets lists the possible targets.
-            options: options of effects and effects_over_texts in headscope.runs.effects: pair, method (zero, mean,
-                gradient), patch_from, edge, max_length, progress.
+            options: options of effects and effects_over_texts in headscope.runs.effects: pair, method (zero, mean),
+                patch_from, edge, max_length, progress.
         """
         raise NotImplementedError
 
@@ -377,10 +377,8 @@ class Model:
         text: str,
         target: Wanted = None,
         *,
-        method: str = "decompx",
         pair: str | None = None,
         max_length: int | None = None,
-        steps: int = 32,
         check: bool = True,
     ) -> Attribution:
         """Attribute one output to the input tokens. See headscope.explain.attribution.
@@ -388,10 +386,8 @@ class Model:
         Args:
             text: the text.
             target: the output, as in `effects`.
-            method: decompx, alti or integrated_gradients.
             pair: a second text for the same input.
             max_length: cut longer texts to this many tokens.
-            steps: number of integration points for integrated gradients.
             check: also mask the three strongest words for real.
         """
         raise NotImplementedError

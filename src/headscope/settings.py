@@ -30,10 +30,6 @@ T = TypeVar("T")
 S = ParamSpec("S")
 TOLERANCE = 1e-4
 """Of a relative difference: about a hundred times what fp32 kernels that add in other orders differ by."""
-COSINE = 0.99
-"""Of vectors in int8 with those in fp32: what per_channel=True gives all-MiniLM-L6-v2."""
-TIMEOUT = 60
-"""Seconds to wait for an endpoint's answer."""
 ENTRY = re.compile(r"^( +)settings: .*\n(?:\1 +.*\n)*", re.MULTILINE)
 """The entry of a docstring that stands for all settings."""
 
@@ -48,7 +44,6 @@ class Setting:
         least, most: the smallest and the largest number that is allowed.
         choices: the values that are allowed; empty for any.
         option: its option on the command line; None if only `--set` reaches it.
-        old: an earlier name of its option, which works for one version and warns.
     """
 
     help: str
@@ -57,7 +52,6 @@ class Setting:
     most: int | None = None
     choices: tuple[str, ...] = ()
     option: str | None = None
-    old: str | None = None
 
 
 Statistics = Annotated[
@@ -66,7 +60,6 @@ Statistics = Annotated[
         "Only these statistics, such as entropy.",
         metavar="NAME,NAME…",
         option="--statistic",
-        old="--statistics",
     ),
 ]
 """Of all that measure heads."""

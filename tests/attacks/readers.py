@@ -20,13 +20,11 @@ import numpy as np
 
 import headscope as hs
 from attacks import mutations as ways
-from attacks.parity_files import answers, npy_files, onnx_files, read_answer, read_npy, read_onnx
 from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
 from attacks.safetensors_files import shards
 from finished_survey import finished
 from headscope.atlas.contents import FIELDS
 from headscope.atlas.findings import file_record, read_findings
-from headscope.atlas.pair_readers import pair_of, read_pairs
 from headscope.atlas.result import Survey
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
@@ -38,7 +36,6 @@ from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.files import BLANK, MARK, sealed
-from headscope.heads.watch.steps import read_steps, table_of, write_steps
 from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.screens.config_sheets import config_sheet, tree_sheet
@@ -398,21 +395,6 @@ def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
     return None
 
 
-def watch_files(folder: Path) -> list[bytes]:
-    """What `hs.watch` writes: two steps of four heads."""
-    steps = {step: np.full((4, 1), float(step)) for step in (0, 5)}
-    heads = [(layer, head) for layer in range(2) for head in range(2)]
-    write_steps(table_of(steps, heads, ["entropy"]), folder / "heads.parquet")
-    return [(folder / "heads.parquet").read_bytes()]
-
-
-def read_watch(folder: Path) -> None:
-    """The steps of an earlier run. They may hold nothing but what was written."""
-    heads, steps = read_steps(folder / "heads.parquet", ["entropy"], until=9)
-    assert len(heads) == 4
-    assert {step: values.sum() for step, values in steps.items()} == {0: 0, 5: 20}
-
-
 def safetensors_files(_: Path) -> list[bytes]:
     files = []
     for metadata in (None, {"format": "pt"}):
@@ -644,29 +626,7 @@ BYTES_AND_JSON = (ways.mutate_bytes, ways.mutate_json)
 BYTES_AND_LINES = (ways.mutate_bytes, ways.mutate_lines)
 
 
-def pair_files(name: str) -> Callable[[Path], list[bytes]]:
-    """Pairs of texts with labels."""
-    rows = [("the cat", "a dog, asleep", 1), ("she sat", "her hat", 0)]
-    lines = [json.dumps({"query": query, "document": text, "label": label}) for query, text, label in rows]
-    table = ["query,document,label", *(f'"{query}","{text}",{label}' for query, text, label in rows)]
-    return lambda _: ["\n".join(lines if name.endswith(".jsonl") else table).encode()]
-
-
-def read_matched(path: Path) -> None:
-    for document in read_pairs(path):
-        pair = pair_of(document)
-        assert pair.query.strip()
-        assert pair.document.strip()
-        assert pair.label in (0, 1, None)
-
-
 READERS: dict[str, Reader] = {
-    **{
-        name: Reader(
-            pair_files(name), BYTES_AND_LINES, in_file(name, lambda folder, name=name: read_matched(folder / name))
-        )
-        for name in ("pairs.jsonl", "pairs.csv")
-    },
     "safetensors": Reader(safetensors_files, (ways.mutate_bytes, ways.mutate_header), read_safetensors),
     "pickle-zip": Reader(zip_files, (ways.mutate_bytes, ways.mutate_archive, ways.mutate_archive), read_pickle),
     "pickle-legacy": Reader(legacy_files, (ways.mutate_bytes,), read_pickle),
@@ -705,11 +665,4 @@ READERS: dict[str, Reader] = {
     ),
     "survey by a stranger": Reader(stranger_files, (ways.mutate_named,), read_stranger),
     "survey model": Reader(survey_model_files, (ways.mutate_named,), read_survey_model),
-    "vectors": Reader(npy_files, (ways.mutate_bytes,), in_file("v.npy", read_npy)),
-    "onnx": Reader(onnx_files, (ways.mutate_bytes,), in_file("m.onnx", read_onnx)),
-    **{
-        name: Reader(partial(answers, form), BYTES_AND_JSON, partial(read_answer, form))
-        for name, form in (("endpoint of OpenAI's form", "embeddings"), ("endpoint of TEI's form", "embed"))
-    },
-    "watch": Reader(watch_files, (ways.mutate_bytes,), in_file("heads.parquet", read_watch)),
 }

@@ -82,7 +82,7 @@ def test_the_code_runs_where_transformers_loads_it(tmp_path: Path) -> None:
     [
         lambda folder: hs.survey(folder, ["the cat sat"], statistics="same", report=False),
         lambda folder: hs.open(folder).trace("the cat sat").verify(),
-        lambda folder: hs.open(folder).attribute("the cat [MASK]", method="integrated_gradients"),
+        lambda folder: hs.open(folder).attribute("the cat [MASK]"),
         lambda folder: modules_of_checkpoint(json.loads((folder / "config.json").read_text())),
     ],
     ids=["survey", "verify", "attribute", "modules"],

@@ -317,28 +317,6 @@ def test_an_adapter_is_merged_and_not_loaded_by_name(tmp_path: Path) -> None:
     assert hs.open(tmp_path / "merged").trace(ids=IDS).verify().agrees
 
 
-def test_a_twin_head_is_removed_without_a_loss(tmp_path: Path) -> None:
-    """doctor's advice: its rows of W_O go to the other head; without that, removing it changes the model."""
-    torch.manual_seed(0)
-    readable(tmp_path, "Bert", "Model")
-    model = BertModel.from_pretrained(tmp_path).eval()
-    layer, width = model.encoder.layer[0].attention, 8
-    with torch.no_grad():
-        for part in (layer.self.query, layer.self.key, layer.self.value):
-            part.weight[width : 2 * width], part.bias[width : 2 * width] = part.weight[:width], part.bias[:width]
-        model.save_pretrained(tmp_path)
-        (twins,) = (check for check in hs.doctor(tmp_path, [TEXT]).checks if check.name == "twin heads")
-        assert "add its rows of W_O to the other's first" in twins.advice
-        rows = layer.output.dense.weight  # (out, in): a head's rows of W_O are columns here
-        before, taken = model(torch.tensor([IDS]))[0], rows[:, width : 2 * width].clone()
-        rows[:, width : 2 * width] = 0
-        removed = model(torch.tensor([IDS]))[0]
-        rows[:, :width] += taken
-        after = model(torch.tensor([IDS]))[0]
-    torch.testing.assert_close(after, before, atol=1e-5, rtol=1e-5)
-    assert (removed - before).abs().max() > 1e-3
-
-
 TRIED = {
     "fit.py": 2,
     "reading.py": 1,

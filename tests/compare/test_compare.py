@@ -112,7 +112,6 @@ def test_a_planted_change_in_one_head_is_found(tmp_path: Path) -> None:
     assert result.qk[1, 2] == pytest.approx(0.5, rel=1e-3)  # stored in half precision
     assert np.count_nonzero(result.qk) == 1
     assert np.count_nonzero(result.ov) == 0
-    assert result.weights["query_angle"][1, 2] < 0.05  # longer, and the same subspace
     assert repr(result).splitlines()[1].startswith("What changed most: layer 1, head 2, its QK by 50")
 
 
@@ -134,7 +133,6 @@ def test_a_rotated_head_is_the_same_head(tmp_path: Path) -> None:
     assert result.parts["attention"][1] > 0.05  # parameter by parameter a good part of the layer moved
     assert result.qk.max() < 1e-6
     assert result.weights["qk_bias"].max() < 1e-6
-    assert max(result.weights[name].max() for name in ("query_angle", "key_angle")) < 1e-5
     for change in result.statistics.values():
         assert (np.nan_to_num(np.abs(change.change.array)) < 1e-3).all()
 

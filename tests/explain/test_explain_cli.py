@@ -80,14 +80,12 @@ def test_targets_by_options(small: str, tagger: str) -> None:
 
 
 def test_attributions_in_json_and_csv(small: str) -> None:
-    for method in ("decompx", "alti", "integrated_gradients"):
-        result = hs.open(small).attribute(MASKED, method=method)
-        record = answer("attribute", small, MASKED, "--method", method)
-        np.testing.assert_allclose([item["score"] for item in record["tokens"]], result.scores, atol=1e-6)
-        assert record["method"] == method
-        assert (record["rest"] is None) == (result.rest is None)
-        rows = list(csv.DictReader(io.StringIO(run("attribute", small, MASKED, "--method", method, "--csv").stdout)))
-        assert [row["token"] for row in rows] == list(result.tokens)
+    result = hs.open(small).attribute(MASKED)
+    record = answer("attribute", small, MASKED)
+    np.testing.assert_allclose([item["score"] for item in record["tokens"]], result.scores, atol=1e-6)
+    assert (record["method"], record["rest"]) == ("decompx", pytest.approx(result.rest))
+    rows = list(csv.DictReader(io.StringIO(run("attribute", small, MASKED, "--csv").stdout)))
+    assert [row["token"] for row in rows] == list(result.tokens)
     screen = run("attribute", small, MASKED).stdout
     assert "the biases" in screen
     assert "took" in screen

@@ -69,14 +69,11 @@ def test_every_way_in_gives_the_library_s_cosine(folders: dict[str, Path], name:
     found = model.attribute(first, target, check=False)
     assert found.total == pytest.approx(cosine, abs=2e-6)
     assert found.gap == pytest.approx(0, abs=1e-5)
-    assert model.attribute(first, target, method="alti", check=False).scores.sum() == pytest.approx(1, abs=1e-4)
-    assert model.effects(first, target, method="gradient").base == pytest.approx(cosine, abs=2e-6)
+    assert model.effects(first, target, method="mean").base == pytest.approx(cosine, abs=2e-6)
     tokens = library.tokenize([library.prompts.get(library.default_prompt_name, "") + first])["input_ids"][0].tolist()
     assert list(found.axis.ids) == tokens
     if "prompt" not in name:  # a match puts the prompts of queries and documents before its texts, and no default
         assert hs.match(model, first, second, level="output", check=False)[0].score == pytest.approx(cosine, abs=2e-6)
-    assert hs.parity(model, np.stack(vectors).astype(np.float32), [first, second], tolerance=2e-5).agrees
-    assert hs.parity(model, library, [first, second], tolerance=2e-5).agrees
 
 
 @pytest.mark.parametrize("name", ["published", "saved", "cut", "without prompt"])
@@ -86,7 +83,7 @@ def test_long_texts_are_cut_as_the_library_cuts_them(folders: dict[str, Path], n
     library: Any = SentenceTransformer(str(folders[name]), device="cpu")
     one, other = library.encode([A, B]).astype(np.float64)
     model = hs.open(folders[name])
-    found = model.effects(A, ("similarity", B), method="gradient")
+    found = model.effects(A, ("similarity", B), method="mean")
     assert found.base == pytest.approx(float(one @ other), abs=2e-6)
     assert len(found.axis) == library.max_seq_length
 
@@ -122,7 +119,7 @@ def test_a_person_s_limit_replaces_the_model_s(folders: dict[str, Path]) -> None
     trace = model.trace(text, max_length=512)
     assert (len(trace), trace.notes) == (122, ())
     np.testing.assert_allclose(trace.outputs["sentence_embedding"].array, library.encode(text), atol=1e-6)
-    assert model.effects(text, ("embedding",), method="gradient", max_length=512).axis.ids == trace.ids
+    assert model.effects(text, ("embedding",), method="mean", max_length=512).axis.ids == trace.ids
     assert model.trace(A + B, max_length=9999).notes == ("the text was cut from 746 to 512 tokens",)
     ids = list(trace.ids)
     assert (model.trace(ids=ids).ids, model.trace(ids=ids).notes) == (trace.ids, ())  # ids are used as they are
@@ -192,10 +189,10 @@ def test_comparisons_and_surveys_read_the_model_s_texts(folders: dict[str, Path]
 def test_notes_say_what_was_done(folders: dict[str, Path]) -> None:
     cut = hs.open(folders["cut"])
     assert cut.pooling.max_length == 24
-    notes = cut.effects(SHORT, ("similarity", A), method="gradient").notes
+    notes = cut.effects(SHORT, ("similarity", A), method="mean").notes
     assert len(notes) == 1
     assert notes[0].endswith("was cut from 362 to 24 tokens")
-    assert cut.effects(A, ("embedding",), method="gradient").notes == ("the text was cut from 362 to 24 tokens",)
+    assert cut.effects(A, ("embedding",), method="mean").notes == ("the text was cut from 362 to 24 tokens",)
     assert cut.attribute(A, max_length=20, check=False).notes == ("the text was cut from 362 to 20 tokens",)
     notes = hs.open(folders["without prompt"]).attribute(SHORT, check=False).notes
     assert notes[0] == "the model's prompt 'Find the BEST: ' was put before the text"

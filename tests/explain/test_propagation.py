@@ -134,18 +134,6 @@ def test_a_form_without_a_rule_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         model.attribute(TEXT)
 
 
-def test_alti_of_every_family_adds_up_to_1(tmp_path: Path) -> None:
-    for stem in ("ModernBert", "EuroBert", "Esm", "MPNet", "DebertaV2", "NomicBert"):
-        readable(tmp_path / stem, stem, "ForMaskedLM")
-        result = hs.open(tmp_path / stem).attribute(TEXT, method="alti", check=False)
-        assert result.scores.sum() == pytest.approx(1)
-        assert result.scores.min() >= 0
-        assert result.kappa is None
-    readable(tmp_path / "conv", "DebertaV2", "Model", conv_kernel_size=3)
-    with pytest.raises(UnsupportedError, match="convolution"):
-        hs.open(tmp_path / "conv").attribute(TEXT, method="alti")
-
-
 def test_kappa_is_1_where_nothing_cancels_and_grows_with_what_does(tmp_path: Path) -> None:
     readable(tmp_path, "Bert", "ForMaskedLM")
     result = hs.open(tmp_path).attribute(TEXT, check=False)

@@ -20,7 +20,6 @@ OTHER = "the mouse found the red horse ."
 CHANGES: dict[str, dict[str, Any]] = {
     "zero": {},
     "mean": {"method": "mean"},
-    "gradient": {"method": "gradient"},
     "patch": {"patch_from": OTHER},
     "edge": {"edge": (6, 2)},
     "word": {"target": "horse"},
@@ -37,7 +36,6 @@ SCREENS = {
     "effects": ("effects", "base", MASKED, "--top", "4"),
     "effects-patch": ("effects", "base", MASKED, "--set", f"patch_from={OTHER}", "--target", "horse", "--at", "6"),
     "attribute": ("attribute", "base", MASKED),
-    "attribute-alti": ("attribute", "base", MASKED, "--method", "alti", "--set", "vector=true"),
     "predict": ("predict", "classifier", OTHER),
     "match": ("match", "base", OTHER, *TEXTS[:2], "--top", "3"),
     "why": ("why", "base", TEXTS[0], "1.0", "2", "3", "--top", "3"),
@@ -45,8 +43,6 @@ SCREENS = {
     "compare-texts": ("compare", "base", "tuned", "texts", "--statistic", "entropy,previous,next", "--top", "3"),
     "compare-surveys": ("compare", "survey-base", "survey-tuned", "--top", "3"),
     "verify": ("verify", "base", MASKED),
-    "doctor": ("doctor", "base", "texts"),
-    "parity": ("parity", "base", "tuned", "texts", "--tolerance", "10", "--top", "3"),
     "pairs": ("pairs", "base", "known.conllu", "--set", "chosen_on=10", "--top", "3"),
     "attend-heads": ("attend", "base", MASKED, "--statistic", "previous"),
 }
@@ -56,7 +52,7 @@ ROUNDING = {"worst", "layer", "head", "query", "key", "text", "ours", "theirs", 
 """Of a check, where the greatest rounding error is, and its size."""
 
 
-CHECKED = ("verify", "parity", "doctor")
+CHECKED = ("verify",)
 """Commands whose screens show the sizes of rounding errors, or their places."""
 
 
@@ -91,9 +87,8 @@ def test_effects_over_texts(method: str, model: hs.Model, request: pytest.Fixtur
     keep(request, f"effects-over-texts-{method}", {"repr": repr(result), **value, "strongest": result.strongest(4)})
 
 
-@pytest.mark.parametrize("method", ["decompx", "alti", "integrated_gradients"])
-def test_attributions(method: str, model: hs.Model, request: pytest.FixtureRequest) -> None:
-    keep(request, f"attribution-{method}", record(model.attribute(MASKED, method=method)))
+def test_attributions(model: hs.Model, request: pytest.FixtureRequest) -> None:
+    keep(request, "attribution-decompx", record(model.attribute(MASKED)))
 
 
 @pytest.mark.parametrize("name", ["weights", "texts", "surveys"])
@@ -138,7 +133,7 @@ def test_screens(name: str, surveyed: Path, request: pytest.FixtureRequest) -> N
     machine = json.loads(printed(surveyed, *SCREENS[name], "--json"))
     if name in CHECKED:
         for check in machine["checks"]:
-            for field in (ROUNDING | ({"compared"} if name == "doctor" else set())) & check.keys():
+            for field in ROUNDING & check.keys():
                 del check[field]
     screen = {} if name in CHECKED else {"screen": printed(surveyed, *SCREENS[name])}
     keep(request, f"answer-{name}", {**screen, "json": machine})

@@ -1,4 +1,4 @@
-"""Live models: captures of a padded batch and of generate(), and a watch over a model whose weights change."""
+"""Live models: captures of a padded batch and of generate()."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from pyarrow import parquet
 
 import headscope as hs
 from golden.keeping import keep
@@ -124,27 +123,3 @@ def test_a_padded_batch(place: Path, monkeypatch: pytest.MonkeyPatch, request: p
         "verified": captured.traces[1].verify().agrees,
     }
     keep(request, "capture", value)
-
-
-def test_watch(place: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A layer's scores grow from 0, as if it were trained."""
-    model = transformers.BertModel.from_pretrained(place / "base")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place / "base")
-    query = model.encoder.layer[0].attention.self.query.weight
-    whole = query.detach().clone()
-    out = tmp_path / "watch.parquet"
-    with hs.watch(model, list(TEXTS[:2]), tokenizer=tokenizer, every=2, out=out) as watch:
-        for step in range(6):
-            with torch.no_grad():
-                query.copy_(whole * (step / 5))
-            watch.step(step)
-    value = {
-        "repr": repr(watch).partition(";")[0],
-        "steps": watch.steps,
-        "statistics": watch.statistics,
-        "rows": {name: [row[name] for row in watch.rows()] for name in watch.rows()[0]},
-        "previous": watch["previous"],
-        "patterns": watch.patterns(),
-        "schema": {field.name: str(field.type) for field in parquet.read_schema(out)},
-    }
-    keep(request, "watch", value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -11,7 +10,6 @@ import pytest
 from surveying import OPTIONS, contents
 
 import headscope as hs
-from headscope.atlas import matching
 from headscope.errors import InputError
 from patience import PATIENCE
 
@@ -61,16 +59,3 @@ def test_errors_come_back_as_they_were(ray_cluster, corpus, tmp_path):
     assert error.value.where == "length"
     with pytest.raises(InputError, match="3 workers of 1 CPUs each don't fit; 2 do"):
         hs.survey("-", corpus, out=tmp_path / "out", ray=True, workers=3)
-
-
-def test_pairs_are_matched_as_they_are_here(ray_cluster, tmp_path, monkeypatch):
-    """In several parts, by two workers: the same table, and the same wrong pairs."""
-    monkeypatch.setattr(matching, "PART_SIZE", 100)
-    texts = ["She took off her hat.", "He put on his coat.", "The cat sat on the mat.", "A hat lay on the table."]
-    rows = [{"query": a, "document": b, "label": int(a[-5:] == b[-5:])} for a in texts for b in texts if a != b]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    here = matching.match_pairs("-", tmp_path / "pairs.jsonl", tmp_path / "here")
-    there = matching.match_pairs("-", tmp_path / "pairs.jsonl", tmp_path / "there", ray=True, workers=2)
-    assert there.table().equals(here.table())
-    assert len(list((tmp_path / "there" / "parts").iterdir())) > 2
-    assert [one.pair for one in there.wrong] == [one.pair for one in here.wrong]

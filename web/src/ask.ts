@@ -46,8 +46,8 @@ export interface Result {
   now: Outcome[];
   scores: number[];
   total: number;
-  rest: number | null;
-  gap: number | null;
+  rest: number;
+  gap: number;
 }
 
 /** A run as the server keeps it (headscope/page/runs.py). */

@@ -16,10 +16,10 @@ export const DIRECTIONS = ["from", "to"] as const;
 export const BLENDS = ["over", "mean"] as const;
 export const FACES = ["pictures", "values"] as const;
 /** Ways to change a run: of each head in turn, of what was chosen, or of nothing, for attributions. */
-export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx", "alti", "integrated_gradients"] as const;
+export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx"] as const;
 export type Way = (typeof WAYS)[number];
 export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
-export const isOfTokens = (name: Way): boolean => WAYS.indexOf(name) > 5;
+export const isOfTokens = (name: Way): boolean => name === "decompx";
 export type Face = (typeof FACES)[number];
 export type Direction = (typeof DIRECTIONS)[number];
 export type Blend = (typeof BLENDS)[number];

@@ -41,8 +41,6 @@ def compare(
     corpus: str | os.PathLike[str] | Iterable[str] | None = None,
     *,
     statistics: str | Iterable[str] | None = None,
-    labels: bool = False,
-    effects: int = 0,
     max_length: int | None = None,
     field: str = "text",
 ) -> Comparison:
@@ -57,9 +55,6 @@ def compare(
         model_b: the same; changes are those from a to b.
         corpus: texts, or a corpus on disk as in `hs.survey`; each document is cut at max_length.
         statistics: names of statistics; by default all.
-        labels: with a corpus, label the heads of both models, by surveying both. Two surveys bring their labels along.
-        effects: with a corpus, the number of windows over which silencing each head is measured in both models. Two
-            surveys bring their effects along.
         max_length: cut documents to this many tokens; by default 512, or what the models take.
         field: the field or column of tables that holds the text.
 
@@ -68,11 +63,12 @@ def compare(
             checkpoint, or the corpus can't be used.
         NotFoundError: a name leads to no checkpoint.
         UnsupportedError: headscope doesn't know the heads of one of them.
-        MissingExtraError: labels or effects without PyTorch or pyarrow.
     """
     a, b = _opened(model_a), _opened(model_b)
     if isinstance(a, Survey) and isinstance(b, Survey):
-        _check_surveys(corpus, labels=labels, effects=effects)
+        if corpus is not None:
+            advice = "leave the corpus out; their labels and effects are compared, too"
+            raise InputError("two surveys were made over their corpora already", where="corpus", advice=advice)
         with strange(f"{a.folder}, {b.folder}"):
             return _of_surveys(a, b)
     if isinstance(a, Survey) or isinstance(b, Survey):
@@ -82,36 +78,22 @@ def compare(
             advice="compare two checkpoints with a corpus, or two surveys",
         )
     check_shapes(a, b)
-    for what, wanted in (("statistics", statistics), ("labels", labels), ("effects", effects)):
-        if wanted and corpus is None:
-            raise InputError(f"{what} need texts", where=what, advice="pass a corpus too")
+    if statistics and corpus is None:
+        raise InputError("statistics need texts", where="statistics", advice="pass a corpus too")
     for model in (a, b):
         model.checkpoint.fetch()
     weights = weight_changes(a, b)
     rank = np.fmax(weights.heads["qk"].array, weights.heads["ov"].array)
     columns: dict[str, HeadValues] = {"change": HeadValues.of(CHANGE, rank), **weights.heads}
-    documents, joined = 0, None
+    documents = 0
     notes = tuple(f"{name} is not compared: {reason}" for name, reason in weights.left_out.items())
     if corpus is not None:
         corpus = corpus if isinstance(corpus, (str, os.PathLike)) else list(corpus)
-        if labels or effects:
-            from headscope.atlas.run import check_extras
-
-            check_extras()
-        if corpus == "-" and (labels or effects):
-            raise InputError(
-                "labels and effects read the texts several times, and standard input can be read only once",
-                where="corpus",
-                advice="name a file or a folder",
-            )
         names = chosen(statistics)
         texts, unread = _texts(corpus, field)
         table, more = _over_texts(a, b, texts, names, max_length)
         columns, documents = {**columns, **table}, len(texts)
-        if labels or effects:
-            options: dict[str, Any] = {"labels": labels, "effects": effects, "length": max_length, "field": field}
-            joined = _of_surveys(*(_surveyed(model, corpus, **options) for model in (a, b)))
-        notes = (*unread, *more, *(() if joined is None else joined.notes), *notes)
+        notes = (*unread, *more, *notes)
     sizes = a.anatomy.known()
     return Comparison(
         a.name,
@@ -120,13 +102,11 @@ def compare(
             columns,
             layers=tuple(range(sizes.layers)),
             heads=(tuple(range(sizes.heads)),) * sizes.layers,
-            facts={} if joined is None else joined.changes.facts,
             source=f"{a.name} to {b.name}",
         ),
         weights.parts,
         weights.outside,
         weights.left_out,
-        effects=None if joined is None else joined.effects,
         documents=documents,
         notes=notes,
     )
@@ -176,19 +156,6 @@ def _over_texts(
         notes.append("one document gives no interval")
     first_table, other_table = (stacked(table, "documents") for table in tables)
     return other_table.minus(first_table).over("documents"), tuple(notes)
-
-
-def _check_surveys(corpus: object, *, labels: bool, effects: int) -> None:
-    if corpus is not None:
-        raise InputError(
-            "two surveys were made over their corpora already", where="corpus", advice="leave the corpus out"
-        )
-    if labels or effects:
-        raise InputError(
-            "two surveys have the labels and effects that they were made with",
-            where="labels" if labels else "effects",
-            advice="survey both models again with labels and effects",
-        )
 
 
 def _of_surveys(a: Survey, b: Survey) -> Comparison:
@@ -285,18 +252,6 @@ def _paired(a: Survey, b: Survey, joined: HeadTable) -> tuple[dict[str, Any], li
     low, high = (_placed(joined, heads, bound.tolist()) for bound in bounds)
     notes = ["one document gives no interval of effects"] if len(set(first.documents)) < 2 else []
     return {"low": low, "high": high, "over": "documents", "interval": "bootstrap"}, notes
-
-
-def _surveyed(model: Model, corpus: str | os.PathLike[str] | Sequence[str], **options: Any) -> Survey:
-    """A survey for labels and effects, in a temporary folder.
-
-    Raises:
-        InputError: the corpus can't be surveyed.
-        MissingExtraError: PyTorch or pyarrow is not installed.
-    """
-    from headscope.atlas.run import survey
-
-    return survey(model, corpus, statistics=["entropy"], report=False, **options)
 
 
 def _opened(model: Comparable) -> Model | Survey:

@@ -25,7 +25,7 @@ from headscope.files import BLANK, fault, make_folder, sealed, sync_folder, unwr
 LEFT_OVER = re.compile(
     r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
     r"|(syntax|choices|heads|pairs|shapes|texts)-\d+\.parquet|round-\d+\.npy|(choosing|held-out)-\d+\.npy|windows\.parquet"
-    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes|matches)\.parquet)\."
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet)\."
 )
 """Temporary files that a killed process leaves behind."""
 
@@ -34,7 +34,7 @@ SURVEY_FILES = re.compile(
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
     r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
     r"|writes(/(windows\.parquet|(choosing|held-out)-\d+\.npy))?"
-    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes|matches)\.parquet"
+    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet"
 )
 """Names of the files and folders that a survey writes."""
 
@@ -55,16 +55,14 @@ class Folder:
 
     Attributes:
         path: the folder.
-        columns: of a part; by default those of a survey's statistics.
         stamp: identifies the survey being written; each of its parts and matrices carries it.
         resumed: True if an earlier run began this survey.
         parts: how many parts an earlier run finished that also wrote all else, if none of that is damaged; None
             otherwise.
     """
 
-    def __init__(self, path: Path, columns: pyarrow.Schema | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._columns = columns
         self.manifest_path = path / "manifest.json"
         self.stamp: dict[str, Any] = {}
         self.resumed = False
@@ -231,7 +229,7 @@ class Folder:
             problem = "it belongs to another survey"
         elif record["part"] != index:
             problem = f"it is part {record['part']}, not part {index}"
-        elif not parquet.read_schema(pyarrow.BufferReader(data)).equals(self._columns or schema(self._statistics)):
+        elif not parquet.read_schema(pyarrow.BufferReader(data)).equals(schema(self._statistics)):
             problem = "it has other columns than this survey"
         if problem is None:
             return record

@@ -69,12 +69,6 @@ class Worker:
         """See Replica.run."""
         return self._ready(lent).run(part, stamp)
 
-    def match(
-        self, lent: list[Any], part: CorpusPart, stamp: dict[str, Any]
-    ) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
-        """See Replica.match."""
-        return self._ready(lent).match(part, stamp)
-
     def compare(self, lent: list[Any], document: Document, number: int) -> np.ndarray:
         """See Replica.compare."""
         return self._ready(lent).compare(document, number)
@@ -170,11 +164,6 @@ class RayWorkers:
     def run(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
         """See Workers."""
         for part, done in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
-            yield part, *done
-
-    def match(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
-        """See Workers."""
-        for part, done in self._each(todo, lambda actor, part: actor.match.remote(self._lent, part, stamp)):
             yield part, *done
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:

@@ -26,7 +26,6 @@ from headscope.atlas.loading import (
     token_vectors,
     tokenizer_record,
 )
-from headscope.atlas.match_parts import matched_part
 from headscope.atlas.observe import WindowObserver
 from headscope.atlas.settings import Settings
 from headscope.atlas.store import part_bytes
@@ -148,11 +147,6 @@ class Replica:
         if acts is None:
             return data, record, {}
         return data, record, acts.files({**stamp, "part": part.index}, number)
-
-    def match(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
-        """Return the matches of a part whose documents are pairs, as `run` does."""
-        assert self.loaded.opened is not None  # headscope.atlas.matching opens it by its name
-        return matched_part(self.loaded.opened, part, stamp)
 
     def _unknown(self, window: Window) -> int:
         """Count the tokens of a window that stand for text that the tokenizer doesn't know."""

@@ -15,7 +15,6 @@ from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
-from headscope.late import late
 from headscope.results.measure import HeadValues
 from headscope.results.rows import Rows
 from headscope.results.table import HeadTable
@@ -224,27 +223,6 @@ class Survey(Rows, Mapping[str, HeadValues]):
             InputError: there is no such statistic or measure.
         """
         return self.measure(statistic, measure).plot(ax=ax, width=width, save=save)
-
-    @late("headscope.atlas.publishing:push_to_hub")
-    def push_to_hub(self, name: str, *, private: bool = False) -> list[str]:
-        """Upload the tables as a dataset, and the site, if there is one, as a static Space of the same name.
-
-        The dataset's card makes the hub's viewer show labels, effects and examples, and says how to open the survey
-        again with `hs.open`. Each repository is created where it is missing, and gets its files in one commit. All that
-        the survey has is uploaded: the names of its documents, and the texts of its examples.
-
-        Args:
-            name: owner/name on the hub.
-            private: whether new repositories are private.
-
-        Returns:
-            The address of the dataset, and that of the Space.
-
-        Raises:
-            InputError: the site is a single file.
-            NotFoundError: the hub can't be reached, or doesn't let you write there.
-        """
-        raise NotImplementedError
 
     def windows(self) -> pyarrow.Table:
         """All rows of all parts, one per window, layer and head. They must fit in memory."""

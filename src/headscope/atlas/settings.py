@@ -182,7 +182,6 @@ class SurveySettings(Declared):
         Setting(
             "Run on Ray: on a running cluster, or started on this machine; as a setting, a cluster's address or auto.",
             option="--ray",
-            old="--address",
         ),
     ] = False
     workers: Annotated[

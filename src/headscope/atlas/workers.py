@@ -28,9 +28,6 @@ class Workers(Protocol):
     def run(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
         """Yield each part with its file, its record and the files beside it, in the order in which they finish."""
 
-    def match(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
-        """As `run`, of parts whose documents are pairs: see headscope.atlas.matching."""
-
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """Yield each window with the distances between all pairs of heads, in the order in which they finish."""
 
@@ -79,11 +76,6 @@ class LocalWorkers:
         """See Workers; the order is that of the corpus."""
         for part in todo:
             yield part, *self._replica.run(part, stamp)
-
-    def match(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
-        """See Workers; the order is that of the corpus."""
-        for part in todo:
-            yield part, *self._replica.match(part, stamp)
 
     def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
         """See Workers; the order is that of the corpus."""

@@ -7,7 +7,7 @@ slice of a tensor costs only its own bytes. All requests are pinned to the commi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -235,51 +235,6 @@ def _length(response: Any, start: int, stop: int, where: str) -> int:
         where=where,
         advice="the endpoint doesn't support range requests: download the model and pass its folder",
     )
-
-
-def upload(identity: str, kind: str, files: Mapping[str, bytes | Path], message: str, *, private: bool) -> str:
-    """Write files into a repository, which is created if it isn't there; all of them in one commit, or none.
-
-    Args:
-        identity: owner/name.
-        kind: dataset or space.
-        files: name in the repository -> contents, or the file that has them.
-        private: whether a new repository is private.
-
-    Returns:
-        The repository's address.
-
-    Raises:
-        NotFoundError: the hub can't be reached, or doesn't let this token write there.
-    """
-    from huggingface_hub import CommitOperationAdd, HfApi
-
-    try:
-        api = HfApi(**IDENTITY)
-        sdk = "static" if kind == "space" else None
-        url = api.create_repo(identity, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
-        added = [CommitOperationAdd(name, content) for name, content in files.items()]
-        api.create_commit(identity, added, commit_message=message, repo_type=kind)
-    except (*failures(), RuntimeError) as error:  # type: ignore[misc]  # the last where one file wasn't taken
-        raise _not_written(error, f"{kind} {identity}") from error
-    return str(url)
-
-
-def _not_written(error: Exception, where: str) -> NotFoundError:
-    from huggingface_hub import constants
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-
-    if isinstance(error, HFValidationError):
-        return NotFoundError("this is not a hub id", where=where, advice="a hub id is owner/name")
-    if isinstance(error, OfflineModeIsEnabled):
-        return NotFoundError("HF_HUB_OFFLINE forbids requests to the hub", where=where, advice="unset HF_HUB_OFFLINE")
-    where = f"{where} on {constants.ENDPOINT}"
-    if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
-        advice = "log in (`hf auth login`, or HF_TOKEN) with a token that may write there"
-        return NotFoundError(f"the hub answered {error.response.status_code}", where=where, advice=advice)
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    advice = "check the network and HF_ENDPOINT, and call it again: nothing was written in part"
-    return NotFoundError(f"the hub didn't take it ({reason})", where=where, advice=advice)
 
 
 @contextmanager

@@ -82,33 +82,6 @@ def length_of(value: object) -> int | None:
     return value if usable else None  # type: ignore[return-value]
 
 
-def stated_otherwise(checkpoint: Checkpoint, pooling: Pooling, width: int, longest: int) -> list[str]:
-    """Contradictions of sentence-transformers' files with the model: its width, its window, the names of prompts.
-
-    Args:
-        checkpoint: the checkpoint.
-        pooling: as `read_pooling` reads it.
-        width: the model's d_model.
-        longest: the most tokens that it takes.
-    """
-    modules = [module_of(module, checkpoint) for module in json_list(checkpoint, "modules.json") or ()]
-    places = [f"{folder}/config.json" for kind, folder in modules if kind == "Pooling"]
-    wrong = [
-        f"{place} says {field} {brief(value)}, the model has {width}"
-        for place in places
-        for field, value in (json_object(checkpoint, place) or {}).items()
-        if field in ("embedding_dimension", "word_embedding_dimension") and value != width
-    ]
-    length = pooling.max_length
-    if length is not None and length > longest:
-        wrong.append(f"the files cut texts at {length:,}, the model takes {longest:,}")
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
-    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
-    if default is not None and not (isinstance(prompts, dict) and default in prompts):
-        wrong.append(f"config_sentence_transformers.json has no prompt {brief(default)}, the default_prompt_name")
-    return wrong
-
-
 def module_of(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
     """Return a module's class, without its package, and its folder."""
     if isinstance(module, dict):

@@ -20,7 +20,6 @@ MODULES = {
     "typed": ("live",),
     "corpus": ("survey", "compare", "pairs"),
     "explain": ("effects", "attribute", "why", "match"),
-    "check": ("parity", "doctor"),
     "agents": ("mcp",),
 }
 """Module of this package -> its commands, in the order of the help."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.atlas.settings import Effects, Field, Labels, PairSettings, SurveySettings
+from headscope.atlas.settings import Field, PairSettings, SurveySettings
 from headscope.cli.app import app, layer_progress, named, opened, show, tell_saved
 from headscope.cli.explain import EXPLAIN, finish
 from headscope.cli.options import (
@@ -24,7 +24,6 @@ from headscope.cli.options import (
     Parquet,
     Top,
     check_top,
-    renamed,
     takes_options,
 )
 from headscope.cli.request import pasted
@@ -67,8 +66,6 @@ class CompareSettings(Declared):
     """Settings of a comparison; the same settings as a survey's."""
 
     statistics: Statistics = None
-    labels: Labels = False
-    effects: Effects = 0
     field: Field = "text"
     max_length: MaxLength = None
 
@@ -99,18 +96,12 @@ def compare(
     parquet: Parquet = None,
     top: Top = None,
     html: Html = None,
-    revision_a: Annotated[str | None, typer.Option("--revision-a", hidden=True)] = None,
-    revision_b: Annotated[str | None, typer.Option("--revision-b", hidden=True)] = None,
 ) -> None:
     """Show what differs between two models of one shape, head by head."""
     from headscope.atlas.comparing import compare as compare_models
     from headscope.screens.compare_sheet import compare_sheet
 
     check_top(top)
-    for option, revision in (("a", revision_a), ("b", revision_b)):
-        if revision is not None:
-            renamed(f"--revision-{option} {revision}", f"{option.upper()}@{revision}")
-    a, b = (f"{one}@{to}" if to else one for one, to in ((a, revision_a), (b, revision_b)))
     model_a, model_b = (opened(one) if named(one)[1] is not None else one for one in (a, b))
     result = compare_models(model_a, model_b, corpus, **vars(settings))
     if parquet is not None:

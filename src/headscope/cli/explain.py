@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli.app import app, layer_progress, named, opened, show, tell, tell_saved
-from headscope.cli.options import OUT, Form, Html, ModelName, Segments, Top, check_top, number, takes_options
+from headscope.cli.options import Form, Html, ModelName, Segments, Top, check_top, number, takes_options
 from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
 from headscope.settings import Declared, Setting
@@ -30,8 +30,7 @@ Method = Annotated[
     typer.Option(
         "--method",
         metavar="NAME",
-        help="How: effects of zero, mean or gradient; attributions by decompx, alti or integrated_gradients. "
-        "gradient and integrated_gradients require the extra `torch`.",
+        help="How a head is silenced: zero, or mean over the text's tokens.",
     ),
 ]
 
@@ -189,7 +188,6 @@ def attribute(
     form: Form,
     goal: TargetOptions,
     settings: AttributionSettings,
-    method: Method = "decompx",
     top: Top = None,
     html: Html = None,
 ) -> None:
@@ -200,9 +198,7 @@ def attribute(
     text = request.given_text()
     model = request.opened()
     target = goal.wanted(model)
-    result = model.attribute(
-        text, target, method=method, pair=request.second, max_length=request.max_length, check=settings.check
-    )
+    result = model.attribute(text, target, pair=request.second, max_length=request.max_length, check=settings.check)
     finish(attribution_sheet(model.name, result, top, settings.by), form, request.step("effects", text), html)
 
 
@@ -267,13 +263,12 @@ def match(
         typer.Argument(
             metavar="QUERY",
             show_default=False,
-            help="The query, or one text; with --out a .jsonl or .csv file of pairs, or a folder in BEIR's layout.",
+            help="The query, or one text.",
         ),
     ],
     documents: Annotated[
-        list[str] | None, typer.Argument(metavar="DOCUMENTS", show_default=False, help="Documents, or the other text.")
-    ] = None,
-    out: Annotated[Path | None, OUT] = None,
+        list[str], typer.Argument(metavar="DOCUMENTS", show_default=False, help="Documents, or the other text.")
+    ],
     top: Top = None,
     html: Html = None,
 ) -> None:
@@ -282,31 +277,9 @@ def match(
     from headscope.screens.match_sheet import match_sheet
 
     check_top(top)
-    texts = [as_typed(text) for text in documents or ()]
-    if out is not None:
-        finish(_pairs_sheet(model, query, texts, out, settings, top), form, pasted("summary", model), html)
-        return
+    texts = [as_typed(text) for text in documents]
     read = opened(model, segments=settings.segments)
     result = matched(read, as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check)
     step = pasted("attribute", model, query, "--like", texts[0])
     step = step if len(query) + len(texts[0]) < LONGEST else pasted("summary", model)
     finish(match_sheet(named(model)[0], result, top, settings.by, links=settings.check), form, step, html)
-
-
-def _pairs_sheet(
-    model: str, pairs: str, documents: list[str], out: Path, settings: MatchSettings, top: int | None
-) -> Sheet:
-    """The matches of a file of pairs, written into a folder."""
-    from headscope.atlas.matching import match_pairs
-    from headscope.atlas.progress import progress_on
-    from headscope.screens.labels import printable
-    from headscope.screens.wrong_pairs_sheet import wrong_pairs_sheet
-
-    if documents:
-        raise InputError(
-            "a file of pairs has the documents already", where="DOCUMENTS", advice="write match MODEL FILE --out DIR"
-        )
-    with progress_on(sys.stderr, Path(printable(str(out)))) as progress:
-        read = opened(model, segments=settings.segments)
-        result = match_pairs(read, pairs, out, level=settings.level, kind=settings.kind, progress=progress)
-    return wrong_pairs_sheet(result, top)

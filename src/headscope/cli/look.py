@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, opened, show, tell, tell_saved
-from headscope.cli.options import AsJson, Form, ModelName, Save, number, renamed, takes_options
+from headscope.cli.options import AsJson, Form, ModelName, Save, takes_options
 from headscope.cli.request import pasted
 from headscope.errors import InputError
 
@@ -41,11 +41,20 @@ def shapes(
 def summary(
     model: ModelName,
     form: Form,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Exit with 1 if weights are missing or not finite, or files contradict each other."
+        ),
+    ] = False,
 ) -> None:
-    """Summarise the model: components and their shares, layers, heads, memory."""
+    """Summarise the model: components and their shares, layers, heads, memory; what is wrong stands first."""
     from headscope.screens.anatomy_sheets import summary_sheet
 
-    show(summary_sheet(opened(model)), form.name, step=pasted("head", model, "0.0"))
+    sheet = summary_sheet(opened(model))
+    show(sheet, form.name, step=pasted("head", model, "0.0"))
+    record = sheet.record()
+    raise typer.Exit(DOUBTFUL if strict and (record["problems"] or record["missing"]) else 0)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -106,16 +115,12 @@ def head(
     model: ModelName,
     head: Annotated[str, typer.Argument(metavar="L.H", show_default=False, help="The head, such as 0.3.")],
     form: Form,
-    index: Annotated[int | None, typer.Argument(parser=number, hidden=True)] = None,
     save: Save = None,
 ) -> None:
     """Show one head's slices of W_Q, W_K, W_V and W_O."""
     from headscope.screens.report_sheets import broken_slices, head_sheet, save_head
     from headscope.screens.values import head_list
 
-    if index is not None:
-        renamed(f"{head} {index}", f"{head}.{index}")
-        head = f"{head}.{index}"
     (layer, number), *others = head_list(head, "head")
     if number is None or others:
         raise InputError(f"{head} is not one head", where="head", advice=f"write layer.head: {layer}.0")

@@ -1,4 +1,4 @@
-"""Options: those that several commands share, `--set`, old names that still work, and how a command takes them all."""
+"""Options: those that several commands share, `--set`, and how a command takes them all."""
 
 from __future__ import annotations
 
@@ -104,17 +104,11 @@ def check_top(top: int | None) -> None:
         raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="use a number of at least 1")
 
 
-def renamed(old: str, new: str) -> None:
-    """Print on stderr that an option has a new name."""
-    tell(f"! {old} is now {new}; the old name works in this version only")
-
-
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Turn the fields of a command's dataclasses, such as its Request and its Form, into its arguments and options.
 
     MODEL and TEXT come first, then the command's own options in their order, then `--set` for the settings that have no
-    option, and what all commands share: their forms of output. A field's Setting without an option also has a hidden
-    option of its name, or of its old name, which warns.
+    option, and what all commands share: their forms of output.
     """
     hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
@@ -127,15 +121,12 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
         else:
             parameters.extend(_parameters_of(classes[name]))
-    parameters += _settings_parameters(settings, revision=any(one.annotation == ModelName for one in parameters))
+    parameters += _settings_parameters(settings)
     parameters.sort(key=lambda one: ORDER.get(one.name, 2))
     signature = inspect.Signature(parameters)
 
     @wraps(command)
     def spread(**arguments: Any) -> None:
-        if (revision := arguments.pop("old_revision", None)) is not None:
-            renamed(f"--revision {revision}", f"{arguments['model']}@{revision}")
-            arguments["model"] += f"@{revision}"
         arguments |= _given(settings, arguments)
         for name, kind in classes.items():
             arguments[name] = kind(**{one: arguments.pop(one) for one in names[name] if one in arguments})
@@ -173,29 +164,20 @@ def _parameters_of(kind: Any) -> tuple[inspect.Parameter, ...]:
     return tuple(parameters)
 
 
-def _settings_parameters(settings: Mapping[str, tuple[Setting, Any]], *, revision: bool) -> list[inspect.Parameter]:
-    """`--set`, if there are settings that only it reaches, and hidden options of old names."""
-    parameters = []
-    for name, (setting, of) in settings.items():
-        if setting.option is None or setting.old is not None:
-            plain = name.replace("_", "-")
-            flag = of is bool or (bool in get_args(of) and str not in get_args(of))
-            option = setting.old or (f"--{plain}/--no-{plain}" if flag else f"--{plain}")
-            kind: Any = bool | None if flag else str | None
-            parameters.append(_keyword(f"old_{name}", Annotated[kind, typer.Option(option, hidden=True)]))
-    if revision:
-        parameters.append(_keyword("old_revision", Annotated[str | None, typer.Option("--revision", hidden=True)]))
-    if rare := [(name, setting) for name, (setting, _) in settings.items() if setting.option is None]:
-        names = ", ".join(f"{name}={setting.metavar or 'true|false'}" for name, setting in rare[:NAMED])
-        more = ", …" if len(rare) > NAMED else ""
-        text = f"Change a setting: {names}{more} (repeatable; an unknown name lists all)."
-        option = typer.Option("--set", metavar="NAME=VALUE", help=text)
-        parameters.append(_keyword("set", Annotated[list[str] | None, option]))
-    return parameters
+def _settings_parameters(settings: Mapping[str, tuple[Setting, Any]]) -> list[inspect.Parameter]:
+    """`--set`, if there are settings that only it reaches."""
+    rare = [(name, setting) for name, (setting, _) in settings.items() if setting.option is None]
+    if not rare:
+        return []
+    names = ", ".join(f"{name}={setting.metavar or 'true|false'}" for name, setting in rare[:NAMED])
+    more = ", …" if len(rare) > NAMED else ""
+    text = f"Change a setting: {names}{more} (repeatable; an unknown name lists all)."
+    option = typer.Option("--set", metavar="NAME=VALUE", help=text)
+    return [_keyword("set", Annotated[list[str] | None, option])]
 
 
 def _given(settings: Mapping[str, tuple[Setting, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take `--set` and options of old names out of the arguments; return the settings that they give.
+    """Take `--set` out of the arguments, and return the settings that it gives.
 
     Raises:
         InputError: an unknown setting, one that is given twice, or a value of another kind.
@@ -213,14 +195,7 @@ def _given(settings: Mapping[str, tuple[Setting, Any]], arguments: dict[str, Any
         if name in given:
             raise InputError(f"{name} is set twice", where=f"--set {shortened(text)}", advice="set it once")
         given[name] = _value(name, settings[name][1], value)
-    for name, (setting, of) in settings.items():
-        value = arguments.pop(f"old_{name}", None)
-        if value is not None:
-            plain = f"--{name.replace('_', '-')}"
-            old = setting.old or (plain.replace("--", "--no-") if value is False else plain)
-            new = setting.option if setting.option and of is not bool | str else f"--set {name}={str(value).lower()}"
-            renamed(old, new)
-            given.setdefault(name, value if isinstance(value, bool) else _value(name, of, value))
+    for name, (_, of) in settings.items():
         if isinstance(arguments.get(name), str):  # an option's own value
             arguments[name] = _value(name, of, arguments[name])
     return given

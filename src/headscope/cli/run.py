@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, layer_progress, show, tell, tell_saved
-from headscope.cli.options import Form, Heads, Html, Save, Top, number, renamed, takes_options
+from headscope.cli.options import Form, Heads, Html, Save, Top, takes_options
 from headscope.cli.request import Request, exit_code
 from headscope.cli.streams import put_bytes
 from headscope.errors import InputError, install
@@ -31,12 +31,11 @@ class AttendSettings(Declared):
     """Numbers to show instead of weights; or which cells of a head are drawn, and how dark."""
 
     statistics: Statistics = None
-    groups: Annotated[str | None, Setting("Weights between the groups of tokens in a file.", metavar="FILE")] = None
     threshold: Annotated[
         float | None,
         Setting("Show only as many keys as hold this share (0 to 1) of each query's weight.", metavar="SHARE"),
     ] = None
-    start: Annotated[int, Setting("The first token to draw if not all of them fit.", metavar="TOKEN", old="--from")] = 0
+    start: Annotated[int, Setting("The first token to draw if not all of them fit.", metavar="TOKEN")] = 0
     scale: Annotated[
         Literal["sqrt", "linear"],
         Setting("Scale from weights to shades.", metavar="sqrt|linear", choices=("sqrt", "linear")),
@@ -59,8 +58,6 @@ def attend(
     save: Save = None,
     *,
     settings: AttendSettings,
-    layer: Annotated[int | None, typer.Option("--layer", "-L", parser=number, hidden=True)] = None,
-    head: Annotated[int | None, typer.Option("--head", "-H", parser=number, hidden=True)] = None,
 ) -> None:
     """Show attention weights: of all heads at a glance, of one head, or of one token.
 
@@ -68,18 +65,14 @@ def attend(
     """
     from headscope.screens.attention_sheets import attend_sheets
     from headscope.screens.saving import check_kind, save_attention
+    from headscope.screens.values import head_list
 
-    if heads is not None and heads.replace("_", "").isalpha():
-        renamed(f"--heads {heads}", f"--statistic {heads}")
-        settings = replace(settings, statistics=[heads])
-        heads = None
-    chosen = chosen_heads(heads, layer, head)
+    chosen = [] if heads is None else head_list(heads, "--heads")
     names = [] if settings.statistics is None else list(settings.statistics)
-    of_all = len(names) + (settings.groups is not None)
-    if of_all and (chosen or query is not None or of_all > 1):
+    if names and (chosen or query is not None or len(names) > 1):
         raise InputError(
-            "--statistic and --set groups show one statistic, or groups, of all heads",
-            where="--statistic" if names else "--set groups",
+            "--statistic shows one statistic of all heads",
+            where="--statistic",
             advice="name one, and leave out --heads and --query",
         )
     if save is not None:
@@ -96,10 +89,6 @@ def attend(
         from headscope.screens.overview_sheets import statistic_sheet
 
         sheet = statistic_sheet(trace, names[0])
-    elif settings.groups is not None:
-        from headscope.screens.overview_sheets import groups_sheet
-
-        sheet = groups_sheet(trace, settings.groups)
     else:
         sheet = attend_sheets(
             trace,
@@ -120,22 +109,6 @@ def attend(
         step = request.step("view", trace.text, *(["--open", sheet.page] if sheet.page else []))
     show(sheet, form.name, step=step)
     raise typer.Exit(code)
-
-
-def chosen_heads(heads: str | None, layer: int | None, head: int | None) -> list[tuple[int, int | None]]:
-    """Heads and layers (without a head) as typed, with --heads, or with -L and -H.
-
-    Raises:
-        InputError: a head without its layer, both ways at once, or something else than heads.
-    """
-    from headscope.screens.values import head_list
-
-    if layer is None and head is None:
-        return [] if heads is None else head_list(heads, "--heads")
-    if layer is None or heads is not None:
-        found = "-H requires -L" if layer is None else "--heads and -L exclude each other"
-        raise InputError(found, where="--heads", advice="write --heads layer.head, both counted from 0: --heads 3.1")
-    return [(layer, head)]
 
 
 @app.command(rich_help_panel=RUN)
@@ -196,12 +169,9 @@ class PageSettings(Declared):
             "What the page shows first: the part after # of a page's address.",
             metavar="STATE",
             option="--open",
-            old="--at",
         ),
     ] = ""
-    no_browser: Annotated[
-        bool, Setting("Don't open the page in a browser.", option="--no-browser", old="--no-open")
-    ] = False
+    no_browser: Annotated[bool, Setting("Don't open the page in a browser.", option="--no-browser")] = False
     port: Annotated[int | None, Setting("Port to serve on; 0 takes a free one.", "N", least=0, most=65535)] = None
     dtype: Annotated[
         str, Setting("In a file: precision of Q, K and V.", metavar="fp16|fp32", choices=("fp16", "fp32"))
@@ -231,8 +201,9 @@ class PageSettings(Declared):
     def page(self, trace: Trace, heads: str | None, folder: Path | None, atlas: HeadNotes | None) -> tuple[bytes, str]:
         """Make the page of a trace, or of these heads, for a folder; return it with a line that describes it."""
         from headscope.page.html import offline_page
+        from headscope.screens.values import head_list
 
-        layers, numbers = page_heads(trace, chosen_heads(heads, None, None))
+        layers, numbers = page_heads(trace, [] if heads is None else head_list(heads, "--heads"))
         with layer_progress(sys.stderr) as progress:
             return offline_page(
                 trace,
@@ -277,7 +248,6 @@ def view(
     heads: Heads = None,
     *,
     settings: PageSettings,
-    layers: Annotated[str | None, typer.Option("--layers", hidden=True)] = None,
 ) -> None:
     """Explore every head in the browser: served on this machine, or as one offline file.
 
@@ -291,7 +261,7 @@ def view(
     from headscope.screens.values import checked_state
 
     settings = replace(settings, open=checked_state(settings.open))
-    heads, port = heads if layers is None else selected(layers, heads), settings.port
+    port = settings.port
     if port is not None:
         check_extra("port")
     if html is None and (port is not None or can_serve()):
@@ -324,21 +294,6 @@ def view(
     else:
         tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)
-
-
-def selected(layers: str, heads: str | None) -> str:
-    """Return the heads that --layers and --heads selected together in an earlier version, layer by layer.
-
-    Raises:
-        InputError: something else than numbers.
-    """
-    from headscope.screens.values import number_list
-
-    rows = number_list(layers, noun="layer", option="--layers", example="0,3")
-    columns = [] if heads is None else number_list(heads, noun="head", option="--heads", example="0,3")
-    names = [f"{layer}.{head}" for layer in rows for head in columns] or [str(layer) for layer in rows]
-    renamed(f"--layers {layers}", f"--heads {','.join(names)}")
-    return ",".join(names)
 
 
 def open_file(content: bytes, note: str, *, opens: bool) -> None:

@@ -177,13 +177,6 @@ def _match(asked: OfQuery) -> Sheet:
     return match_sheet(model.name, match(model, asked.query, asked.documents))
 
 
-def _doctor(asked: OfModel) -> Sheet:
-    from headscope.screens.doctor_sheet import doctor_sheet
-    from headscope.verify.doctor import doctor
-
-    return doctor_sheet(doctor(opened(asked.model)))
-
-
 def _atlas(asked: OfSurvey) -> Mapping[str, Any]:
     from headscope.opening import open_any
 
@@ -251,7 +244,6 @@ TOOLS = {
     "effects": Tool("How silencing each head changes the output.", OfOutput, _effects, "effects"),
     "attribute": Tool("How much each token adds to the output.", OfOutput, _attribute, "attribute"),
     "match": Tool("Which words make documents match a query, and why one is above another.", OfQuery, _match, "match"),
-    "doctor": Tool("Whether a model is sound: files, numbers, heads, precisions, padding.", OfModel, _doctor, "doctor"),
     "atlas": Tool("Statistics and labels of heads, from a finished survey.", OfSurvey, _atlas, None),
 }
 """Name -> tool. All of them only read."""

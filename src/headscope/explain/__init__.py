@@ -8,14 +8,12 @@ Read them in this order:
     steps.py             linear steps of a pass held at one text: norms, activations, gates, attention, convolutions
     propagation.py       shares of tokens through these steps, forward or backward: a rule for each form of layer
     readout.py           the gradient of a target at the last hidden state
-    alti.py              how much of a token each other token makes up
-    attribution.py       the parts of one output, by any method
+    attribution.py       the parts of one output
     scorers.py           scores of two texts as products of features: bi-encoders, late interaction, sparse models
     matching.py          why a query and its documents match: hs.match
     why.py               why a head looks from one token at another: its score by pairs of input tokens
     finding_measures.py  the numbers behind findings
     findings.py          what is worth reading in a trace, as sentences
-    contacts.py          residues in contact, in protein models
 
 They are called through `Trace`, `LayerTrace`, `HeadTrace` and `Model`: trace.rollout(to=4), model.attribute(text).
 What a changed run tells is in headscope.runs.

@@ -158,7 +158,7 @@ def hold(encoder: Encoder, text: Input, *, slopes: str = SLOPES) -> Held:
         raise UnsupportedError(
             f"{encoder.anatomy.base_class}'s layers have the form {family.layer_form}, and there is no rule for it",
             where=encoder.anatomy.where,
-            advice="use method='integrated_gradients', which needs no rule",
+            advice="use `effects`, which runs the model itself, or gradients of the live model (captum)",
         )
     x = encoder.embed([text])
     layers = []

@@ -88,14 +88,6 @@ def _divergences(
     return sums + sums.T
 
 
-def jensen_shannon(
-    p: Float[np.ndarray, "*heads keys"], q: Float[np.ndarray, "*heads keys"]
-) -> Float[np.ndarray, "*heads"]:
-    """JS(p || q) = H((p + q) / 2) - (H(p) + H(q)) / 2 in nats, of each pair of rows."""
-    mixed, first, other = (np.einsum("...k,...k->...", x, np.log(np.maximum(x, 1e-38))) for x in ((p + q) / 2, p, q))
-    return np.clip((first + other) / 2 - mixed, 0, np.log(2.0))
-
-
 def relative(a: Float[np.ndarray, "*n d"], b: Float[np.ndarray, "*n d"]) -> Float[np.ndarray, "*n"]:
     """|b - a| / |a| of each row in fp64: 0 where both are 0, infinity where only a is, NaN where either has NaN."""
     wide = a.astype(np.float64)

@@ -55,12 +55,6 @@ def device_of(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def wait_for(device: torch.device) -> None:
-    """Wait until the device has done what it was given, so that a clock measures what runs between two of these."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Numbers, which may be on several devices, in one tensor: to read them waits for a device once."""
     return torch.stack([number.to(numbers[0].device) for number in numbers]) if numbers else torch.zeros(0)

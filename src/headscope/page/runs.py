@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headscope.traces import Trace
 
 KEPT_RUNS = 64
-MOST_TOKENS = {"alti": 2048}
-"""Longest texts of methods whose memory grows with their square."""
 SHORT = 300
 """Characters of a text in a record."""
 CHEAP = 2e10
@@ -107,7 +105,6 @@ def answer(
     Raises:
         InputError: no such head, token or output; a text that is too long for the method.
         UnsupportedError: the model lacks the output.
-        MissingExtraError: a method with gradients, without torch and transformers.
     """
     if question.kind == "heads":
         return _each_head(model, base, trace, question, progress, layer_read)
@@ -153,17 +150,7 @@ def _edge(model: Model, base: str, trace: Trace, question: Question) -> dict[str
 
 
 def _tokens(model: Model, base: str, trace: Trace, question: Question) -> dict[str, Any]:
-    most = MOST_TOKENS.get(question.method)
-    if most is not None and len(trace.queries) > most:
-        raise InputError(
-            f"{question.method} of {len(trace.queries):,} tokens takes too much memory",
-            where="method",
-            advice=f"choose another method, or a text of at most {most:,} tokens",
-        )
-    encoded = encoded_trace(trace)
-    result = attribution_of(
-        model, encoded, question.wanted, text=trace.text or "", pair=trace.pair, method=question.method
-    )
+    result = attribution_of(model, encoded_trace(trace), question.wanted, text=trace.text or "", pair=trace.pair)
     numbers = {"scores": result.scores.tolist(), "total": result.total, "rest": result.rest, "gap": result.gap}
     return record_of(base, trace, question, result.target, numbers)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.late import renamed
 from headscope.results.arrays import TokenAxis
 from headscope.results.measure import HeadValues, Measure, Unit, signed
 
@@ -128,10 +127,10 @@ class Effects(HeadValues):
 
     Attributes:
         target: the output, and whether it was chosen by default.
-        method: zero, mean, gradient, patch (the head's context comes from another text), or edge (only one is cut).
+        method: zero, mean, patch (the head's context comes from another text), or edge (only one is cut).
         base: the number as it is, in `target.unit`.
         aside: (layers, heads), the probability or cosine (`target.aside`) with the head changed; None where the target
-            has none, and for gradients.
+            has none.
         base_aside: the probability or cosine as it is.
         axis: the text's tokens.
         text: the text.
@@ -165,7 +164,7 @@ class Effects(HeadValues):
             yield self.target.aside, self.aside
 
     def correlation(self, other: Effects | Heads) -> float:
-        """Pearson's correlation over all heads with other changes, such as the gradient's estimate.
+        """Pearson's correlation over all heads with other changes.
 
         NaN where one of them is constant.
 
@@ -204,12 +203,6 @@ class EffectsOverTexts(HeadValues):
     @property
     def change(self) -> Heads:
         """The array: the mean change."""
-        return self.array
-
-    @property
-    def mean(self) -> Heads:
-        """The array, as it was called."""
-        renamed("EffectsOverTexts.mean", "EffectsOverTexts.change")
         return self.array
 
     def __repr__(self) -> str:

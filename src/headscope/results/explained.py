@@ -38,11 +38,10 @@ class Attribution(Rows, ArrayLike):
 
     Attributes:
         target: the output, and whether it was chosen by default.
-        method: decompx, alti or integrated_gradients.
-        scores: (tokens,) in `target.unit`; shares of 1 for alti.
+        method: decompx.
+        scores: (tokens,) in `target.unit`.
         total: the target's number.
-        rest: the part of no token: the biases' row in DecompX, the baseline's number in integrated gradients; None
-            where the scores don't add up to the number.
+        rest: the part of no token: the biases' row in DecompX.
         axis: the text's tokens.
         text: the text.
         pair: the second text.
@@ -56,7 +55,7 @@ class Attribution(Rows, ArrayLike):
     method: str
     scores: Float[np.ndarray, " tokens"]
     total: float
-    rest: float | None
+    rest: float
     axis: TokenAxis
     text: str
     pair: str | None = None
@@ -71,17 +70,14 @@ class Attribution(Rows, ArrayLike):
         return self.axis.tokens
 
     @property
-    def gap(self) -> float | None:
-        """The number less the rest and all scores: rounding, or the integral's error; None where they don't add up."""
-        return None if self.rest is None else self.total - self.rest - float(self.scores.sum())
+    def gap(self) -> float:
+        """The number less the rest and all scores: rounding."""
+        return self.total - self.rest - float(self.scores.sum())
 
     @property
-    def kappa(self) -> float | None:
-        """(sum of |scores| + |rest|) / |total|: 1 where nothing cancels, above KAPPA ranks mean more than amounts.
-
-        None where the scores don't add up to the number.
-        """
-        return None if self.rest is None else kappa_of(self.scores, self.rest, self.total)
+    def kappa(self) -> float:
+        """(sum of |scores| + |rest|) / |total|: 1 where nothing cancels, above KAPPA ranks mean more than amounts."""
+        return kappa_of(self.scores, self.rest, self.total)
 
     def parts(self, by: str = "word") -> list[Part]:
         """The scores of whole words, sentences or tokens, in the text's order, with the changes that are known.

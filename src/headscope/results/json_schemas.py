@@ -29,13 +29,9 @@ ANSWERS: dict[str, type] = {
     "attribute": answers.AttributeAnswer,
     "why": readings.WhyAnswer,
     "verify": readings.ReportAnswer,
-    "doctor": readings.ReportAnswer,
-    "parity": comparing.ParityAnswer,
-    "plan": comparing.PlanAnswer,
     "compare": comparing.CompareAnswer,
     "survey": comparing.SurveyAnswer,
     "match": comparing.MatchAnswer,
-    "match-pairs": comparing.MatchPairsAnswer,
     "error": answers.ErrorAnswer,
 }
 """Name of a schema -> the dataclass that describes its record."""

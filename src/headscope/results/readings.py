@@ -302,7 +302,7 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """The result of several comparisons: of `verify`, or of `doctor`.
+    """The result of several comparisons.
 
     Attributes:
         model: the model's name.

@@ -7,11 +7,9 @@ Read them in this order:
     targets.py     the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
     effects.py     each head changed in turn: silenced, patched, one edge cut
     windows.py     the same over a corpus's windows, with sets of heads silenced
-    knockout.py    a query's context without one key
     masking.py     words masked for real
     texts.py       texts as a model reads them, and passes over them: traces, or the last states alone
     filling.py, outcomes.py    predictions at masks, and of labels
-    gradients.py, modules.py   gradients of live models; a checkpoint as one
 
     runner = NumpyRunner(model)
     base = runner.base([as_input(model.tokenizer.encode("a text"))])

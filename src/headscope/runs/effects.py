@@ -10,7 +10,7 @@ target that reads one token needs little more than keys and values. BERT-base at
 mask, 75 for a pooled vector, instead of 144.
 
 Instead of a whole head, one edge of it may be cut: the query's context is then the one it would have if it could not
-see that key (headscope.runs.knockout), and every other query keeps its own.
+see that key, and every other query keeps its own.
 
 Sources: silencing, Michel, Levy and Neubig 2019, “Are Sixteen Heads Really Better than One?”; patching,
 Vig et al. 2020, “Investigating Gender Bias in Language Models Using Causal Mediation Analysis”; edges, Geva et al.
@@ -32,8 +32,8 @@ from headscope.heads.intervals import mean_interval
 from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
-from headscope.runs.targets import Readings, check_slope, choose, is_pair, read
-from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, last_states, limited, prepared
+from headscope.runs.targets import Readings, choose, is_pair
+from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, limited, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -46,7 +46,6 @@ LayerRead: TypeAlias = "Callable[[int, Float[np.ndarray, ' heads']], None]"
 METHODS = {
     "zero": "the head's context is 0",
     "mean": "every token gets the mean of the head's contexts over the text",
-    "gradient": "no head is silenced: the first-order estimate of what zero would do",
 }
 """A change of a head, and its meaning."""
 
@@ -111,7 +110,7 @@ def effects(
         target: the output; by default the best word at the first mask, else the predicted class, else the text's
             vector. See headscope.runs.targets.
         pair: a second text that goes with it.
-        method: `zero`, `mean` (over the text's tokens), or `gradient`, which runs the model in torch.
+        method: `zero` or `mean` (over the text's tokens).
         patch_from: a text with the same number of tokens, from whose run each head's context is taken instead.
         edge: (query, key), positions counted from 0: cut this edge of each head, instead of silencing the whole head.
         max_length: cut a longer text to this many tokens.
@@ -121,7 +120,6 @@ def effects(
         InputError: an unknown method or target, no mask, a text that is too long, another number of tokens, no such
             edge.
         UnsupportedError: the model lacks the output, or is one that headscope doesn't run.
-        MissingExtraError: `gradient` without torch and transformers.
     """
     found = prepared_for(model, text, target, pair, max_length=max_length)
     return effects_of(
@@ -156,13 +154,10 @@ def effects_of(
 ) -> Effects:
     """The effects on a text that is already tokenized; arguments and errors as for `effects`.
 
-    `layer_read` is called with a layer's number and the changes of its heads, as soon as they are there; never for
-    gradients.
+    `layer_read` is called with a layer's number and the changes of its heads, as soon as they are there.
     """
     given = Given(encoded, text, pair, patch_from, notes)
     _check_way(method, given, edge)
-    if method == "gradient":
-        return _by_gradient(model, given, target)
     (result,) = _exact(model, [given], target, method, edge, max_length, progress, layer_read)
     return result
 
@@ -294,33 +289,6 @@ def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_len
     return runner.base(inputs)
 
 
-def _by_gradient(model: Model, given: Given, target: Wanted) -> Effects:
-    """The first-order estimate of what silencing each head does: -sum A dL/dA over a head's contexts A.
-
-    Its absolute value is the importance of Michel et al. 2019, there averaged over texts.
-    """
-    (last,) = last_states(model, [given.encoded])
-    goal = check_slope(choose(model, given.encoded, last, target))
-    from headscope.runs.gradients import gradients
-    from headscope.runs.modules import inputs_of, module_for, score_of
-
-    slopes = gradients(module_for(model, goal), inputs_of(model, given.encoded), score_of(goal))
-    before = read(model, goal, goal.rows_of(last)[None])
-    return Effects.of(
-        goal.measure,
-        -slopes.heads,
-        target=goal,
-        method="gradient",
-        base=float(before.values[0]),
-        aside=None,
-        base_aside=None if before.aside is None else float(before.aside[0]),
-        axis=axis_of(given.encoded),
-        text=given.text,
-        pair=given.pair,
-        notes=given.notes,
-    )
-
-
 def effects_on(
     model: Model, text: str | list[str], target: Wanted = None, **options: Any
 ) -> Effects | EffectsOverTexts:
@@ -359,14 +327,11 @@ def effects_over_texts(
     ]
     for one in given:
         _check_way(method, one, None)
-    if method == "gradient":
-        each = [_by_gradient(model, one, target) for one in given]
-    else:
-        each = [
-            result
-            for batch in batches(given, lambda one: len(one.encoded))
-            for result in _exact(model, batch, target, method, None, max_length)
-        ]
+    each = [
+        result
+        for batch in batches(given, lambda one: len(one.encoded))
+        for result in _exact(model, batch, target, method, None, max_length)
+    ]
     mean, low, high = mean_interval(np.stack(each))
     measure = replace(each[0].measure, meaning="mean change of the texts' targets")
     return EffectsOverTexts.of(measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(each))

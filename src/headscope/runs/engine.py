@@ -22,7 +22,6 @@ from headscope.encoder.forward import PROJECTIONS
 from headscope.encoder.layer_forms import convolved
 from headscope.errors import CheckpointError, InputError
 from headscope.runs.edits import Base, Edit, Edits, KeptLayer
-from headscope.runs.knockout import without_key
 from headscope.runs.targets import Readings, read
 from headscope.runs.texts import BATCH_TOKENS
 
@@ -363,3 +362,23 @@ def _rows(spans: Sequence[slice], places: Places) -> Int[np.ndarray, " rows"] | 
 
 def _stacked(contexts: Sequence[Contexts]) -> Contexts:
     return contexts[0] if len(contexts) == 1 else np.concatenate(contexts, axis=1)
+
+
+def without_key(
+    scores: Float[np.ndarray, " keys"], values: Float[np.ndarray, "keys d_value"], query: int, key: int, where: str
+) -> Float[np.ndarray, " d_value"]:
+    """The context of a query from the scores of all keys but one.
+
+    Raises:
+        InputError: the key is the only one that the query sees.
+    """
+    rest = scores.astype(np.float64)
+    rest[key] = -np.inf
+    if np.isfinite(scores[key]) and not np.isfinite(rest).any():
+        raise InputError(
+            f"key {key} is the only one that query {query} sees, so there is no context without it",
+            where=where,
+            advice="knock out an edge of a query that sees several keys",
+        )
+    rest = np.exp(rest - rest.max())
+    return (rest @ values.astype(np.float64) / rest.sum()).astype(np.float32)

@@ -13,6 +13,7 @@ from headscope.checkpoint.json_text import few
 from headscope.screens.labels import printable
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
+from headscope.verify.health import unsound
 
 if TYPE_CHECKING:
     from headscope.anatomy import Anatomy, Component, Parameter
@@ -136,9 +137,9 @@ def headline(anatomy: Anatomy) -> str:
     return f"{anatomy.base_class or 'unknown family'}: {len(rows)} tensors, {rows.total:,} parameters, {dtypes}"
 
 
-def problems(anatomy: Anatomy) -> list[Drawing]:
+def problems(anatomy: Anatomy, more: Sequence[str] = ()) -> list[Drawing]:
     """Warnings about problems and missing weights."""
-    lines = [*anatomy.problems]
+    lines = [*anatomy.problems, *more]
     if anatomy.missing:
         lines.append(f"missing from the checkpoint: {few(anatomy.missing, 3)}")
     return [prose(line, "yellow", mark="! ") for line in lines]
@@ -156,13 +157,14 @@ def _not_counted(anatomy: Anatomy) -> list[Drawing]:
 
 
 def summary_sheet(model: Model) -> Sheet:
-    """Components and their shares, layers, heads, sizes, memory, expansion rates."""
+    """Components and their shares, layers, heads, sizes, memory, expansion rates; what is wrong stands first."""
     anatomy, checkpoint = model.anatomy, model.checkpoint
+    wrong = unsound(model)
     rates = expansion_rates(model)
     memory = model.memory()
     components = [_component_row(part) for part in anatomy.components]
     extra = [_component_row(part) for part in anatomy.extra_components]
-    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
+    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy, wrong), blank]
     drawings += [_facts([*_sizes(model), *_expansion(rates)]), blank, _shares(anatomy.components), blank]
     if extra:
         drawings += [
@@ -203,7 +205,7 @@ def summary_sheet(model: Model) -> Sheet:
         "tied": dict(anatomy.tied),
         "buffers": list(anatomy.buffers),
         "missing": list(anatomy.missing),
-        "problems": list(anatomy.problems),
+        "problems": [*anatomy.problems, *wrong],
     }
     both = (*((*row, "base") for row in components), *((*row, "extra") for row in extra))
     return Sheet(lambda: record, lambda: Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))

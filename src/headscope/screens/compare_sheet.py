@@ -102,7 +102,6 @@ def _strongest(result: Comparison, top: int) -> Table:
     columns = list(PLACE)
     if result.weights:
         columns += [Column("qk", "QK", "right", ".2%"), Column("ov", "OV", "right", ".2%")]
-        columns += [Column("angle", "angle", "right", ".1f")]
     if result.statistics:
         columns += [Column("statistic", kind="code"), *(Column(key, align="right", form=".3f") for key in ("a", "b"))]
         columns += [Column("change", align="right", form="+.3f")]
@@ -111,8 +110,7 @@ def _strongest(result: Comparison, top: int) -> Table:
         at = result.changes.positions()[layer, head]
         row: list[Any] = [layer, head]
         if result.weights:
-            angles = [float(named[at]) for name, named in result.weights.items() if name.endswith("_angle")]
-            row += [float(result.qk[at]), float(result.ov[at]), _seen(float(np.nanmax(angles)))]
+            row += [float(result.qk[at]), float(result.ov[at])]
         if result.statistics:
             name = result.statistic_of(layer, head)
             change = result.statistics[name] if name is not None else None
@@ -162,10 +160,7 @@ def _bounded(value: float, low: float, high: float) -> str:
 def _legend(result: Comparison) -> list[str]:
     if not result.weights:
         return []
-    lines = [
-        "relative changes are |b - a| / |a| in the Frobenius norm; QK is W_Q W_K^T, OV is W_V W_O; angle: the largest "
-        "principal angle, in degrees, between the subspaces that the head reads or writes in a and in b"
-    ]
+    lines = ["relative changes are |b - a| / |a| in the Frobenius norm; QK is W_Q W_K^T, OV is W_V W_O"]
     outside = [f"{name} {value:.2%}" for name, value in result.outside.items()]
     return [*lines, f"outside the layers: {', '.join(outside)}"] if outside else lines
 

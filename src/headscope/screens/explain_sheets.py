@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
-from headscope.explain import attribution
 from headscope.results.measure import signed
 from headscope.results.parts import KAPPA
 from headscope.runs import effects
@@ -123,7 +122,6 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
     """
     words, parts = labels(result.axis, result.text, result.pair), result.parts(by)
 
-    unit = "share" if result.method == "alti" else result.target.unit
     return Sheet(
         record=lambda: _attribution_record(model, result, parts),
         table=lambda: _token_table(result, top),
@@ -138,7 +136,7 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
             blank,
             inked_text(words, result.scores),
             blank,
-            part_bars(parts, top or TOP, noun=by, unit=unit, ranks=_cancels(result.kappa)),
+            part_bars(parts, top or TOP, noun=by, unit=result.target.unit, ranks=result.kappa > KAPPA),
             notes([*result.notes, *_sums(result, parts)]),
         ),
     )
@@ -192,22 +190,16 @@ def _masked(part: Part) -> str:
     return f"{signed(part.change)}{' !' if part.contradicted else ''}"
 
 
-def _cancels(kappa: float | None) -> bool:
-    return kappa is not None and kappa > KAPPA
-
-
 def _sums(result: Attribution, parts: Sequence[Part]) -> list[str]:
     """The sum of the parts, how far to trust them, and what masking said."""
-    lines = [f"{result.method}: {attribution.METHODS[result.method]}"]
-    if result.rest is not None:
-        rest_of = "the biases" if result.method == "decompx" else "the baseline"
-        special = sum(part.share for part in parts if part.special)
-        of_text = sum(part.share for part in parts if not part.special)
-        together = f"together {signed(of_text + special + result.rest)} of {signed(result.total)}"
-        lines.append(
-            f"text {signed(of_text)}, special tokens {signed(special)}, {rest_of} {signed(result.rest)}, {together}"
-        )
-        lines += trust(result.kappa)
+    special = sum(part.share for part in parts if part.special)
+    of_text = sum(part.share for part in parts if not part.special)
+    together = f"together {signed(of_text + special + result.rest)} of {signed(result.total)}"
+    lines = [
+        "decompx: what each token's embedding adds to the output, with attention, norms and slopes held (adds up)",
+        f"text {signed(of_text)}, special tokens {signed(special)}, the biases {signed(result.rest)}, {together}",
+        *trust(result.kappa),
+    ]
     if result.unchecked:
         lines.append(result.unchecked)
     return lines + masking_notes(result.checks)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,60 +195,6 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
             notes([f"means over the queries that have one; {statistic.unit.name}"]),
         ),
         look_at=highest,
-    )
-
-
-GROUPS_COLUMNS = (
-    Column("from → to"),
-    Column("even", align="right", form=".3f"),
-    Column("mean", align="right", form=".3f"),
-    Column("layer", align="right"),
-    Column("head", align="right"),
-    Column("weight", align="right", form=".3f"),
-)
-GROUPS_FOUND = (
-    "Layer {3}, head {4} has the weight {5:.3f} from {0}. Even weights give {1:.3f}; the mean over heads is {2:.3f}."
-)
-GROUPS_NOTE = (
-    "weight: what a token of a group puts on all tokens of another, on average, in the head that puts most there; "
-    "even: the same if it looked evenly at all tokens"
-)
-
-
-def groups_sheet(trace: Trace, file: str) -> Sheet:
-    """Weights between a person's own groups of tokens: even weights, the mean over heads, and the head with the most.
-
-    Raises:
-        InputError: the file can't be read, or a group doesn't fit the trace.
-        UnsupportedError: queries and keys are different sequences.
-    """
-    from headscope.heads.groups import even_weights, members_of
-
-    weights, even = trace.group_weights(file), even_weights(trace, file)
-    tokens = [".".join(map(str, np.flatnonzero(inside))) for inside in members_of(trace, file).values()]
-    pairs = dict(zip(weights, product(tokens, repeat=2), strict=True))
-    names = (Column("layer", align="right"), Column("head", align="right"))
-    numbers = (Column(name, align="right", form=".3f") for name in weights)
-    rows = Table((*names, *numbers), tuple(tuple(row.values()) for row in weights.rows()))
-    lines = [
-        (name, even[name], float(np.nanmean(values.array)), *most, float(np.nanmax(values.array)))
-        for name, values in weights.items()
-        for most in weights.strongest(name, 1)  # none where every head is broken
-    ]
-    within = [*weights][:: math.isqrt(len(weights)) + 1]  # from a group to itself: a finding only if there is one group
-    found = max([one for one in lines if one[0] not in within] or lines, key=lambda one: one[-1] - one[1], default=None)
-    return Sheet(
-        record=lambda: {**trace_record(trace), "even": even, "heads": rows.records()},
-        table=lambda: rows,
-        drawings=(
-            title("weights between groups of tokens", trace_aside(trace)),
-            prose("No head has weights to show." if found is None else GROUPS_FOUND.format(*found)),
-            tokens_line(trace),
-            blank,
-            table(Table(GROUPS_COLUMNS, tuple(lines))),
-            notes([GROUPS_NOTE]),
-        ),
-        page="" if found is None else "l={}&h={}&set={}&on={}&by=mass".format(*found[3:5], *pairs[found[0]]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,20 +83,6 @@ class Questions:
         """
         raise NotImplementedError
 
-    @late("headscope.heads.groups:group_weights")
-    def group_weights(self, groups: Mapping[str, Iterable[int | Sequence[int]]] | str | Path) -> HeadTable:
-        """Each head's weight from group to group: `a → b` is the mean weight of the tokens of a on those of b.
-
-        Args:
-            groups: name -> tokens of the group: positions, and spans (start, end) without their end; or a JSON file of
-                it. A token may be in several groups, or in none.
-
-        Raises:
-            InputError: there are no groups, or one has no tokens or a token that the trace hasn't.
-            UnsupportedError: queries and keys are different sequences.
-        """
-        raise NotImplementedError
-
     @late("headscope.heads.distances:head_distances")
     def head_distances(self, *, special: bool = True) -> Named:
         """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.heads.distances.
@@ -152,17 +138,6 @@ class Questions:
         Args:
             layer: the layer's number.
             query: position of the token.
-        """
-        raise NotImplementedError
-
-    @late("headscope.explain.contacts:contacts")
-    def contacts(self) -> Named:
-        """The probability that two residues of a protein are in contact, by ESM's regression over all heads.
-
-        See headscope.explain.contacts.
-
-        Returns:
-            (residues, residues), without the first and the last token.
         """
         raise NotImplementedError
 

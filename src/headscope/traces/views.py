@@ -294,19 +294,6 @@ class HeadTrace:
         """
         raise NotImplementedError
 
-    @late("headscope.runs.knockout:knockout")
-    def knockout(self, query: int, key: int) -> Float[np.ndarray, " d_value"]:
-        """(d_value,): a query's context if it could not see one key. See headscope.runs.knockout.
-
-        Args:
-            query: position of the query.
-            key: position of the key.
-
-        Raises:
-            InputError: there is no such query or key, or it is the only key that the query sees.
-        """
-        raise NotImplementedError
-
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
         mask, terms = self._record.mask.of_head(self._at), self._record.terms.of_head(self._at)

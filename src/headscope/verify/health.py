@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from headscope.attention.scores import EVERYTHING, Mask, attend, softmax_rows
 from headscope.attention.terms import NO_TERMS, Array, Terms, namespace
 from headscope.checkpoint.json_text import few
-from headscope.errors import InputError
+from headscope.errors import HeadscopeError, InputError
 from headscope.traces import broken_line
 
 if TYPE_CHECKING:
@@ -36,13 +37,7 @@ def health(trace: Trace, model: Model) -> list[str]:
         notes.append(f"unexpected tensors: {few(unexpected, MOST_NAMES)}")
     if (line := broken_line(trace)) is not None:
         notes.append(line)
-    broken = []
-    for name in model.checkpoint.tensors:
-        values = model.checkpoint.read(name)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            broken.append(name)
-    if broken:
-        notes.append(f"NaN or infinity in: {few(broken, MOST_NAMES)}")
+    notes += not_finite(model)
     shares = entropy_shares(trace)
     if len(shares) and bool((shares > UNIFORM).all()):
         notes.append(
@@ -55,6 +50,27 @@ def health(trace: Trace, model: Model) -> list[str]:
             named = few([f"{layer}.{head}" for layer, head in uniform], MOST_NAMES)
             notes.append(f"near-uniform heads (layer.head): {named}")
     return notes
+
+
+def not_finite(model: Model) -> list[str]:
+    """A line on tensors with NaN or infinity, if there are any. All weights are read."""
+    read = ((name, model.checkpoint.read(name)) for name in model.checkpoint.tensors)
+    broken = [name for name, values in read if values.dtype.kind == "f" and not np.isfinite(values).all()]
+    return [f"NaN or infinity in: {few(broken, MOST_NAMES)}"] if broken else []
+
+
+def unsound(model: Model) -> list[str]:
+    """Lines on numbers that are not finite, and on a tokenizer with more tokens than the embeddings have rows.
+
+    Of a checkpoint that is not on this machine, nothing is read. A tokenizer that can't be read is no fault of weights.
+    """
+    if not model.checkpoint.local:
+        return []
+    lines, sizes = not_finite(model), model.anatomy.dimensions
+    with suppress(HeadscopeError):
+        if sizes is not None and (tokens := model.tokenizer.size) > sizes.vocab:
+            lines.append(f"the tokenizer has {tokens:,} tokens, the embeddings only {sizes.vocab:,} rows")
+    return lines
 
 
 def entropy_shares(trace: Trace) -> Float[np.ndarray, "layers heads"]:

@@ -217,7 +217,7 @@ export class Desk {
   }
 }
 
-const EMPTY: Result = { change: [], base: 0, moved: null, shift: null, was: [], now: [], scores: [], total: 0, rest: null, gap: null };
+const EMPTY: Result = { change: [], base: 0, moved: null, shift: null, was: [], now: [], scores: [], total: 0, rest: 0, gap: 0 };
 
 const silenced = (heads: Run["ablated"]): Edit[] => heads.map(([layer, head]) => ({ layer, head, how: "zero" }));
 

@@ -1,4 +1,4 @@
-"""Changes of a head's QK and OV from Gram products, and angles between the subspaces that it reads and writes.
+"""Changes of a head's QK and OV from Gram products.
 
 A head is stored as thin matrices, here with one row per head dimension: (d_head, d_model). Its products are
 QK = W_Q W_K^T and OV = W_V W_O, both (d_model, d_model) of rank d_head at most. They are never built: with
@@ -11,7 +11,7 @@ where <X, Y> is the sum of X * Y over all cells, and every factor is (d_head, d_
 product in another basis (L M, R M^-T) is recognised as equal to within 1e-7 in fp64.
 
 W_Q by itself depends on the basis that training happened to choose: W_Q M and W_K M^-T are the same head for every
-invertible M. QK, OV and the subspaces that their columns span don't depend on it. That is why W_Q isn't compared.
+invertible M. QK and OV don't depend on it. That is why W_Q isn't compared.
 """
 
 from __future__ import annotations
@@ -46,20 +46,6 @@ def product_change(left: Rows, right: Rows, new_left: Rows, new_right: Rows) -> 
     return ratio(np.sqrt(np.maximum(square, 0)), np.sqrt(np.maximum(base, 0)))
 
 
-def largest_angle(rows: Rows, new: Rows) -> PerHead:
-    """The largest principal angle, in degrees, between the row spaces of each head's two matrices; 0 to 90.
-
-    It is the angle between the two subspaces in the direction in which they differ most (Bjorck and Golub 1973), from
-    its sine where it is small and from its cosine where it is large. Spaces of different dimensions are compared in the
-    smaller one's directions; a head whose weights are all 0 has no subspace, and gets NaN unless both are equal.
-    """
-    angles = np.zeros(len(rows))
-    for head in range(len(rows)):
-        if not np.array_equal(rows[head], new[head]):
-            angles[head] = _angle(_basis(rows[head]), _basis(new[head]))
-    return angles
-
-
 def ratio(change: PerHead, base: PerHead) -> PerHead:
     """The change relative to the base: 0 where nothing changed, infinity where something came from nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -76,23 +62,3 @@ def _inner(
     first: Float[np.ndarray, "heads d_head d_head"], other: Float[np.ndarray, "heads d_head d_head"]
 ) -> Float[np.ndarray, " heads"]:
     return (first * other).sum((-2, -1))
-
-
-def _basis(rows: Float[np.ndarray, "d_head d_model"]) -> Float[np.ndarray, "d_model rank"]:
-    """An orthonormal basis of the row space: QR, then the singular vectors of R that are not numerically 0."""
-    q, r = np.linalg.qr(rows.T)
-    u, values, _ = np.linalg.svd(r, full_matrices=False)
-    kept = values > max(rows.shape) * np.finfo(np.float64).eps * values[0]
-    return q @ u[:, kept]
-
-
-def _angle(first: Float[np.ndarray, "d_model rank"], other: Float[np.ndarray, "d_model rank_b"]) -> float:
-    if first.shape[1] < other.shape[1]:
-        first, other = other, first
-    if other.shape[1] == 0:
-        return float("nan")
-    cosines = first.T @ other
-    cosine = float(np.linalg.svd(cosines, compute_uv=False).min())
-    apart = np.linalg.qr(other - first @ cosines, mode="r")
-    sine = float(np.linalg.svd(apart, compute_uv=False).max())
-    return float(np.degrees(np.arctan2(sine, cosine)))

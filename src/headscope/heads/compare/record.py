@@ -14,7 +14,6 @@ from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.files import parquet_bytes, write_atomically
 from headscope.heads.compare.weights import MEASURES
-from headscope.late import renamed
 from headscope.results.arrays import Named
 from headscope.results.measure import Difference, Head, HeadValues
 from headscope.results.rows import Rows, arrow_of, rows_of
@@ -32,7 +31,7 @@ class Comparison(Rows):
         a: the first model's name.
         b: the second's.
         changes: the table of heads: `change`, the measure that heads are ranked by, then relative changes of weights
-            and angles in degrees (see heads.compare.weights.MEASURES), or nothing of these between two surveys; then
+            (see heads.compare.weights.MEASURES), or nothing of these between two surveys; then
             the statistics, each a `Difference`, or none without a corpus. Its facts are the labels of both sides.
         parts: attention, feed_forward, norms -> (layers,), the relative change of all parameters of that part.
         outside: embeddings.word, pooler, … -> the relative change.
@@ -158,11 +157,6 @@ class Comparison(Rows):
             MissingExtraError: pyarrow is not installed.
         """
         return arrow_of(self._cells())
-
-    def table(self) -> pyarrow.Table:
-        """`arrow`, as it was called."""
-        renamed("Comparison.table()", "Comparison.arrow()")
-        return self.arrow()
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write `rows` as a Parquet file.

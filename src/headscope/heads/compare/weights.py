@@ -11,7 +11,7 @@ import numpy as np
 from headscope.anatomy.heads import read_role
 from headscope.checkpoint import called
 from headscope.errors import CheckpointError, InputError
-from headscope.heads.compare.products import largest_angle, product_change
+from headscope.heads.compare.products import product_change
 from headscope.heads.distances import relative
 from headscope.results.arrays import Named
 from headscope.results.measure import HeadValues, Measure, Unit
@@ -26,7 +26,6 @@ SIZES = ("layers", "heads", "kv_heads", "d_head", "d_model", "d_ffn", "d_embeddi
 """The sizes that two checkpoints must share. Vocabularies and numbers of positions may differ."""
 
 RELATIVE = Unit("relative change |b - a| / |a| in the Frobenius norm")
-DEGREES = Unit("degrees", high=90.0)
 
 MEASURES = {
     measure.name: measure
@@ -35,10 +34,6 @@ MEASURES = {
         Measure("ov", meaning="W_V W_O: what a token that is looked at adds", unit=RELATIVE),
         Measure("qk_bias", meaning="W_K b_Q: keys that every query favours", unit=RELATIVE),
         Measure("ov_bias", meaning="b_V W_O: what the head adds whatever it looks at", unit=RELATIVE),
-        Measure("query_angle", meaning="the subspace that queries are read from, the columns of W_Q", unit=DEGREES),
-        Measure("key_angle", meaning="the subspace that keys are read from, the columns of W_K", unit=DEGREES),
-        Measure("value_angle", meaning="the subspace that values are read from, the columns of W_V", unit=DEGREES),
-        Measure("output_angle", meaning="the subspace that is written to, the rows of W_O", unit=DEGREES),
     )
 }
 """Changes of a head's weights.
@@ -136,10 +131,6 @@ def _heads_of(a: Model, b: Model, layer: int) -> dict[str, Float[np.ndarray, " h
         "ov": product_change(v, o, new_v, new_o),
         "qk_bias": relative(_through(b_q, k), _through(new_b_q, new_k)),
         "ov_bias": relative(_through(b_v, o), _through(new_b_v, new_o)),
-        "query_angle": largest_angle(q, new_q),
-        "key_angle": largest_angle(k, new_k),
-        "value_angle": largest_angle(v, new_v),
-        "output_angle": largest_angle(o, new_o),
     }
 
 
