@@ -103,7 +103,6 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 WRITTEN = {
     "site/index.html": {"head_distances": 2, "examples": 2, "report": True},
-    "plots/entropy.svg": {"statistics": "entropy", "plots": True},
 }
 """A file -> the options with which a survey writes it."""
 

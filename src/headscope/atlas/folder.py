@@ -30,7 +30,7 @@ LEFT_OVER = re.compile(
 """Temporary files that a killed process leaves behind."""
 
 SURVEY_FILES = re.compile(
-    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|plots|damaged"
+    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
     r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
     r"|writes(/(windows\.parquet|(choosing|held-out)-\d+\.npy))?"

@@ -73,9 +73,9 @@ def survey(
         InputError: an invalid option, a corpus without a readable document, a treebank with an invalid line, or a
             folder that holds something else.
         HeadscopeError: the model can't be loaded, or its attention can't be read.
-        MissingExtraError: PyTorch, pyarrow, Ray or matplotlib is needed and not installed.
+        MissingExtraError: PyTorch, pyarrow or Ray is needed and not installed.
     """
-    check_extras(ray=bool(settings.ray), plots=settings.plots)
+    check_extras(ray=bool(settings.ray))
     from headscope.atlas.folder import Folder
     from headscope.atlas.result import Survey
 
@@ -91,10 +91,6 @@ def survey(
             from headscope.atlas.report import write_report, write_site
 
             (write_report if settings.single else write_site)(path, parts=False)
-        if settings.plots:
-            from headscope.atlas.clark_figures import write_plots
-
-            write_plots(path, parts=False)
         return Survey(path, keep=settings.out is not None, parts=False)
 
 
@@ -174,11 +170,10 @@ def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSo
     return ModelSource(ModelSource(name).public_name, None, (model, tokenizer)), device_and_dtype(model)
 
 
-def check_extras(*, ray: bool = False, plots: bool = False) -> None:
+def check_extras(*, ray: bool = False) -> None:
     """Raise MissingExtraError, before anything is read, if a package that the survey needs is not installed."""
     needed = {"torch": "torch", "transformers": "torch", "pyarrow": "survey"}
     needed |= {"ray": "ray"} if ray else {}
-    needed |= {"matplotlib": "plot"} if plots else {}
     for package, extra in needed.items():
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(
@@ -209,7 +204,7 @@ def workers_for(
 def _fill(
     folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, progress: Callable[[Tally], None] | None
 ) -> None:
-    """Write everything but the report and the plots."""
+    """Write everything but the report."""
     from headscope.atlas.collect import gather, kinds_of
     from headscope.atlas.contents import strange
     from headscope.atlas.store import PLACE, beside_name

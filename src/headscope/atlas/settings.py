@@ -147,7 +147,6 @@ class SurveySettings(Declared):
             least=0,
         ),
     ] = 0
-    plots: Annotated[bool, Setting("Also write plots as SVG and PDF. Requires the extra `plot`.")] = False
     report: Annotated[bool, Setting("Write the site at the end: the folder site/.")] = True
     single: Annotated[bool, Setting("Write the site as a single file, report.html.")] = False
     device: Annotated[

@@ -12,7 +12,6 @@ import numpy as np
 
 from headscope.errors import InputError, MissingExtraError, install
 from headscope.files import write_atomically
-from headscope.heads.picture import KINDS, METADATA, SETTINGS
 from headscope.screens.inked import LESS, MORE
 
 if TYPE_CHECKING:
@@ -24,6 +23,24 @@ if TYPE_CHECKING:
     from headscope.results.measure import HeadValues
     from headscope.traces import Trace
 
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "headscope",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+"""Fonts that come with matplotlib and fixed ids, so that the same numbers give the same bytes."""
+METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": "headscope"},
+    "pdf": {"CreationDate": None, "Creator": "headscope", "Producer": None},
+    "png": {"Software": "headscope"},
+}
+"""Metadata of a file, without the time, so that the same numbers give the same bytes."""
+KINDS = (".svg", ".pdf", ".png")
 COLUMN = 3.35
 """Inches: the width of a column in the proceedings of ACL and NeurIPS' figures beside text."""
 STYLE: dict[Any, Any] = {**SETTINGS, "font.size": 7, "axes.titlesize": 7.5, "axes.linewidth": 0.6, "figure.dpi": 150}

@@ -117,7 +117,6 @@ def _files(folder: Path) -> list[tuple[str, str]]:
     files = [
         ("site", "site/index.html"),
         ("report", "report.html"),
-        ("plots", "plots"),
         ("rows", "parts"),
         ("aggregates", "aggregates.json"),
     ]

@@ -60,8 +60,6 @@ PAIRED = (
 )  # fmt: skip
 """Words of English of which the first opens what the second closes."""
 
-ENDING = re.compile(r"(?<=[a-z][a-z])(?:ies|ied|es|(?<![su])s|ed|ing)$")
-"""Endings of English."""
 STEM = 5
 """Letters that words of one stem share."""
 
