@@ -210,7 +210,7 @@ def test_memory_of_log_sum_exps_is_linear() -> None:
     import tracemalloc
 
     from headscope.attention.scores import Mask, log_sum_exps
-    from headscope.results.tiled import TILE_CELLS
+    from headscope.results.lazy_maps import TILE_CELLS
 
     rng = np.random.default_rng(0)
     q, k = (rng.normal(size=(2, 6000, 4)).astype("f4") for _ in range(2))

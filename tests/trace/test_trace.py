@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
 from headscope.attention.scores import Mask
 from headscope.errors import InputError, TraceError
-from headscope.results.arrays import LazyMap, Named, TokenAxis
+from headscope.results.arrays import Named, TokenAxis
+from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace
 from random_models import ids, made
 
@@ -78,35 +78,6 @@ def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> No
     lazy = LazyMap("cells", (3, 4), lambda r, c: whole[np.ix_(r, c)])
     index = tuple(data.draw(st.slices(size) | st.integers(-size, size - 1)) for size in (3, 4))
     np.testing.assert_array_equal(lazy[index], whole[index])
-
-
-@settings(max_examples=60)
-@given(
-    whole=arrays(np.float32, (7, 4), elements=st.integers(-3, 3)),
-    axis=st.sampled_from([None, 0, 1, -1, -2]),
-    cells=st.integers(1, 40),
-)
-def test_a_map_is_summed_up_in_blocks_as_its_array_is(whole: np.ndarray, axis: int | None, cells: int) -> None:
-    largest = 0
-
-    def tile(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        nonlocal largest
-        largest = max(largest, len(rows))
-        return whole[np.ix_(rows, columns)]
-
-    lazy = LazyMap("cells", (7, 4), tile)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headscope.results.tiled.TILE_CELLS", cells)
-        for name in ("sum", "mean", "max", "min", "argmax"):
-            np.testing.assert_allclose(getattr(lazy, name)(axis), getattr(whole, name)(axis))
-        np.testing.assert_allclose(np.sum(lazy, axis=axis), whole.sum(axis))
-    assert largest == min(7, max(1, cells // 4))
-
-
-def test_an_axis_that_a_map_lacks(trace: Trace) -> None:
-    with pytest.raises(InputError, match="no axis 2"):
-        trace[0, 0].weights.max(2)
-    np.testing.assert_allclose(trace[0, 0].weights.sum(-1), 1, atol=1e-5)
 
 
 def test_only_the_indexed_tile_is_computed(trace: Trace) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from headscope.attention.terms import CHUNK, NO_TERMS, Array, Terms, add_terms, namespace
 from headscope.errors import InputError
-from headscope.results.tiled import TILE_CELLS
+from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

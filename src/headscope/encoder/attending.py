@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.attention.scores import Mask, scores
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.results import tiled
+from headscope.results import lazy_maps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def attend_nearby(
     first, end = mask.reach(places, keys)
     width = int((end - first).max(initial=1))
     # n queries side by side reach n + width keys, so that heads * n * (n + width) cells fit in a tile
-    step = max(FEWEST_ROWS, int((width**2 / 4 + tiled.TILE_CELLS / heads) ** 0.5 - width / 2))
+    step = max(FEWEST_ROWS, int((width**2 / 4 + lazy_maps.TILE_CELLS / heads) ** 0.5 - width / 2))
     for start in range(0, queries, step):
         rows = slice(start, min(start + step, queries))
         low, high = int(first[rows].min()), int(end[rows].max())

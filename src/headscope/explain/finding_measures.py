@@ -12,7 +12,7 @@ from headscope.explain.content import Content
 from headscope.explain.residual import blocks_of_rows, output_weights, record_of, values_of, weights_of
 from headscope.heads.kinds import FINDINGS
 from headscope.heads.roles import padding
-from headscope.results.tiled import TILE_CELLS
+from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

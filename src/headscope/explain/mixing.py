@@ -41,8 +41,9 @@ from headscope.explain.residual import (
     weights_of,
 )
 from headscope.model import Model
-from headscope.results.arrays import LazyMap, Named
+from headscope.results.arrays import Named
 from headscope.results.explained import MixingRatio
+from headscope.results.lazy_maps import LazyMap
 
 if TYPE_CHECKING:
     from jaxtyping import Float

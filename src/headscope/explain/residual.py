@@ -14,7 +14,7 @@ import numpy as np
 from headscope.attention.scores import join_heads, scores, weights
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
-from headscope.results.tiled import TILE_CELLS
+from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import layer_W_O
 from headscope.traces.views import full
 

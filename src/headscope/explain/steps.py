@@ -22,7 +22,7 @@ import numpy as np
 from headscope.attention.activations import activate, slope
 from headscope.attention.scores import scores, weights
 from headscope.encoder.rotation import rotate
-from headscope.results.tiled import TILE_CELLS
+from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,7 +10,7 @@ from headscope.attention.scores import softmax_rows
 from headscope.errors import TraceError
 from headscope.heads.roles import roles_of
 from headscope.results.arrays import Named
-from headscope.results.tiled import TILE_CELLS
+from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from headscope.late import late
 
 if TYPE_CHECKING:
-    from headscope.results.arrays import LazyMap, Named
+    from headscope.results.arrays import Named
     from headscope.results.explained import MixingRatio
     from headscope.results.finding import Finding
+    from headscope.results.lazy_maps import LazyMap
     from headscope.results.report import Report
     from headscope.results.table import HeadTable
 

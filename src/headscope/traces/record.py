@@ -12,8 +12,8 @@ import numpy as np
 
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
-from headscope.results.arrays import LazyMap, Named, TokenAxis
-from headscope.results.tiled import stacked
+from headscope.results.arrays import Named, TokenAxis
+from headscope.results.lazy_maps import LazyMap, stacked
 from headscope.traces.broken import broken_heads
 from headscope.traces.parts import Cut, LayerRecord, ModelWeights, Outputs, misfit
 from headscope.traces.questions import Questions
@@ -256,7 +256,7 @@ class Trace(Questions):
                 where=f"trace.{kind}",
                 advice=f"read them layer by layer: trace[{self.numbers[0]}].{kind}",
             )
-        return LazyMap.of(stacked([getattr(self[number], kind) for number in self.numbers]))
+        return stacked([getattr(self[number], kind) for number in self.numbers])
 
     def __repr__(self) -> str:
         ablated = f", {len(self.ablated)} silenced" if self.ablated else ""

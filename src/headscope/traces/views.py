@@ -12,15 +12,14 @@ from headscope.attention.scores import Mask, attend, scores, weights
 from headscope.attention.terms import Terms
 from headscope.errors import InputError, TraceError
 from headscope.late import late
-from headscope.results.arrays import LazyMap
-from headscope.results.tiled import stacked
+from headscope.results.lazy_maps import LazyMap, stacked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.results.explained import Promotion
+    from headscope.results.lazy_maps import Index
     from headscope.results.reason import Why
-    from headscope.results.tiled import Index
     from headscope.traces.parts import LayerRecord
     from headscope.traces.record import Trace
 
@@ -100,12 +99,12 @@ class LayerTrace:
     @property
     def scores(self) -> LazyMap:
         """(heads, queries, keys), lazy: scores before the softmax, -inf where masked."""
-        return LazyMap.of(stacked([head.scores for head in self]))
+        return stacked([head.scores for head in self])
 
     @property
     def weights(self) -> LazyMap:
         """(heads, queries, keys), lazy: weights after the softmax. Only the indexed tile is computed."""
-        return LazyMap.of(stacked([head.weights for head in self]))
+        return stacked([head.weights for head in self])
 
     @property
     def context(self) -> Float[np.ndarray, "heads queries d_value"]:

@@ -1,13 +1,14 @@
-"""Maps defined by a function that computes any tile: indexing, iteration in blocks, cell-by-cell functions of them."""
+"""Lazy maps: weights or scores, computed where they are indexed; for anything else, the whole map as an array."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from headscope.errors import InputError
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from jaxtyping import Int, Shaped
 
     Index = Int[np.ndarray, " n"]
-    Parts = tuple[Index, ...]
 
 AXES = ("layer", "head", "query", "key")
 """Names of a map's axes; a map with fewer axes has the last of these."""
@@ -23,14 +23,27 @@ AXES = ("layer", "head", "query", "key")
 TILE_CELLS = 1 << 18
 """Maximum number of cells of a tile in functions that work in blocks: 1 MiB in fp32, which fits in a core's cache."""
 
+MOST_BYTES = 1 << 31
+"""Size of the largest map that becomes an array by itself."""
 
-class Tiled:
-    """A map with two or more axes, defined by the function that computes a tile of it.
+
+class LazyMap(NDArrayOperatorsMixin):
+    """A lazy map of queries (rows) by keys (columns): only the tile that is indexed is computed.
+
+    The map of one head is (queries, keys), of a layer (heads, queries, keys), of a trace (layers, heads, queries,
+    keys).
+
+        weights[3], weights[:5, ::2], weights[mask]      # an array of these cells; nothing else is computed
+        for place, cells in weights.blocks(): ...        # the whole map, a few rows at a time
+        weights.mean(axis=-1), weights * 2, np.log(weights), torch.tensor(weights)    # of the whole map, as an array
+
+    A map of more than 2 GiB doesn't become an array by itself; `weights[...]` computes it all the same.
 
     Attributes:
-        kind: name of its cells: weights, scores, or an expression of these.
+        kind: name of its cells: weights or scores.
         shape: its size along each axis.
         dtype: dtype of its cells.
+        tile: computes the cells at given positions along each axis, as an array of these lengths.
     """
 
     def __init__(
@@ -44,22 +57,25 @@ class Tiled:
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.tile = tile
-        """Computes the cells at given positions along each axis, as an array of these lengths."""
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """Number of cells."""
         return math.prod(self.shape)
 
-    def whole(self) -> Shaped[np.ndarray, "..."]:
-        """All cells, as an array of the map's shape."""
-        return self.tile(*(np.arange(size) for size in self.shape))
+    def __len__(self) -> int:
+        return self.shape[0]
 
-    def blocks(self) -> Iterator[tuple[tuple[slice, ...], Parts]]:
-        """Iterate over the map in C order, a few rows at a time: the slices of each block and its positions."""
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def blocks(self) -> Iterator[tuple[tuple[slice, ...], Shaped[np.ndarray, "..."]]]:
+        """Iterate over the map in C order, a few rows at a time: the slices of each block and its cells."""
         steps = [self.shape[-1]]
         room = TILE_CELLS // max(1, self.shape[-1])
         for size in self.shape[-2::-1]:
@@ -69,9 +85,9 @@ class Tiled:
         for corner in itertools.product(*starts):
             ends = (min(start + step, size) for start, step, size in zip(corner, steps, self.shape, strict=True))
             place = tuple(slice(start, end) for start, end in zip(corner, ends, strict=True))
-            yield place, tuple(np.arange(span.start, span.stop) for span in place)
+            yield place, self.tile(*(np.arange(span.start, span.stop) for span in place))
 
-    def at(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         """The indexed cells, with the semantics of NumPy indexing.
 
         Raises:
@@ -80,7 +96,6 @@ class Tiled:
         parts = self._parts(index)
         if len(parts) == 1 and np.shape(parts[0]) == self.shape and _kind(parts[0]) == "b":
             return self._where(parts[0])
-        parts = tuple(part.whole() if isinstance(part, Tiled) else part for part in parts)
         lists = [part for part in parts if not (part is None or isinstance(part, slice) or _is_integer(part))]
         plain = not lists or (len(lists) == 1 and np.ndim(lists[0]) == 1 and not any(map(_is_integer, parts)))
         if not plain:
@@ -138,28 +153,76 @@ class Tiled:
             cells[members] = self.tile(*(along[members[:1]] for along in rows), columns[members]).reshape(-1)
         return cells.reshape(shape)[()]
 
-    def _where(self, chosen: Any) -> Shaped[np.ndarray, " n"]:
-        """The cells selected by a boolean map or array of the same shape, in order."""
-        selected = [np.empty(0, self.dtype)]
-        for place, parts in self.blocks():
-            flags = chosen.tile(*parts) if isinstance(chosen, Tiled) else chosen[place]
-            if flags.any():
-                selected.append(self.tile(*parts)[flags])
-        return np.concatenate(selected)
+    def _where(self, chosen: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, " n"]:
+        """The cells selected by a boolean array of the same shape, in order."""
+        selected = [cells[chosen[place]] for place, cells in self.blocks() if chosen[place].any()]
+        return np.concatenate([np.empty(0, self.dtype), *selected])
+
+    def _array(self) -> Shaped[np.ndarray, "..."]:
+        """All cells.
+
+        Raises:
+            InputError: they would take more than MOST_BYTES.
+        """
+        if (size := self.size * self.dtype.itemsize) > MOST_BYTES:
+            raise InputError(
+                f"the whole map would take {size / 1e9:.1f} GB as an array",
+                where=repr(self),
+                advice="index what you need (map[3]), go through map.blocks(), or compute it all the same: map[...]",
+            )
+        return self[...]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"{self.kind} are computed on demand, so there is no array to share")
+        return np.asarray(self._array(), dtype=dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return (1, 0)  # a CPU's memory
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
+        if any(isinstance(place, LazyMap) for place in out):
+            raise InputError("nothing can be written into a lazy map", where=self.kind, advice="write into an array")
+        arrays = [value._array() if isinstance(value, LazyMap) else value for value in inputs]
+        return getattr(ufunc, method)(*arrays, **options, **({"out": out} if out else {}))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"a map of {self.__dict__.get('kind', 'cells')} has no attribute {name!r}")
+        return getattr(self._array(), name)
+
+    def __bool__(self) -> bool:
+        return bool(self._array())
+
+    def __contains__(self, value: Any) -> bool:
+        return any(bool((cells == value).any()) for _, cells in self.blocks())
+
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> LazyMap:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LazyMap:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            f"a lazy map of {self.kind} can't be pickled: it is a function that computes cells from Q and K",
+            where="pickle",
+            advice="pickle its trace, which is smaller, or its cells: np.asarray(map)",
+        )
+
+    def __repr__(self) -> str:
+        plurals = {"query": "queries"}
+        names = AXES[-self.ndim :]
+        sizes = [f"{size} {plurals.get(name, name + 's')}" for size, name in zip(self.shape, names, strict=True)]
+        return f"{self.kind} ({', '.join(sizes)}), computed when indexed"
 
 
-def transposed(source: Tiled, order: tuple[int, ...]) -> Tiled:
-    """The map with its axes in another order."""
-
-    def tile(*parts: Any) -> Any:
-        source_parts = [parts[order.index(axis)] for axis in range(source.ndim)]
-        return source.tile(*source_parts).transpose(order)
-
-    shape = tuple(source.shape[axis] for axis in order)
-    return Tiled(f"{source.kind}, transposed", shape, tile, source.dtype)
-
-
-def stacked(maps: Sequence[Tiled]) -> Tiled:
+def stacked(maps: Sequence[LazyMap]) -> LazyMap:
     """Stack maps of the same shape along a new first axis."""
 
     def tile(which: Index, *parts: Index) -> Shaped[np.ndarray, "..."]:
@@ -168,7 +231,7 @@ def stacked(maps: Sequence[Tiled]) -> Tiled:
             tiles[at] = maps[number].tile(*parts)
         return tiles
 
-    return Tiled(maps[0].kind, (len(maps), *maps[0].shape), tile, maps[0].dtype)
+    return LazyMap(maps[0].kind, (len(maps), *maps[0].shape), tile, maps[0].dtype)
 
 
 class CellError(InputError, IndexError):
@@ -190,51 +253,4 @@ def _axes_of(part: Any) -> int:
 
 def _kind(part: Any) -> str:
     """The kind of an index's dtype: "b" for bool."""
-    return (part.dtype if isinstance(part, (np.ndarray, Tiled)) else np.asarray(part).dtype).kind
-
-
-PLAIN = (Tiled, int, float, complex, bool, type(None))
-"""Types that are passed to a function unchanged."""
-
-
-def elementwise(function: Callable[..., Any], name: str, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Tiled:
-    """Return `function(*inputs, **options)` as a lazy map.
-
-    Args:
-        function: a ufunc, or another function that works cell by cell and broadcasts.
-        name: name of the function.
-        inputs: maps, arrays and numbers that broadcast together.
-        options: the function's keyword arguments, none of which is a map or an array.
-    """
-    operands: tuple[Any, ...] = tuple(value if isinstance(value, PLAIN) else np.asarray(value) for value in inputs)
-    shape = np.broadcast_shapes(*(np.shape(operand) for operand in operands))
-
-    def tile(*parts: Any) -> Any:
-        return function(*(_part(operand, parts) for operand in operands), **options)
-
-    with np.errstate(all="ignore"):
-        dtype = np.asarray(function(*(_sample(operand) for operand in operands), **options)).dtype
-    return Tiled(f"{name}({', '.join(map(_called, operands))})", shape, tile, dtype)
-
-
-def _part(operand: Any, parts: tuple[Any, ...]) -> Any:
-    """The part of an operand that belongs to a tile."""
-    if not np.ndim(operand):
-        return operand
-    positions = [
-        part if size > 1 else np.zeros(1, np.intp)
-        for part, size in zip(parts[len(parts) - np.ndim(operand) :], np.shape(operand), strict=True)
-    ]
-    return operand.tile(*positions) if isinstance(operand, Tiled) else operand[np.ix_(*positions)]
-
-
-def _sample(operand: Any) -> Any:
-    """One cell of an operand, to find the result's dtype. Python numbers stay: NumPy gives them the others' dtype."""
-    return np.ones((1,) * operand.ndim, operand.dtype) if isinstance(operand, (Tiled, np.ndarray)) else operand
-
-
-def _called(operand: Any) -> str:
-    if isinstance(operand, Tiled):
-        return operand.kind
-    is_number = not np.ndim(operand) and not isinstance(operand, np.ndarray)
-    return repr(operand) if is_number else f"array {np.shape(operand)}"
+    return (part.dtype if isinstance(part, (np.ndarray, LazyMap)) else np.asarray(part).dtype).kind
