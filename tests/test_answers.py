@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from explain.tops import TEXT, readable
 from headscope.cli import PLACES, app
-from headscope.cli.agents import server
-from headscope.cli.tools import TOOLS
+from headscope.cli.agents import TOOLS, server
 from headscope.results.json_schemas import ANSWERS, DIALECT, VERSION, json_schema
 
 if TYPE_CHECKING:
@@ -137,15 +136,15 @@ def test_tools_only_read_and_say_what_they_take_and_give() -> None:
     for tool in listed:
         assert tool.annotations.read_only_hint
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
-        schema = TOOLS[tool.name].schema
-        assert tool.output_schema == (None if schema is None else json_schema(schema))
+        assert tool.output_schema == json_schema(TOOLS[tool.name][3])
+        assert set(tool.input_schema["required"]) <= set(tool.input_schema["properties"])
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments", "command"),
     [
         ("shapes", {"model": "-"}, COMMANDS["shapes"]),
-        ("head", {"model": "-", "layer": 2, "head": 1}, COMMANDS["head"]),
+        ("head", {"model": "-", "head": "2.1"}, COMMANDS["head"]),
         ("attend", {"model": "-", "text": MASKED, "token": "took"}, COMMANDS["attend-token"]),
         ("fill", {"model": "-", "text": MASKED}, COMMANDS["fill"]),
         ("effects", {"model": "-", "text": MASKED}, COMMANDS["effects"]),
@@ -170,15 +169,12 @@ def test_a_classifier_is_asked(tmp_path: Path) -> None:
     ("tool", "arguments", "kind"),
     [
         ("predict", {"model": "-", "text": MASKED}, "UnsupportedError"),
-        ("effects", {"model": "-"}, "InputError"),
-        ("effects", {"model": "-", "text": 3}, "InputError"),
-        ("match", {"model": "-", "query": "a", "documents": "b"}, "InputError"),
-        ("match", {"model": "-", "query": "a", "documents": ["b", 3]}, "InputError"),
-        ("match", {"model": "-", "query": "a", "documents": []}, "InputError"),
-        ("head", {"model": "-", "layer": True, "head": 0}, "InputError"),
-        ("head", {"model": "-", "layer": 9, "head": 0}, "OutOfRangeError"),
-        ("atlas", {"folder": "-"}, "InputError"),
-        ("no-such-tool", {}, "UsageError"),
+        ("effects", {"model": "-"}, "UsageError"),
+        ("effects", {"model": "-", "text": MASKED, "more": 1}, "UsageError"),
+        ("match", {"model": "-", "query": "a", "documents": []}, "UsageError"),
+        ("head", {"model": "-", "head": "9.0"}, "OutOfRangeError"),
+        ("fill", {"model": "--out=x", "text": "-"}, "NotFoundError"),
+        ("survey", {"model": "-"}, "UsageError"),
     ],
 )
 def test_an_error_of_a_tool_says_what_to_do(tool: str, arguments: dict[str, Any], kind: str) -> None:

@@ -80,8 +80,12 @@ class Commands(TyperGroup):
 
 def put_error(kind: str, message: str, where: str | None, advice: str | None) -> None:
     """Print an error as JSON on stdout, if the command line asks for JSON."""
-    if not Running.json:
-        return
+    if Running.json:
+        sys.stdout.write(error_text(kind, message, where, advice))
+
+
+def error_text(kind: str, message: str, where: str | None, advice: str | None) -> str:
+    """An error as JSON."""
     from dataclasses import asdict
 
     from headscope.results.answers import ErrorAnswer
@@ -89,7 +93,7 @@ def put_error(kind: str, message: str, where: str | None, advice: str | None) ->
     from headscope.screens.tables import json_text
 
     answer = ErrorAnswer(kind, message, where, advice, REFUSED)
-    sys.stdout.write(json_text(enveloped("error", asdict(answer))))
+    return json_text(enveloped("error", asdict(answer)))
 
 
 app = typer.Typer(

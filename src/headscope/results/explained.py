@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from typing import Annotated as Of
 
 import numpy as np
 
@@ -21,15 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LabelShare:
-    """A label and its probability.
+    """A label and its probability."""
 
-    Attributes:
-        label: the word, the class, or the label of a token.
-        share: its probability.
-    """
-
-    label: str
-    share: float
+    label: Of[str, "the word, the class, or the label of a token."]
+    share: Of[float, "its probability."]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
@@ -90,14 +89,5 @@ def _typed(hint: Any, within: tuple[type, ...]) -> dict[str, Any]:
 
 
 def meanings(row: type) -> dict[str, str]:
-    """Field -> its meaning, from the docstrings of the row and of the records that it extends."""
-    listed = "\n".join(
-        inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2] for kind in reversed(row.__mro__)
-    )
-    lines = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
-    return {name: " ".join(meaning.split()) for names, meaning in lines for name in names.split(", ")}
-
-
-def parameters_schema(takes: type) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments."""
-    return _object(takes)
+    """Field -> its meaning, which stands beside its type: `Of[type, "its meaning"]`."""
+    return {name: get_args(hint)[-1] for name, hint in get_type_hints(row, include_extras=True).items()}

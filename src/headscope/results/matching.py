@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from typing import Annotated as Of
 
 import numpy as np
 
@@ -149,38 +150,23 @@ class HeadBetween:
 
 @dataclass(frozen=True)
 class Found:
-    """The token that one token of a query found in a document, in late interaction.
+    """The token that one token of a query found in a document, in late interaction."""
 
-    Attributes:
-        query: position of the query's token.
-        document: position of the document's token with the highest similarity.
-        similarity: of the two.
-        margin: less that of the runner-up; None if the document has one token.
-        expansion: True if the query's token is one that the model filled up with.
-    """
-
-    query: int
-    document: int
-    similarity: float
-    margin: float | None
-    expansion: bool
+    query: Of[int, "position of the query's token."]
+    document: Of[int, "position of the document's token with the highest similarity."]
+    similarity: Of[float, "of the two."]
+    margin: Of[float | None, "less that of the runner-up; None if the document has one token."]
+    expansion: Of[bool, "True if the query's token is one that the model filled up with."]
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A word of the vocabulary that both texts have, in a sparse model.
+    """A word of the vocabulary that both texts have, in a sparse model."""
 
-    Attributes:
-        word: the word.
-        query: position of the query's token that it comes from, the strongest where several are added up.
-        document: the same of the document.
-        share: the product of both weights; the sum over words is the score.
-    """
-
-    word: str
-    query: int
-    document: int
-    share: float
+    word: Of[str, "the word."]
+    query: Of[int, "position of the query's token that it comes from, the strongest where several are added up."]
+    document: Of[int, "the same of the document."]
+    share: Of[float, "the product of both weights; the sum over words is the score."]
 
 
 @dataclass(frozen=True, eq=False)

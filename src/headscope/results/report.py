@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated as Of
 from typing import Any
 
 import numpy as np
@@ -10,39 +11,24 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one comparison.
+    """The result of one comparison."""
 
-    Attributes:
-        name: the quantity: queries, weights, context, ….
-        compared: description of the comparison.
-        worst: the largest absolute difference.
-        tolerance: the largest difference that is accepted.
-        reason: the reason for this tolerance.
-        layer: layer of the worst difference, counted from 0; None if the comparison has no such axis.
-        head: head of the worst difference, likewise.
-        query: query of the worst difference, likewise.
-        key: key of the worst difference, likewise.
-        text: index of the text of the worst difference; None if the comparison is of one text.
-        ours: the trace's number there.
-        theirs: the number it is compared with.
-        advice: what to do if it doesn't agree; empty for comparisons.
-        earlier: the number of an earlier run; None without one.
-    """
-
-    name: str
-    compared: str
-    worst: float
-    tolerance: float
-    reason: str
-    layer: int | None = None
-    head: int | None = None
-    query: int | None = None
-    key: int | None = None
-    text: int | None = None
-    ours: float | None = None
-    theirs: float | None = None
-    advice: str = ""
-    earlier: float | None = None
+    name: Of[str, "the quantity: queries, weights, context, …."]
+    compared: Of[str, "description of the comparison."]
+    worst: Of[float, "the largest absolute difference."]
+    tolerance: Of[float, "the largest difference that is accepted."]
+    reason: Of[str, "the reason for this tolerance."]
+    layer: Of[int | None, "layer of the worst difference, counted from 0; None if the comparison has no such axis."] = (
+        None
+    )
+    head: Of[int | None, "head of the worst difference, likewise."] = None
+    query: Of[int | None, "query of the worst difference, likewise."] = None
+    key: Of[int | None, "key of the worst difference, likewise."] = None
+    text: Of[int | None, "index of the text of the worst difference; None if the comparison is of one text."] = None
+    ours: Of[float | None, "the trace's number there."] = None
+    theirs: Of[float | None, "the number it is compared with."] = None
+    advice: Of[str, "what to do if it doesn't agree; empty for comparisons."] = ""
+    earlier: Of[float | None, "the number of an earlier run; None without one."] = None
 
     @property
     def agrees(self) -> bool:
