@@ -12,6 +12,7 @@ from torch import nn
 
 from headscope.attention.kernels import autocast_now
 from headscope.attention.terms import RELATIVE, TABLES, Terms
+from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
 from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Forward, Listener
@@ -37,6 +38,9 @@ from headscope.live.tokens.axes import Vocabulary
 from headscope.live.tokens.naming import Naming
 from headscope.results.arrays import TokenAxis
 from headscope.traces import Cut, Outputs, Trace
+
+MOST_NAMES = 4
+"""Maximum number of layers that a note names."""
 
 
 class TraceBuilder(Listener):
@@ -332,8 +336,15 @@ class TraceBuilder(Listener):
             precision=self.precision,
             stack=group.stack.name,
             unrecorded=tuple(str(call) for call in forward.unrecorded),
+            notes=self._notes(forward, group.stack),
             cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
         )
+
+    def _notes(self, forward: Forward, stack: Stack) -> tuple[str, ...]:
+        """A sentence that names the layers of a stack without a call, if there are any."""
+        layers = self.selection.layers
+        idle = [path for path, owner, layer in forward.idle if owner == stack and (layers is None or layer in layers)]
+        return (f"no attention of {few(idle, MOST_NAMES)} was seen in this forward pass",) if idle else ()
 
     @staticmethod
     def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:

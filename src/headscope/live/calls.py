@@ -161,6 +161,7 @@ class Forward:
         progress: which modules have been entered and which layers numbered.
         missed: operators that capture did not read and that may be attention, and how often each ran.
         unrecorded: those of them that are attention, once the forward pass is over.
+        idle: name, stack and layer of attention modules of which no call was seen, once the forward pass is over.
         changed_inside: name of an attention function that isn't the library's own and was read at the operator in it.
         contents: the contents of the arguments when the pass began; None if no consumer needs them.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
@@ -180,6 +181,7 @@ class Forward:
     progress: Progress = field(default_factory=Progress)
     missed: dict[Missed, int] = field(default_factory=dict)
     unrecorded: tuple[Unrecorded, ...] = ()
+    idle: list[tuple[str, Stack, int]] = field(default_factory=list)
     changed_inside: str = ""
     contents: Contents | None = None
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
