@@ -247,7 +247,7 @@ LINES = {
     "live": 12200,
     "heads": 3718,
     "runs": 2600,
-    "explain": 3800,
+    "explain": 3810,
     "verify": 3630,
     "atlas": 11812,
     "screens": 4785,

@@ -231,5 +231,12 @@ class Scorer:
             first = np.arange(len(last))[:, None] == values.argmax(axis=0)
             counted &= first
         weights = (values * counted).sum(axis=0)
+        active = self.scoring.active
+        if active is not None and active < len(weights):
+            weights[np.argsort(-weights, kind="stable")[active:]] = 0
         ratio = np.divide(values, logits, out=np.zeros_like(values), where=counted)
+        if self.scoring.measure == "cosine":
+            length = np.linalg.norm(weights)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                weights, ratio = weights / length, ratio / length
         return weights, ratio.astype(np.float32), Affine(*self.model.tops.decoder())
