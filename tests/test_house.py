@@ -239,7 +239,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5015,
-    "checkpoint": 5830,
+    "checkpoint": 5850,
     "anatomy": 5160,
     "attention": 1500,
     "traces": 1600,

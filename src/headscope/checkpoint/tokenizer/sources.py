@@ -122,11 +122,9 @@ def from_residues(path: Path, settings: Settings) -> Backend:
 
     where = f"{settings.where}: vocab.txt"
     vocabulary = read_vocab_txt(path, where)
-    cls, eos, unk = (
-        settings.spelling(key, default)
-        for key, default in (("cls_token", "<cls>"), ("eos_token", "<eos>"), ("unk_token", "<unk>"))
-    )
-    missing = [token for token in (cls, eos, unk) if token not in vocabulary]
+    cls, unk = settings.spelling("cls_token", "<cls>"), settings.spelling("unk_token", "<unk>")
+    ends = [] if "eos_token" in settings.without else [settings.spelling("eos_token", "<eos>")]
+    missing = [token for token in (cls, *ends, unk) if token not in vocabulary]
     if missing:
         raise CheckpointError(
             f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
@@ -140,9 +138,9 @@ def from_residues(path: Path, settings: Settings) -> Backend:
             [pre_tokenizers.Split(Regex(longest_first), "isolated"), pre_tokenizers.WhitespaceSplit()]
         )
         rust.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {eos}:0",
-            pair=f"{cls}:0 $A:0 {eos}:0 $B:0 {eos}:0",
-            special_tokens=[(cls, vocabulary[cls]), (eos, vocabulary[eos])],
+            single=[cls, "$A", *ends],
+            pair=[cls, "$A", *ends, "$B:0", *ends],
+            special_tokens=[(token, vocabulary[token]) for token in (cls, *ends)],
         )
         _mark_special(rust, settings, RESIDUES)
     return Backend(rust, where=where, settings=settings)
@@ -260,6 +258,8 @@ def _mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: st
     described = {piece.content: piece for piece in (*settings.added.values(), *settings.named.values())}
     known = {piece.content for piece in rust.get_added_tokens_decoder().values()}
     for key, usual in usual_specials(class_name).items():
+        if key in settings.without:
+            continue
         piece = settings.named.get(key, usual)
         if piece.content not in known and rust.token_to_id(piece.content) is not None:
             rust.add_special_tokens([added_token(described.get(piece.content, piece))])
