@@ -239,7 +239,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5015,
-    "checkpoint": 5850,
+    "checkpoint": 5920,
     "anatomy": 5160,
     "attention": 1500,
     "traces": 1600,
@@ -256,7 +256,7 @@ LINES = {
     "": 1345,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 352
+FILES_IN_ALL = 353
 ROOM = 1.03
 LONG_FILES = 1
 """Files of more than 400 lines."""

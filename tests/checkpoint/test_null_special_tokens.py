@@ -79,6 +79,7 @@ def test_a_template_without_its_token_is_refused(tmp_path: Path, name: str) -> N
     assert "None" in tokenizer("the cat").tokens()
     with pytest.raises(UnsupportedError, match=f"{name} is null, and this tokenizer puts that token around every text"):
         hs.open(tmp_path).trace("the cat")
+    assert hs.open(tmp_path).trace(ids=[2, 5, 3]).tokens == ("[CLS]", "the", "[SEP]")
 
 
 def saved(folder: Path, only_vocabulary: bool, **options: Any) -> Any:

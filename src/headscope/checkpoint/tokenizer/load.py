@@ -54,7 +54,10 @@ def load_tokenizer(checkpoint: TokenizerSource, segments: str = "own") -> Tokeni
     """
     settings = read_settings(checkpoint)
     class_name, known_by = effective_class(settings)
-    engine, source = _open(checkpoint, settings, class_name, known_by)
+    try:
+        engine, source = _open(checkpoint, settings, class_name, known_by)
+    except UnsupportedError as refusal:
+        engine, source = Refused(refusal, _vocabulary(checkpoint, settings)), None
     two, differs = reads_segments(settings, class_name, segments)
     return Tokenizer(engine, settings, kind=class_name, source=source, segments=two, differs=differs)
 
@@ -124,29 +127,23 @@ def _open(
         return _refuse(checkpoint, settings, class_name or "a custom class", "code from the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
     if vocab_txt is not None:
-        try:
-            if class_name in WORDPIECE:
-                return from_vocab_txt(vocab_txt, settings), "vocab.txt"
-            if class_name is None and settings.model.get("model_type") is None:
-                engine = from_vocab_txt(vocab_txt, settings)
-                engine.notes.append(
-                    "assumed to be BERT's tokenizer: vocab.txt has its special tokens, and no file names another class"
-                )
-                return engine, "vocab.txt"
-        except UnsupportedError as refusal:
-            return Refused(refusal, _vocabulary(checkpoint, settings)), None
+        if class_name in WORDPIECE:
+            return from_vocab_txt(vocab_txt, settings), "vocab.txt"
+        if class_name is None and settings.model.get("model_type") is None:
+            engine = from_vocab_txt(vocab_txt, settings)
+            engine.notes.append(
+                "assumed to be BERT's tokenizer: vocab.txt has its special tokens, and no file names another class"
+            )
+            return engine, "vocab.txt"
         if class_name == RESIDUES:
             return from_residues(vocab_txt, settings), "vocab.txt"
     model = next((path for name in SENTENCEPIECE_FILES if (path := checkpoint.file(name)) is not None), None)
     if class_name in SENTENCEPIECE:
         if model is None:
             return Refused(_incomplete(checkpoint, settings, class_name, known_by), {}), None
-        try:
-            from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
+        from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
 
-            return from_sentencepiece(model, settings, class_name), model.name
-        except UnsupportedError as refusal:
-            return Refused(refusal, {}), None
+        return from_sentencepiece(model, settings, class_name), model.name
     vocab_json, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
     if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
