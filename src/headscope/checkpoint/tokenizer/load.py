@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headscope.checkpoint.files import Folder
 from headscope.checkpoint.opening import Checkpoint, open_checkpoint
 from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
 from headscope.checkpoint.tokenizer.known import (
@@ -89,14 +90,7 @@ def borrowed_tokenizer(
         InputError: the tokenizer has more tokens than the model has embeddings.
     """
     folder = Path(name)
-    files: Callable[[str], Path | None]
-    if folder.is_dir():
-
-        def files(filename: str) -> Path | None:
-            return folder / filename if (folder / filename).is_file() else None
-
-    else:
-        files = open_checkpoint(name).file
+    files = Folder(folder).path if folder.is_dir() else open_checkpoint(name).file
     if not any(files(each) for each in FILES):
         raise CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
