@@ -239,21 +239,21 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5060,
-    "checkpoint": 5800,
+    "checkpoint": 5920,
     "anatomy": 5160,
     "attention": 1500,
     "traces": 1600,
     "encoder": 1475,
     "live": 12400,
     "heads": 3725,
-    "runs": 2595,
-    "explain": 3800,
+    "runs": 2600,
+    "explain": 3810,
     "verify": 3630,
     "atlas": 11830,
     "screens": 4880,
     "page": 2470,
     "cli": 2405,
-    "": 1335,
+    "": 1345,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 354

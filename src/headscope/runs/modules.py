@@ -121,6 +121,7 @@ def score_of(target: Target) -> Score:
     def along(outputs: Any) -> torch.Tensor:
         hidden: torch.Tensor = outputs.last_hidden_state[0].double()
         vector = hidden[target.prompt :].mean(0) if target.row is None else hidden[target.row]
+        vector = vector[: len(direction)]
         return vector @ direction / (vector.norm() if target.kind == "similarity" else target.length)
 
     return along
