@@ -239,12 +239,12 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5060,
-    "checkpoint": 5920,
+    "checkpoint": 5930,
     "anatomy": 5160,
     "attention": 1500,
     "traces": 1600,
     "encoder": 1475,
-    "live": 12400,
+    "live": 12470,
     "heads": 3725,
     "runs": 2600,
     "explain": 3810,
@@ -260,7 +260,7 @@ FILES_IN_ALL = 354
 ROOM = 1.03
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 103
+LONG_FUNCTIONS = 104
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""
