@@ -256,7 +256,7 @@ LINES = {
     "": 1345,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 354
+FILES_IN_ALL = 355
 ROOM = 1.03
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
