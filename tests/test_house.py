@@ -232,28 +232,28 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 5060,
-    "checkpoint": 5800,
+    "checkpoint": 5930,
     "anatomy": 5160,
     "attention": 1500,
     "traces": 1600,
     "encoder": 1475,
-    "live": 12400,
+    "live": 12470,
     "heads": 3725,
-    "runs": 2595,
-    "explain": 3800,
+    "runs": 2600,
+    "explain": 3810,
     "verify": 3630,
     "atlas": 11830,
     "screens": 4880,
     "page": 2470,
     "cli": 2405,
-    "": 1335,
+    "": 1345,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 354
+FILES_IN_ALL = 355
 ROOM = 1.03
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 103
+LONG_FUNCTIONS = 104
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""

@@ -161,8 +161,8 @@ def test_moves_between_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_attend_enters_few_files() -> None:
     """The way from a command to a number; the moves are those of Python 3.11, later versions have fewer."""
     moves = run("attend")
-    assert moves.files <= 74
-    assert moves.moves <= 1350
+    assert moves.files <= 76
+    assert moves.moves <= 1360
 
 
 @pytest.mark.slow

@@ -235,7 +235,8 @@ class Model:
         from headscope.encoder.tops import sentence_embedding
         from headscope.results.arrays import Named
 
-        return Named(name, ("d_model",), sentence_embedding(last_hidden_state, self.pooling, prompt))
+        axis = "d_model" if self.pooling.width is None else "truncate_dim"
+        return Named(name, (axis,), sentence_embedding(last_hidden_state, self.pooling, prompt))
 
     @overload
     def trace(

@@ -380,7 +380,6 @@ OFF_THE_INTERFACE = {
     "MambaModel": "state-space",
     "RwkvModel": "linear recurrence",
     "MobileViTV2Model": "linear attention",
-    "LayoutLMv3Model": "LayoutLMv3SelfAttention computes",
 }
 """Model -> what the error says about it."""
 

@@ -241,10 +241,10 @@ def test_sequences_that_take_turns_are_told_apart() -> None:
     caches = [DynamicCache(), DynamicCache()]
     with torch.no_grad(), hs.capture(model) as captured:
         for ids, cache in zip(texts, caches, strict=True):
-            model(ids, past_key_values=cache, use_cache=True)
+            model(ids, cache=cache, use_cache=True)
         for token in (7, 8):
             for cache in caches:
-                model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+                model(torch.tensor([[token]]), cache=cache, use_cache=True)
     expected = [(*ids[0].tolist(), 7, 8) for ids in texts]
     assert [trace.ids for trace in captured.generations] == expected
     assert [trace.keys.ids for trace in captured.traces[4:]] == expected
@@ -256,10 +256,10 @@ def test_a_cache_from_before_the_block() -> None:
     model = model_of("gpt2")
     cache = DynamicCache()
     with torch.no_grad():
-        model(prompts(1)[0], past_key_values=cache, use_cache=True)
+        model(prompts(1)[0], cache=cache, use_cache=True)
         with hs.capture(model) as captured:
             for token in (7, 8):
-                model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+                model(torch.tensor([[token]]), cache=cache, use_cache=True)
     last = captured.traces[-1]
     assert last.keys.ids == (*(-1,) * 7, 7, 8)
     assert last.keys.tokens[:2] == ("[0]", "[1]")

@@ -145,3 +145,92 @@ def test_selected_and_silenced_heads() -> None:
         np.testing.assert_array_equal(some.traces[row][1, 2].output, whole.traces[row][1, 2].output)
         assert some.traces[row][1, 3].silenced
         assert not some.traces[row][1, 3].output.any()
+
+
+def stepped(model: Any) -> None:
+    model.train()
+    model(torch.arange(5)[None])[0][..., 0].sum().backward()
+    torch.optim.SGD(model.parameters(), lr=10.0).step()
+    model.eval()
+
+
+def loaded(model: Any) -> None:
+    model.load_state_dict({name: weight + 0.5 for name, weight in model.state_dict().items()})
+
+
+def averaged(model: Any) -> None:
+    """As libraries for moving averages do: version counters don't tell."""
+    for parameter in model.parameters():
+        parameter.data.copy_(parameter.data * 0.9)
+
+
+def pruned(model: Any) -> None:
+    model.encoder.layer[1].attention.output.dense.weight.data[3, 7] = 2.0
+
+
+def replaced(model: Any) -> None:
+    model.encoder.layer[1].attention.output.dense = nn.Linear(32, 32).eval()
+
+
+def taken_out(model: Any) -> None:
+    del model.encoder.layer[1]
+
+
+@pytest.mark.parametrize("change", [stepped, loaded, averaged, pruned, replaced, taken_out])
+def test_weights_that_have_changed_since(change: Any) -> None:
+    """An output has the numbers of its pass, or is refused; a second run with other weights would tell nothing."""
+    family = BY_NAME["BertModel"]
+    model, inputs = family.build(), family.inputs(padded=False)
+    with torch.no_grad(), capture(model) as captured:
+        model(**inputs)
+    trace = captured.traces[0]
+    before = trace[1, 0].output
+    assert trace.verify().skipped == ()
+    change(model)
+    with pytest.raises(TraceError, match=r"encoder\.layer\.1\.attention\.output\.dense .* has other weights"):
+        _ = trace[1, 0].output
+    assert trace.verify().agrees
+    reason = "the weights have changed since"
+    assert trace.verify().skipped == (("tokens", reason), ("eager weights", reason))
+    assert np.isfinite(before).all()
+
+
+def test_weights_that_changed_and_came_back() -> None:
+    """Whoever restores the weights gets the numbers again; so does a copy in the same precision."""
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=False))
+    trace, state = captured.traces[0], {name: x.clone() for name, x in model.state_dict().items()}
+    before = trace[1, 0].output
+    averaged(model)
+    model.load_state_dict(state)
+    np.testing.assert_array_equal(trace[1, 0].output, before)
+    replacement = nn.Linear(32, 32)
+    replacement.load_state_dict(model.encoder.layer[1].attention.output.dense.state_dict())
+    model.encoder.layer[1].attention.output.dense = replacement
+    np.testing.assert_array_equal(trace[1, 0].output, before)
+
+
+def test_other_layers_may_change() -> None:
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    with torch.no_grad(), capture(model) as captured:
+        model(**family.inputs(padded=False))
+        pruned(model)
+        model(**family.inputs(padded=False))
+    first, second = captured.forwards[0][0], captured.forwards[1][0]
+    assert first[0, 1].output.shape == second[1, 0].output.shape
+    assert second.verify().skipped == ()
+    with pytest.raises(TraceError, match="has other weights"):
+        _ = first[1, 0].output
+
+
+def test_outputs_of_a_torch_model_that_was_trained() -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.linspace(-1, 1, 96).view(1, 6, 16))
+    model(torch.linspace(-1, 2, 96).view(1, 6, 16))[..., 0].sum().backward()
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    with pytest.raises(TraceError, match=r"layers\.0\.self_attn\.out_proj .* has other weights"):
+        _ = captured.trace[0, 1].output

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 import headscope as hs
+from headscope.errors import UnsupportedError
 
 THREADS = 4
 PATIENCE = 600
@@ -207,3 +209,101 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
     with torch.no_grad(), hs.capture(model) as captured:
         together(lambda at: (model(given(at)), None)[1], 2)
     assert sorted(len(trace.queries) for trace in captured.traces) == [5, 6]
+
+
+class Divided(nn.Module):
+    """A model that runs some of its layers in another thread, by calling them or their forward."""
+
+    def __init__(self, layers: Sequence[nn.Module], elsewhere: Collection[int], *, directly: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.elsewhere = elsewhere
+        self.directly = directly
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            for at, layer in enumerate(self.layers):
+                call = layer.forward if self.directly else layer
+                x = pool.submit(call, x).result() if at in self.elsewhere else layer(x)
+        return x
+
+
+class Named(nn.Module):
+    """The same with layers that are the model's own children."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = SdpaLayer(), SdpaLayer()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            result: torch.Tensor = pool.submit(self.second, self.first(x)).result()
+        return result
+
+
+def torch_layer() -> nn.Module:
+    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+
+X = torch.linspace(-1, 1, 80).view(1, 5, 16)
+
+
+@pytest.mark.parametrize("directly", [False, True])
+@pytest.mark.parametrize("elsewhere", [{1}, {0, 1, 2}])
+@pytest.mark.parametrize("layer", [SdpaLayer, torch_layer])
+def test_a_layer_that_another_thread_runs_is_named(
+    layer: Callable[[], nn.Module], elsewhere: set[int], directly: bool
+) -> None:
+    """A forward pass is recorded in one thread: a layer that it has sent to another ends it with an error."""
+    model = Divided([layer() for _ in range(3)], elsewhere, directly=directly).eval()
+    with torch.no_grad(), hs.capture(model, strict=False) as captured:
+        expected = model(X)
+    assert {call.module.split(".")[1] for call in captured.unrecorded} == {str(at) for at in elsewhere}
+    with (
+        torch.no_grad(),
+        hs.capture(model),
+        pytest.raises(UnsupportedError, match=rf"attention in another thread in layers\.{min(elsewhere)}"),
+    ):
+        model(X)
+    with torch.no_grad(), hs.capture(model.layers[1]) as captured:
+        torch.testing.assert_close(model(X), expected)
+    assert directly or len(captured.traces) == 1  # which is captured alone, whichever thread runs it
+
+
+def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
+    model, _, ids = transformers_model()
+    run = model.encoder.layer[1].forward
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(run, *args, **kwargs).result()
+
+    model.encoder.layer[1].forward = elsewhere  # type: ignore[method-assign]
+    with (
+        torch.no_grad(),
+        hs.capture(model),
+        pytest.raises(UnsupportedError, match=r"another thread in encoder\.layer\.1"),
+    ):
+        model(ids(0))
+
+
+def test_a_child_that_another_thread_runs_is_named() -> None:
+    """What begins a forward pass of its own elsewhere is missing here all the same."""
+    model = Named().eval()
+    with torch.no_grad(), hs.capture(model), pytest.raises(UnsupportedError, match="another thread in second"):
+        model(X)
+
+
+def test_layers_without_a_call_are_listed() -> None:
+    """A model may skip layers, so that is no error; the trace and its report say so."""
+    model = Sdpa().eval()
+    model.forward = lambda x: model.layers[1](x)  # type: ignore[method-assign]
+    with torch.no_grad(), hs.capture(model) as captured:
+        model(X)
+    note = "no attention of layers.0 was seen in this forward pass"
+    assert captured.trace.numbers == (1,)
+    assert captured.trace.notes == (note,)
+    assert note in captured.trace.verify().notes
+    with torch.no_grad(), hs.capture(model, layers=[1]) as captured:
+        model(X)
+    assert captured.trace.notes == ()

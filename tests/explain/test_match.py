@@ -241,6 +241,29 @@ def test_sparse_models_are_a_sum_over_words(tmp_path: Path, strategy: str, activ
     assert match.table.sum() == pytest.approx(match.score, rel=1e-5)
 
 
+@pytest.mark.parametrize("measure", ["dot", "cosine"])
+def test_a_sparse_vector_keeps_its_largest_weights(tmp_path: Path, measure: str) -> None:
+    """max_active_dims, as the library saves it, and as the object has it; and its own similarity."""
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    plain = saved(tmp_path / "first", "sparse")
+    modules = [plain[0], SpladePooling("max")]
+    whole = library().SparseEncoder(modules=modules, device="cpu", similarity_fn_name=measure)
+    model = library().SparseEncoder(modules=modules, device="cpu", similarity_fn_name=measure, max_active_dims=4)
+    model.save(str(tmp_path / "saved"))
+    scores = their_scores(model, QUERY, DOCUMENTS)
+    assert not np.allclose(scores, their_scores(whole, QUERY, DOCUMENTS), rtol=1e-2)
+    for given in (tmp_path / "saved", hs.open(model)):
+        result = hs.match(given, QUERY, DOCUMENTS)
+        np.testing.assert_allclose(result.scores, scores, rtol=1e-5)
+        for match in result:
+            assert len(match.dimensions) <= 4
+            assert match.table.sum() == pytest.approx(match.score, rel=1e-5, abs=1e-6)
+    change_config(tmp_path / "saved", "config_sentence_transformers.json", similarity_fn_name="euclidean")
+    with pytest.raises(UnsupportedError, match="the similarity is 'euclidean'; headscope computes cosine and dot"):
+        hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
+
+
 def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
     model = saved(tmp_path, "bi")
     folder = tmp_path / "saved"

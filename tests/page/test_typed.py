@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from explain.tops import readable
+from headscope.checkpoint.resolve import BUNDLED
 from headscope.cli import app
 from headscope.errors import InputError, UnsupportedError
 from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
@@ -285,6 +286,33 @@ def test_effects_are_numpys(desk: Page) -> None:
         np.testing.assert_allclose(record["result"]["change"], np.array(expected), atol=1e-4)
         assert record["target"]["label"] == expected.target.label
         assert record["result"]["base"] == pytest.approx(expected.base, abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_a_truncated_vector_is_numpys(browser: Browser, tmp_path: Path, mode: str) -> None:
+    """sentence-transformers' truncate_dim: the vector is the first numbers of the pooled one."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    transformer = Transformer(str(BUNDLED))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
+    library = SentenceTransformer(modules=modules, device="cpu", truncate_dim=8)
+    library.save(str(tmp_path))
+    texts = ["She sat down, tired.", "A dog."]
+    vectors = library.encode(texts)
+    model = hs.open(tmp_path)
+    page = page_with(browser, model)
+    page.evaluate("() => { window.desk = new encoder.Desk(model, { names: [], masses: {} }); }")
+    found = answered(page, "(texts) => desk.cosine(...texts.map((text) => desk.trace({ text }).id))", texts)
+    assert found["cosine"] == pytest.approx(float(library.similarity(*vectors)), abs=2e-3)
+    base = answered(page, "(text) => desk.trace({ text }).id", texts[0])
+    for target in (["similarity", texts[1]], ["embedding"], ["embedding_distance"]):
+        ask = {"base": base, "kind": "heads", "method": "zero", "target": target}
+        record = answered(page, "(change) => [...desk.study(change)].at(-1).run", ask)
+        expected = effects(model, texts[0], target=tuple(target))
+        np.testing.assert_allclose(record["result"]["change"], np.array(expected), atol=4e-3)
+    page.close()
 
 
 def test_a_change_is_the_servers(desk: Page) -> None:

@@ -207,6 +207,19 @@ def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
     )
 
 
+def _exists(path: Path) -> bool:
+    """Return True if there is a file or folder.
+
+    Raises:
+        OSError: there is a link that leads nowhere: what it stands for is missing, and not merely absent.
+    """
+    if path.exists():
+        return True
+    if path.is_symlink():
+        raise OSError(errno.ENOENT, f"it is a link to {os.readlink(path)!r:.100}, which leads nowhere")
+    return False
+
+
 class FileTree(Protocol):
     """A folder or a repository, with files by name.
 
@@ -243,14 +256,14 @@ class Folder:
         path = self.folder / check_name(name)
         try:
             # LocalFile rejects what is neither a file nor a folder (a pipe, a device).
-            return LocalFile(path, name) if path.exists() and not path.is_dir() else None
+            return LocalFile(path, name) if _exists(path) and not path.is_dir() else None
         except OSError as error:
             raise unreadable(path, error) from error
 
     def path(self, name: str) -> Path | None:
         path = self.folder / check_name(name)
         try:
-            if not path.exists():
+            if not _exists(path):
                 return None
             check_regular(path.stat())
         except OSError as error:

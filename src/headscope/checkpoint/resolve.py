@@ -90,6 +90,12 @@ def _on_disk(text: str) -> Location | None:
         path = Path(text).expanduser()
         if path.is_dir():
             return Location("folder", Folder(path.resolve()))
+        if path.is_symlink() and not path.exists():
+            raise NotFoundError(
+                f"{text} is a link to {shown(os.readlink(path))}, which leads nowhere",
+                where=str(path.absolute().parent),
+                advice="pass the folder or file itself, or copy it again with what its links lead to (cp -rL)",
+            )
         if not path.exists():
             return None
     except (OSError, RuntimeError) as error:

@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shown
-from headscope.checkpoint.sentence import json_list, json_object, length_of, module_of, read_pooling, read_rule
+from headscope.checkpoint.sentence import (
+    count_in,
+    json_list,
+    json_object,
+    length_of,
+    module_of,
+    read_pooling,
+    read_rule,
+)
 from headscope.errors import UnsupportedError
 from headscope.results.matching import SIDES, Scoring
 
@@ -54,10 +62,18 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
         return _late(checkpoint, scoring, modules)
     if kind == "sparse":
         return _sparse(checkpoint, scoring, modules)
-    pooling, measure = read_pooling(checkpoint), settings.get("similarity_fn_name") or "cosine"
-    if not isinstance(measure, str) or measure not in MEASURES:
-        raise _unsupported(checkpoint, f"the similarity is {brief(measure)}", "cosine and dot")
-    return replace(scoring, measure=MEASURES[measure], pooling=pooling, stated=pooling.stated)
+    pooling, measure = read_pooling(checkpoint), _measure(checkpoint, "cosine", MEASURES)
+    return replace(scoring, measure=measure, pooling=pooling, stated=pooling.stated)
+
+
+def _measure(checkpoint: Checkpoint, default: str, known: Mapping[str, str]) -> str:
+    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
+    measure = settings.get("similarity_fn_name") or default
+    if not isinstance(measure, str) or measure not in known:
+        raise _unsupported(
+            checkpoint, f"the similarity is {brief(measure)}", " and ".join(dict.fromkeys(known.values()))
+        )
+    return known[measure]
 
 
 def activation_of(checkpoint: Checkpoint) -> str:
@@ -123,7 +139,14 @@ def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, s
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise _unsupported(checkpoint, f"SpladePooling is {brief(strategy)} of {brief(activation)}", "max, sum; relu")
     twice = activation == "log1p_relu"
-    return replace(scoring, measure="dot", strategy=strategy, twice=twice, stated=bool(modules))
+    return replace(
+        scoring,
+        measure=_measure(checkpoint, "dot", MEASURES),
+        strategy=strategy,
+        twice=twice,
+        active=count_in(checkpoint, "max_active_dims"),
+        stated=bool(modules),
+    )
 
 
 def _late(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str]]) -> Scoring:
@@ -145,7 +168,7 @@ def _late(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str
         raise _unsupported(checkpoint, f"a skiplist is {brief(words)} for {brief(sides)}", "lists")
     return replace(
         scoring,
-        measure="maxsim",
+        measure=_measure(checkpoint, "maxsim", {"maxsim": "maxsim"}),
         dense=tuple(dense),
         normalized="Normalize" in names,
         skipped=tuple(map(str, words)),

@@ -45,7 +45,8 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
             where=checkpoint.where,
             advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
         )
-    return replace(rule, mode=_mode(checkpoint, f"{kinds[1][1]}/config.json"), normalized=len(names) == 3)
+    mode, width = _mode(checkpoint, f"{kinds[1][1]}/config.json"), count_in(checkpoint, "truncate_dim")
+    return replace(rule, mode=mode, normalized=len(names) == 3, width=width)
 
 
 def read_rule(checkpoint: Checkpoint) -> Pooling:
@@ -80,6 +81,22 @@ def length_of(value: object) -> int | None:
     """A number of tokens; None for anything else, and for the huge number that means no limit."""
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
     return value if usable else None  # type: ignore[return-value]
+
+
+def count_in(checkpoint: Checkpoint, field: str) -> int | None:
+    """A count in config_sentence_transformers.json, from 1 on; None if it is absent or null.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    value = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get(field)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise CheckpointError(
+        f"{field} is {brief(value)}, expected a positive number",
+        where=f"{checkpoint.where}: config_sentence_transformers.json",
+        advice="correct the field, or save the model again",
+    )
 
 
 def module_of(module: object, checkpoint: Checkpoint) -> tuple[str, str]:

@@ -8,8 +8,7 @@
     attending.py      attention without mask or terms; within a window, in linear time and memory
     layer_forms.py    where a layer's norms stand; feed-forward networks; DeBERTa v2's convolution
     forward.py        the forward pass over a batch of texts
-    tops.py           heads on top of the base model
-    pooling.py        one vector for a text
+    tops.py           heads on top of the base model, and one vector for a text
 
 Read `forward.py` first. A family is a table (headscope.anatomy.families): no file here names one. Models, runs and
 explanations call it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -190,8 +190,8 @@ class Tops:
 
 def pooled(
     hidden: Float[np.ndarray, "*runs tokens d_model"], pooling: Pooling, prompt: int
-) -> Float[np.ndarray, "*runs d_model"]:
-    """Vectors pooled in fp64, not normalised: the mean over the tokens, or the first token's.
+) -> Float[np.ndarray, "*runs width"]:
+    """Vectors pooled in fp64, not normalised: the mean over the tokens, or the first token's; truncated if they are.
 
     sentence-transformers' mean covers every token that attention sees, [CLS] and [SEP] among them.
 
@@ -200,18 +200,21 @@ def pooled(
         pooling: as the checkpoint says.
         prompt: number of tokens at the beginning that are left out: `Encoded.prompt`.
     """
-    wide = hidden[..., prompt:, :].astype(np.float64)
-    return wide.mean(axis=-2) if pooling.mode == "mean" else wide[..., 0, :]
+    vectors: Float[np.ndarray, "*runs d_model"] = hidden[..., pooling.tokens(prompt), :].astype(np.float64).mean(-2)
+    return vectors[..., : pooling.width]
 
 
 def sentence_embedding(
     hidden: Float[np.ndarray, "tokens d_model"], pooling: Pooling, prompt: int
-) -> Float[np.ndarray, " d_model"]:
-    """The text's vector as sentence-transformers returns it: pooled, and of length 1 where the model normalises."""
-    vector = pooled(hidden, pooling, prompt)
-    if pooling.normalized:
-        vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
-    return vector.astype(np.float32)
+) -> Float[np.ndarray, " width"]:
+    """The text's vector as sentence-transformers returns it: of length 1 where the model normalises, then truncated."""
+    length = length_before(hidden, pooling, prompt) if pooling.normalized else 1
+    return (pooled(hidden, pooling, prompt) / max(length, 1e-12)).astype(np.float32)
+
+
+def length_before(hidden: Float[np.ndarray, "tokens d_model"], pooling: Pooling, prompt: int) -> float:
+    """The length of a text's vector before it is truncated."""
+    return float(np.linalg.norm(pooled(hidden, replace(pooling, width=None), prompt)))
 
 
 def cosines_with(b: Float[np.ndarray, " d_model"], a: Float[np.ndarray, "runs d_model"]) -> Float[np.ndarray, " runs"]:

@@ -39,10 +39,8 @@ def top_gradient(model: Model, target: Target, last: Tokens, *, slopes: str = SL
     g = np.zeros_like(last)
     if target.direction is not None:
         along = (target.direction / target.length).astype(np.float32)
-        if target.row is None:
-            g[target.prompt :] = along / (len(last) - target.prompt)
-        else:
-            g[target.row] = along
+        rows = model.pooling.tokens(target.prompt)
+        g[rows, : len(along)] = along / len(g[rows])
         return g, 0.0
     assert target.index is not None
     if target.kind in ("class", "score") and target.row is None:

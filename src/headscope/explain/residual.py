@@ -346,6 +346,12 @@ def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
     output = source.projection(layer)
     if output is None or len(output.paths) != 1:
         raise UnsupportedError(f"{source.name}: no single Linear is W_O", where=where, advice=ADVICE)
+    if source.has_changed:
+        raise TraceError(
+            f"the weights of {source.name} have changed since the forward pass",
+            where=where,
+            advice="ask before the model changes, or capture it again",
+        )
     path = output.paths[0].rpartition(".")[0]
     holder = model.get_submodule(path)
     linears = [child for child in holder.children() if isinstance(child, nn.Linear)]

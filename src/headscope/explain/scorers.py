@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.checkpoint.opening import open_checkpoint
-from headscope.encoder.tops import pooled
+from headscope.encoder.tops import length_before, pooled
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.readout import masked_lm_steps
 from headscope.explain.steps import Affine, Chain, Scaled, Step
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
+    from headscope.results.explained import Pooling
     from headscope.results.matching import Scoring
 
     Tokens = Float[np.ndarray, "tokens d_model"]
@@ -99,20 +100,25 @@ class Scorer:
     def _bi(self, query: Tokens, document: Tokens, texts: tuple[Encoded, Encoded]) -> Features:
         pooling = self.scoring.pooling
         assert pooling is not None
-        by_length = self.scoring.measure == "cosine" or pooling.normalized
         steps, vectors = [], []
         for last, text in zip((query, document), texts, strict=True):
-            first, count = text.prompt, len(last) - text.prompt
-            vector = pooled(last, pooling, first)
+            vector, length = pooled(last, pooling, text.prompt), 1.0
+            if self.scoring.measure == "cosine":
+                length = float(np.linalg.norm(vector))
+            elif pooling.normalized:
+                length = length_before(last, pooling, text.prompt)
+            row = np.zeros((1, len(last)))
+            row[:, pooling.tokens(text.prompt)] = 1
             with np.errstate(divide="ignore", invalid="ignore"):
-                factor = np.float64(1) / (np.linalg.norm(vector) if by_length else 1)
-            row = np.eye(1, len(last), first)[0]
-            if pooling.mode == "mean":
-                row = np.where(np.arange(len(last)) < first, 0, 1 / count)
-            steps.append(Pooled((row * factor)[None].astype(np.float32)))
-            with np.errstate(invalid="ignore"):
+                factor = np.float64(1) / length
+                steps.append(Chain((Pooled((row / row.sum() * factor).astype(np.float32)), *self._truncated(pooling))))
                 vectors.append(vector * factor)
         return Features(float(vectors[0] @ vectors[1]), steps[0], steps[1])
+
+    def _truncated(self, pooling: Pooling) -> tuple[Step, ...]:
+        """The step that leaves a vector only its first numbers, if there is one."""
+        width = self.model.anatomy.known().d_model
+        return () if pooling.width is None else (Scaled((np.arange(width) < pooling.width)[None].astype(np.float32)),)
 
     @cached_property
     def _dense(self) -> tuple[Step, ...]:
@@ -225,5 +231,12 @@ class Scorer:
             first = np.arange(len(last))[:, None] == values.argmax(axis=0)
             counted &= first
         weights = (values * counted).sum(axis=0)
+        active = self.scoring.active
+        if active is not None and active < len(weights):
+            weights[np.argsort(-weights, kind="stable")[active:]] = 0
         ratio = np.divide(values, logits, out=np.zeros_like(values), where=counted)
+        if self.scoring.measure == "cosine":
+            length = np.linalg.norm(weights)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                weights, ratio = weights / length, ratio / length
         return weights, ratio.astype(np.float32), Affine(*self.model.tops.decoder())

@@ -12,12 +12,13 @@ from torch import nn
 
 from headscope.attention.kernels import autocast_now
 from headscope.attention.terms import RELATIVE, TABLES, Terms
+from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
 from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Forward, Listener
 from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
 from headscope.live.classes import attention_configs
-from headscope.live.contents import Contents
+from headscope.live.contents import Contents, Weights
 from headscope.live.context_products import products
 from headscope.live.copies import (
     KINDS,
@@ -30,6 +31,7 @@ from headscope.live.copies import (
     outputs_of,
     records_of,
 )
+from headscope.live.projections import Output
 from headscope.live.refusals import refuse
 from headscope.live.source import CapturedModel
 from headscope.live.stacks import Stack
@@ -37,6 +39,9 @@ from headscope.live.tokens.axes import Vocabulary
 from headscope.live.tokens.naming import Naming
 from headscope.results.arrays import TokenAxis
 from headscope.traces import Cut, Outputs, Trace
+
+MOST_NAMES = 4
+"""Maximum number of layers that a note names."""
 
 
 class TraceBuilder(Listener):
@@ -60,6 +65,8 @@ class TraceBuilder(Listener):
         self.sequences = CachedSequences()
         self.expected: Mapping[Stack, int] = {}
         self._open: dict[int, Copies] = {}
+        self._weights: Weights | None = None
+        self._outputs: dict[tuple[str, ...], Output] = {}
 
     @property
     def precision(self) -> str:
@@ -70,10 +77,13 @@ class TraceBuilder(Listener):
         """Start a forward pass."""
         self._open[forward.number] = Copies(Carrier(self.selection.device))
         forward.autocast = autocast_now(KINDS)
-        configs = attention_configs(forward.module.modules())
+        modules = list(forward.module.modules())
+        configs = attention_configs(modules)
         forward.implementations = {id(x): x._attn_implementation_internal or "eager" for x in configs}
         forward.contents = Contents(forward.args, forward.kwargs)
         forward.contents.keep()
+        weights = Weights(modules)
+        forward.weights = self._weights = self._weights if self._weights and weights.same(self._weights) else weights
 
     def drop(self, forward: Forward) -> None:
         """Discard a forward pass that raised an error."""
@@ -90,6 +100,10 @@ class TraceBuilder(Listener):
         copies.context_products.wait()
         copies.refuse_unexplained()
         groups = list(copies.groups.values())
+        step = any(queries == 1 < keys for _, queries, keys in (group.sizes for group in groups))
+        for place, output in forward.projections.items():  # a step of generate() follows a pass with the same weights
+            known = self._outputs.get(output.paths) if step else None
+            self._outputs[output.paths] = forward.projections[place] = known or output.marked(self.model)
         for group in groups:
             group.outputs = [outputs_of(forward, group, row) for row in range(len(group.rows))]
         for series in dict.fromkeys(group.series for group in groups):
@@ -332,8 +346,15 @@ class TraceBuilder(Listener):
             precision=self.precision,
             stack=group.stack.name,
             unrecorded=tuple(str(call) for call in forward.unrecorded),
+            notes=self._notes(forward, group.stack),
             cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
         )
+
+    def _notes(self, forward: Forward, stack: Stack) -> tuple[str, ...]:
+        """A sentence that names the layers of a stack without a call, if there are any."""
+        layers = self.selection.layers
+        idle = [path for path, owner, layer in forward.idle if owner == stack and (layers is None or layer in layers)]
+        return (f"no attention of {few(idle, MOST_NAMES)} was seen in this forward pass",) if idle else ()
 
     @staticmethod
     def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:

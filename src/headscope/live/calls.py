@@ -21,7 +21,7 @@ from headscope.live.progress import Progress, Sizes, sizes_of
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.contents import Contents
+    from headscope.live.contents import Contents, Weights
     from headscope.live.missed import Missed
     from headscope.live.projections import Awaited, Output
     from headscope.live.stacks import Place, Stack
@@ -161,8 +161,10 @@ class Forward:
         progress: which modules have been entered and which layers numbered.
         missed: operators that capture did not read and that may be attention, and how often each ran.
         unrecorded: those of them that are attention, once the forward pass is over.
+        idle: name, stack and layer of attention modules of which no call was seen, once the forward pass is over.
         changed_inside: name of an attention function that isn't the library's own and was read at the operator in it.
         contents: the contents of the arguments when the pass began; None if no consumer needs them.
+        weights: the module's parameters when the pass began; None likewise.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
         implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
     """
@@ -180,8 +182,10 @@ class Forward:
     progress: Progress = field(default_factory=Progress)
     missed: dict[Missed, int] = field(default_factory=dict)
     unrecorded: tuple[Unrecorded, ...] = ()
+    idle: list[tuple[str, Stack, int]] = field(default_factory=list)
     changed_inside: str = ""
     contents: Contents | None = None
+    weights: Weights | None = None
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
     implementations: dict[int, str] = field(default_factory=dict)
 

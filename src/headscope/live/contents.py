@@ -7,13 +7,15 @@ at. On a CPU they are hashed, in blocks. On other devices a copy is compared, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from headscope.live.classes import cells_of, names_in
 from headscope.live.genuine import from_library
@@ -99,6 +101,42 @@ class Contents:
         used = {name: space[name] for name in sorted(named)}
         held = (function.__module__, function.__defaults__, function.__kwdefaults__, cells_of(function), used)
         return code, *map(self._of, held)
+
+
+class Weights:
+    """The parameters of a model when this is made: which they are, and how often each was written to.
+
+    Those on no device are left out: whoever offloads a model puts others in their places in each pass.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._known = [
+            (weakref.ref(x), None if x.is_inference() else x._version, None if x.is_meta else x.data_ptr())
+            for module in modules
+            for x in module._parameters.values()
+            if x is not None and type(x) is nn.Parameter
+        ]
+
+    def same(self, earlier: Weights) -> bool:
+        """Return True if these are the same parameters, unchanged since. Writes through `.data` aren't seen."""
+        known, then = ([entry for entry in x._known if entry[2] is not None] for x in (self, earlier))
+        return len(known) == len(then) and all(
+            now() is not None and now() is before() and rest == others
+            for (now, *rest), (before, *others) in zip(known, then, strict=True)
+        )
+
+
+def mark_of_weight(weight: Any) -> torch.Tensor | None:
+    """(rows,): the product of each row of a matrix with a fixed vector, to tell later whether it was changed."""
+    if (
+        type(weight) not in (nn.Parameter, torch.Tensor)
+        or weight.dim() != 2
+        or not weight.is_floating_point()
+        or weight.is_meta
+    ):
+        return None
+    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        return torch.mv(weight.float(), direction(weight.shape[1], weight.device))
 
 
 def hashes(x: torch.Tensor) -> Iterator[int]:

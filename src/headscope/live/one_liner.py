@@ -85,7 +85,8 @@ def trace(
     trace = captured.trace
     axis = trace.queries
     if axis.ids == tuple(encoded["input_ids"][0].tolist()):  # otherwise the model moved, left out or added tokens
-        axis = replace(axis, special=tuple(bool(flag) for flag in special))
+        if len(special) == len(axis):  # without <eos>, EsmTokenizer returns a flag for it
+            axis = replace(axis, special=tuple(bool(flag) for flag in special))
         if spans is not None:
             sequences = encoded.sequence_ids(0)
             axis = replace(

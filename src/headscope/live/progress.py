@@ -98,6 +98,7 @@ class Progress:
         read: ids of the modules with a call that was read.
         inputs: module id -> what it was last given.
         parted: ids of modules that were given parts of a tensor, one after another.
+        elsewhere: ids of modules that ran meanwhile in threads without a pass.
     """
 
     entered: dict[int, int] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class Progress:
     read: set[int] = field(default_factory=set)
     inputs: dict[int, Input] = field(default_factory=dict)
     parted: set[int] = field(default_factory=set)
+    elsewhere: set[int] = field(default_factory=set)
     _last: dict[int, _Last] = field(default_factory=dict)
     _taken: dict[Hashable, set[int]] = field(default_factory=dict)
 

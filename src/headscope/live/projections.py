@@ -7,15 +7,15 @@ a gate, a hook), or more than one Linear reads the output (an adapter), there is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from headscope.errors import UnsupportedError
-from headscope.live.contents import direction
+from headscope.errors import TraceError, UnsupportedError
+from headscope.live.contents import direction, mark_of_weight
 from headscope.live.progress import WeakStorage, is_plain
 from headscope.live.stacks import is_conv1d
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SAME_AS_LINEAR = ("FalconLinear",)
 """Subclasses of nn.Linear in transformers whose forward computes the same: x W^T + b, in two steps."""
+
+CLOSE = 1e-6
+"""Products of the same matrix differ by less, relative to the longest, whatever adds them up."""
 
 ADVICE = "use trace[layer, head].context instead: W_O requires a Linear that reads the contexts of all heads"
 
@@ -100,16 +103,37 @@ class Output:
     Attributes:
         paths: their names in the model.
         d_value: number of W_O's rows that belong to one head.
+        mark: tells whether W_O was changed since the pass; None if that can't be told.
     """
 
     paths: tuple[str, ...]
     d_value: int
+    mark: torch.Tensor | None = None
+
+    def marked(self, model: nn.Module) -> Output:
+        """The same with a mark of W_O as it is now."""
+        return replace(self, mark=mark_of_weight(_weight(model, self.paths[0]))) if len(self.paths) == 1 else self
+
+    def is_changed(self, model: nn.Module) -> bool:
+        """Return True if W_O has other numbers now."""
+        if self.mark is None:
+            return False
+        mark, now = self.mark.cpu(), mark_of_weight(_weight(model, self.paths[0]))
+        return now is None or now.shape != mark.shape or not torch.allclose(now.cpu(), mark, CLOSE, CLOSE * mark.norm())
+
+
+def _weight(model: nn.Module, path: str) -> Any:
+    try:
+        return getattr(model.get_submodule(path), "weight", None)
+    except AttributeError:
+        return None  # its layer was taken out
 
 
 def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) -> np.ndarray:
     """(d_value, d_model): the head's rows of W_O, in fp32.
 
     Raises:
+        TraceError: W_O has other numbers than in the pass.
         UnsupportedError: no single Linear is the projection, or its weight is stored in a form that can't be read.
     """
     where = f"layer {layer}, head {head}"
@@ -126,6 +150,12 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             f"{name}: {len(output.paths)} modules read the contexts ({readers}), so W_O is not one matrix",
             where=where,
             advice="merge the adapter into the model first, then capture again",
+        )
+    if output.is_changed(model):
+        raise TraceError(
+            f"{output.paths[0]} of {name} has other weights than in the forward pass: trained, loaded or replaced",
+            where=where,
+            advice="read outputs before the model changes, or capture it again",
         )
     module = model.get_submodule(output.paths[0])
     plain = type(module).forward is nn.Linear.forward or type(module).__name__ in SAME_AS_LINEAR

@@ -133,6 +133,8 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
 
 def why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
     """The reason why a second forward pass would not be the same; empty if it would."""
+    if source.has_changed:
+        return "the weights have changed since"
     if any(module.training for module in called.modules()):
         return "the model is in training mode, so two forward passes differ"
     if trace.ablated:

@@ -58,6 +58,7 @@ def register_call(
         forward = session.forward()
         if forward is None:
             session.stray += session.sees_this_thread()
+            session.note_outside(module)
             continue
         if not session.listener.silencing:
             refuse_transforms(module)

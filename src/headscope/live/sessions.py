@@ -29,7 +29,7 @@ from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.finding import Analyst
 from headscope.live.missed import Missed, attention_among
 from headscope.live.refusals import refuse_transforms
-from headscope.live.stacks import Place
+from headscope.live.stacks import Place, within
 from headscope.live.tokens import following
 from headscope.live.tokens.facts import Follower
 from headscope.live.tokens.following import Blocks
@@ -72,6 +72,9 @@ ADVICE = (
     "timm.layers.set_fused_attn(True, experimental=True). To capture without it, or if it is not attention, use "
     "hs.capture(model, strict=False): its traces list what is missing"
 )
+
+ELSEWHERE = "attention in another thread"
+THREADS_ADVICE = "let the thread that calls the model run all its layers: a forward pass is recorded in one thread"
 
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
@@ -251,6 +254,7 @@ class Session:
         thread = threading.get_ident()
         _end_abandoned()
         if thread not in self._open:
+            self.note_outside(module)
             if kwargs is None or not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
                 return  # gradient checkpointing runs modules again in the backward pass
             if not self.listener.silencing:
@@ -317,7 +321,7 @@ class Session:
                 f"{type(self.model).__name__}: attention ran that was not recorded: "
                 f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
                 where=forward.unrecorded[0].module or type(self.model).__name__,
-                advice=ADVICE,
+                advice=THREADS_ADVICE if forward.unrecorded[0].operator == ELSEWHERE else ADVICE,
             )
         forward.analyst.finish(type(self.model).__name__)
 
@@ -325,6 +329,14 @@ class Session:
         forward = self.forward()
         if forward is not None:
             forward.progress.enter(module, args, kwargs)
+        else:
+            self.note_outside(module)
+
+    def note_outside(self, module: nn.Module) -> None:
+        """Note for the passes of other threads that a module runs in this thread, which has none: it may be theirs."""
+        if self._open and self.sees_this_thread() and torch._C._current_graph_task_id() < 0:
+            for _, forward in list(self._open.values()):
+                forward.progress.elsewhere.add(id(module))
 
     def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
         """Attention that ran without being read, and modules that must have attended in a way that left no trace."""
@@ -338,16 +350,27 @@ class Session:
             for path, module in self.plan.modules
             if id(module) in silent
         ]
+        idle = self.plan.idle(forward.module, progress.read)
+        others = [name for at in tuple(progress.elsewhere) if (name := self.plan.known.get(at))]
+        elsewhere = [path for path in idle if any(within(path, name) or within(name, path) for name in others)]
+        missed += [Missed(0, path, type(idle[path]).__name__, ELSEWHERE) for path in elsewhere]
+        forward.idle = [
+            (path, self.plan.stacks[id(module)], self.plan.number(module))
+            for path, module in idle.items()
+            if path not in elsewhere
+        ]
         distinct = dict.fromkeys((call.path, call.kind, call.operator) for call in missed)
         return tuple(Unrecorded(*names, forward=forward.number) for names in distinct)
 
     def _projecting(self) -> Hook:
         """A hook that notes a module as a reader of the last attention's output."""
-        running, this_thread, names = self._open, threading.get_ident, self.plan.readers
+        running, this_thread, names, outside = self._open, threading.get_ident, self.plan.readers, self.note_outside
 
         def project(module: nn.Module, args: tuple[Any, ...]) -> None:
             _, forward = running.get(this_thread(), (None, None))
-            if forward is not None and args and id(module) in names:
+            if forward is None:
+                outside(module)
+            elif args and id(module) in names:
                 note_reader(forward, args[0], names[id(module)])
 
         return project

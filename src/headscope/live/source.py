@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from headscope.errors import TraceError
+from headscope.live.contents import Weights
 from headscope.live.projections import Output, rows_of_W_O
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class CapturedModel:
         sizes: number of queries and keys of the batch, padding included.
         args, kwargs: the arguments of the model's call.
         autocast: the autocast setting during the call.
-        contents, changed_inside, implementations: as in `Forward`.
+        contents, weights, changed_inside, implementations: as in `Forward`.
         products: for each layer, those of the module's output, or None.
         queries, keys: bool over the batch's positions, True for those that are not padding; None for all.
     """
@@ -60,6 +61,7 @@ class CapturedModel:
         self.autocast = forward.autocast
         self.implementations = forward.implementations
         self.contents = forward.contents
+        self.weights = forward.weights
         self.changed_inside = forward.changed_inside
         self.products = products
         self.queries = queries
@@ -70,7 +72,7 @@ class CapturedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the model, which is not sent to another process."""
-        return {**vars(self), "_model": _gone, "_called": _gone}
+        return {**vars(self), "_model": _gone, "_called": _gone, "weights": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
         """Return the object itself, which is never changed."""
@@ -87,11 +89,11 @@ class CapturedModel:
         return self._called()
 
     def W_O(self, layer: int, head: int) -> np.ndarray:
-        """(d_value, d_model): the head's rows of W_O, with the model's current values.
+        """(d_value, d_model): the head's rows of W_O.
 
         Raises:
             UnsupportedError: this attention has no single W_O. See headscope.live.projections.
-            TraceError: the model no longer exists.
+            TraceError: the model no longer exists, or has another W_O by now.
         """
         model = self.model
         if model is None:
@@ -105,6 +107,16 @@ class CapturedModel:
     def projection(self, layer: int) -> Output | None:
         """The modules that read the layer's contexts; None if they are unknown."""
         return self._projections.get(layer)
+
+    @property
+    def has_changed(self) -> bool:
+        """True if the model's weights have changed since the pass."""
+        model, called = self.model, self.called
+        if model is None or called is None:
+            return False
+        if self.weights is not None and not Weights(called.modules()).same(self.weights):
+            return True
+        return any(output.is_changed(model) for output in self._projections.values())
 
     def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> Named | None:
         """Return None: a live model's outputs are those that it returned."""

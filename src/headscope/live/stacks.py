@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -148,6 +148,20 @@ class Plan:
             module for _, module in self.modules if id(module) in self.paths and self.stacks[id(module)].name == name
         ]
 
+    def idle(self, called: nn.Module, read: Collection[int]) -> dict[str, nn.Module]:
+        """The attention modules of a module that was called, by their names, of which no call was read.
+
+        Args:
+            called: the module.
+            read: ids of those with a call that was read.
+        """
+        name = self.known.get(id(called), "")
+        return {
+            path: module
+            for path, module in self.modules
+            if id(module) in self.paths and id(module) not in read and within(path, name)
+        }
+
     def admit(self, module: nn.Module) -> list[nn.Module]:
         """Add a module that turned out to compute attention; if it starts a new stack, add all modules like it.
 
@@ -206,6 +220,11 @@ class Plan:
             if above is not None and id(above) in self._transformers:
                 self.homes[id(module)] = id(above)
                 return
+
+
+def within(path: str, other: str) -> bool:
+    """Return True if a module is another one or a part of it, by their names."""
+    return not other or f"{path}.".startswith(f"{other}.")
 
 
 def pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:

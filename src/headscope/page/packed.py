@@ -136,6 +136,7 @@ def _about(model: Model, vocabulary: dict[str, Any]) -> dict[str, Any]:
             "activation": str(anatomy.setting("activation")),
             "transform": model.tops.masked_lm_activation(),
             "pooling": model.pooling.mode,
+            "width": model.pooling.width or sizes.d_model,
         },
         "vocabulary": vocabulary,
         "mask": model.tokenizer.mask_id,

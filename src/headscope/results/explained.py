@@ -133,6 +133,7 @@ class Pooling:
         lowercase: True if sentence-transformers lower-cases a text before tokenizing it.
         prompt: the text that sentence-transformers puts before every text by default; may be empty.
         include_prompt: False if the prompt's tokens, and the special ones before them, are left out of the pooling.
+        width: the vector's first numbers that count (truncate_dim), after the division by its length; None for all.
     """
 
     mode: str = "mean"
@@ -142,6 +143,11 @@ class Pooling:
     lowercase: bool = False
     prompt: str = ""
     include_prompt: bool = True
+    width: int | None = None
+
+    def tokens(self, prompt: int) -> slice:
+        """The tokens whose mean is the vector, after a prompt's: all others, or the first of them."""
+        return slice(prompt, prompt + 1 if self.mode == "cls" else None)
 
     @property
     def limit(self) -> int | None:
@@ -151,8 +157,9 @@ class Pooling:
     def __str__(self) -> str:
         ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}
         length = ", divided by its length" if self.normalized else ""
+        width = "" if self.width is None else f", its first {self.width} numbers"
         source = "as modules.json says" if self.stated else "the default: the checkpoint has no modules.json"
-        return f"{ways[self.mode]}{length} ({source})"
+        return f"{ways[self.mode]}{length}{width} ({source})"
 
 
 @dataclass(frozen=True, eq=False)

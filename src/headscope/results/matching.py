@@ -45,6 +45,7 @@ class Scoring:
         expansion: tokens to which a query is filled up with mask tokens; None for no expansion.
         strategy: how a sparse model pools its tokens: `max` or `sum`.
         twice: True if a sparse model takes the logarithm twice.
+        active: the number of a sparse vector's largest weights that count (max_active_dims); None for all.
         stated: False if nothing says how the model scores, so that it is taken for a bi-encoder with the mean.
     """
 
@@ -61,6 +62,7 @@ class Scoring:
     expansion: int | None = None
     strategy: str = "max"
     twice: bool = False
+    active: int | None = None
     stated: bool = True
 
 

@@ -74,8 +74,7 @@ def read(model: Model, target: Target, hidden: Float[np.ndarray, "runs rows d_mo
         tokens = np.array([token for _, token in target.masked])
         return Readings(np.array([_loss(model.tops.masked_lm(rows), tokens) for rows in hidden]), None)
     if target.direction is not None:
-        vectors = hidden.astype(np.float64)
-        vectors = vectors[:, 0] if target.row is not None else vectors[:, target.prompt :].mean(axis=1)
+        vectors = pooled(hidden, model.pooling, target.prompt if target.row is None else 0)
         cosines = cosines_with(target.direction, vectors)
         if target.kind == "embedding":
             return Readings(vectors @ target.direction / target.length, cosines)

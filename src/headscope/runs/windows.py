@@ -160,7 +160,10 @@ class WindowReader:
 
     def record(self) -> dict[str, Any]:
         """Return all that the numbers depend on, for a manifest; with the sha256 of all of the checkpoint's weights."""
-        pooling = {"pooling": self.model.pooling.mode} if self.readout.kind.startswith("embedding") else {}
+        rule = self.model.pooling if self.readout.kind.startswith("embedding") else None
+        pooling = {} if rule is None else {"pooling": rule.mode}
+        if rule is not None and rule.width is not None:
+            pooling["truncate_dim"] = str(rule.width)
         return {**self.readout.record(), "method": self.method, **pooling, "sha256": checkpoint_digest(self.model)}
 
     def numbers(

@@ -74,6 +74,7 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
         live_checks, live_skipped = live(trace, limits, reference=reference)
         checks += live_checks
         skipped += live_skipped
+        notes += trace.notes
     notes += [f"unrecorded attention, in no trace and not verified: {name}" for name in trace.unrecorded]
     return Report(trace.model, tuple(checks), tuple(notes), tuple(skipped))
 

@@ -25,7 +25,7 @@ def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d
     """(S, d_model) each: the input of every layer, and the output of the last."""
     kept = trace.hidden_states
     if len(kept) != len(trace.layers) + 1:
-        again = model.trace(ids=trace.ids, segments=trace.segments.tolist(), ablate=trace.ablated, hidden_states=True)
+        again = model.trace(ids=trace.ids, segments=trace.queries.segments, ablate=trace.ablated, hidden_states=True)
         kept = again.hidden_states
     return [state.array for state in kept]
 

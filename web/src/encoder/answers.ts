@@ -7,7 +7,7 @@ import { Model } from "./model";
 import { dot, softmax } from "./products";
 import { Refused } from "./refused";
 import { choose, masksOf, plain, read, tokenId, type Asker } from "./targets";
-import { maskedWord, pooled } from "./tops";
+import { maskedWord, partsOf, pooled } from "./tops";
 import { labels, traceFile, type Catalog } from "./tracefile";
 import { WordPiece } from "./wordpiece";
 
@@ -125,17 +125,11 @@ export class Desk {
 
   cosine(a: string, b: string): Shares {
     const runs = [this.held(a), this.held(b)] as const;
-    const { d, pooling } = this.model.about.config;
     const vectors = runs.map(({ pass }) => pooled(this.model, pass));
     const lengths = vectors.map((vector) => Math.hypot(...vector));
     const share = (side: 0 | 1): number[] => {
-      const { last, tokens } = runs[side].pass;
-      return Array.from({ length: tokens }, (_, t) => {
-        if (pooling === "cls" && t > 0) return 0;
-        let sum = 0;
-        for (let n = 0; n < d; n++) sum += last[t * d + n] * vectors[1 - side][n];
-        return sum / (pooling === "cls" ? 1 : tokens) / (lengths[0] * lengths[1]);
-      });
+      const size = lengths[0] * lengths[1];
+      return Array.from(partsOf(this.model, runs[side].pass), (part) => part.reduce((sum, value, n) => sum + (value * vectors[1 - side][n]) / size, 0));
     };
     const named = runs.map(({ encoded }) => labels(encoded, this.model.about.vocabulary.prefix));
     const shares: Shares["shares"] = [share(0), share(1)];

@@ -14,6 +14,8 @@ export interface Config {
   /** Of the layer before the masked-LM decoder. */
   transform: string;
   pooling: "mean" | "cls";
+  /** The text's vector is the first so many numbers of what is pooled. */
+  width: number;
 }
 
 /** What the file says of its model, beside the weights. */

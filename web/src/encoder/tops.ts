@@ -15,12 +15,17 @@ export function maskedWord(model: Model, last: Float32Array, place: number): Flo
   return linear(x, model.weight(decoder), model.has("masked_lm.bias") ? model.weight("masked_lm.bias") : null, d);
 }
 
-/** The text's vector before it is normalised: the mean over the tokens, or the first token's. */
-export function pooled(model: Model, { last, tokens }: Pass): Float64Array {
-  const { d, pooling } = model.about.config;
-  const vector = Float64Array.from(last.subarray(0, d));
-  if (pooling === "cls") return vector;
-  vector.fill(0);
-  for (let n = 0; n < last.length; n++) vector[n % d] += last[n] / tokens;
+/** The parts of tokens in the text's vector before it is normalised: a mean over the tokens, or the first token alone. */
+export function* partsOf(model: Model, { last, tokens }: Pass): Generator<Float64Array> {
+  const { d, pooling, width } = model.about.config;
+  const counted = pooling === "cls" ? 1 : tokens;
+  for (let t = 0; t < tokens; t++)
+    yield Float64Array.from(last.subarray(t * d, t * d + width), (value) => (t < counted ? value / counted : 0));
+}
+
+/** The text's vector before it is normalised. */
+export function pooled(model: Model, pass: Pass): Float64Array {
+  const vector = new Float64Array(model.about.config.width);
+  for (const part of partsOf(model, pass)) part.forEach((value, n) => { vector[n] += value; });
   return vector;
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
+from headscope.checkpoint.tokenizer.growth import check_growth
 from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
@@ -44,6 +45,7 @@ class Backend:
         with library_errors(where, AGAIN):
             self._disable_stored_options()
             self._add_declared(settings)
+            check_growth(where, _state(rust.normalizer), _state(rust.pre_tokenizer))
             self._continuations = _continuation_marks(rust)
             self._byte_level_without_space = any(
                 part.get("type") == "ByteLevel" and not part.get("add_prefix_space")

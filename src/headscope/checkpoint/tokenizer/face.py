@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from headscope.checkpoint.tokenizer.encoded import Encoded, Layout, Pieces, Special, assemble
-from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
+from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES
 from headscope.checkpoint.tokenizer.settings import Settings
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 
 MASKS = ("[MASK]", "<mask>")
 UNKNOWN = ("[UNK]", "<unk>")
@@ -228,6 +228,12 @@ class Tokenizer:
         )
 
     def _assemble(self, tokenize: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> Encoded:
+        if len(texts) > 1 and self.kind == RESIDUES and "eos_token" in self._settings.without:
+            raise UnsupportedError(
+                "eos_token is null, so nothing ends a text of a pair",
+                where=f"{self._settings.where}: tokenizer_config.json",
+                advice="pass one text: the model reads no pairs",
+            )
         layout = self._engine.layout(len(texts))
         pieces = [tokenize(text) for text in texts]
         for name, text_pieces in zip(("the text", "the pair"), pieces, strict=False):
@@ -250,6 +256,8 @@ class Tokenizer:
         return Encoded(encoded.ids, encoded.tokens, zeros, encoded.special, encoded.words, encoded.spans)
 
     def _named(self, key: str, usual: Sequence[str]) -> str | None:
+        if key in self._settings.without:
+            return None
         stated = self._settings.named.get(key)
         for token in usual if stated is None else (stated.content,):
             if self._engine.id(token) is not None:

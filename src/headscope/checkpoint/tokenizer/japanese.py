@@ -243,7 +243,8 @@ def _added_ids(vocabulary: Mapping[str, int], settings: Settings) -> dict[str, i
     usual = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]"}
     usual["mask_token"] = "[MASK]"
     stated = [piece.content for piece in (*settings.named.values(), *settings.extra)]
-    defaults = [token for key, token in usual.items() if key not in settings.named and token in vocabulary]
+    known = {*settings.named, *settings.without}
+    defaults = [token for key, token in usual.items() if key not in known and token in vocabulary]
     for content in (*defaults, *stated):
         if content not in ids:
             ids[content] = vocabulary.get(content, len({*vocabulary, *ids}))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headscope.checkpoint.files import Folder
 from headscope.checkpoint.opening import Checkpoint, open_checkpoint
 from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
 from headscope.checkpoint.tokenizer.known import (
@@ -54,7 +55,10 @@ def load_tokenizer(checkpoint: TokenizerSource, segments: str = "own") -> Tokeni
     """
     settings = read_settings(checkpoint)
     class_name, known_by = effective_class(settings)
-    engine, source = _open(checkpoint, settings, class_name, known_by)
+    try:
+        engine, source = _open(checkpoint, settings, class_name, known_by)
+    except UnsupportedError as refusal:
+        engine, source = Refused(refusal, _vocabulary(checkpoint, settings)), None
     two, differs = reads_segments(settings, class_name, segments)
     return Tokenizer(engine, settings, kind=class_name, source=source, segments=two, differs=differs)
 
@@ -86,14 +90,7 @@ def borrowed_tokenizer(
         InputError: the tokenizer has more tokens than the model has embeddings.
     """
     folder = Path(name)
-    files: Callable[[str], Path | None]
-    if folder.is_dir():
-
-        def files(filename: str) -> Path | None:
-            return folder / filename if (folder / filename).is_file() else None
-
-    else:
-        files = open_checkpoint(name).file
+    files = Folder(folder).path if folder.is_dir() else open_checkpoint(name).file
     if not any(files(each) for each in FILES):
         raise CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
@@ -124,29 +121,23 @@ def _open(
         return _refuse(checkpoint, settings, class_name or "a custom class", "code from the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
     if vocab_txt is not None:
-        try:
-            if class_name in WORDPIECE:
-                return from_vocab_txt(vocab_txt, settings), "vocab.txt"
-            if class_name is None and settings.model.get("model_type") is None:
-                engine = from_vocab_txt(vocab_txt, settings)
-                engine.notes.append(
-                    "assumed to be BERT's tokenizer: vocab.txt has its special tokens, and no file names another class"
-                )
-                return engine, "vocab.txt"
-        except UnsupportedError as refusal:
-            return Refused(refusal, _vocabulary(checkpoint, settings)), None
+        if class_name in WORDPIECE:
+            return from_vocab_txt(vocab_txt, settings), "vocab.txt"
+        if class_name is None and settings.model.get("model_type") is None:
+            engine = from_vocab_txt(vocab_txt, settings)
+            engine.notes.append(
+                "assumed to be BERT's tokenizer: vocab.txt has its special tokens, and no file names another class"
+            )
+            return engine, "vocab.txt"
         if class_name == RESIDUES:
             return from_residues(vocab_txt, settings), "vocab.txt"
     model = next((path for name in SENTENCEPIECE_FILES if (path := checkpoint.file(name)) is not None), None)
     if class_name in SENTENCEPIECE:
         if model is None:
             return Refused(_incomplete(checkpoint, settings, class_name, known_by), {}), None
-        try:
-            from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
+        from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
 
-            return from_sentencepiece(model, settings, class_name), model.name
-        except UnsupportedError as refusal:
-            return Refused(refusal, {}), None
+        return from_sentencepiece(model, settings, class_name), model.name
     vocab_json, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
     if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"

@@ -85,9 +85,10 @@ def from_sentencepiece(path: Path, settings: Settings, class_name: str) -> Backe
             if kind in (CONTROL, USER_DEFINED):
                 rust.add_tokens([_plain(piece, special=kind == CONTROL)])
         _normalise(rust, model, settings, albert)
-        named = {key: settings.spelling(key, default) for key, default in SPECIALS.items()}
-        mask = named["mask_token"]
-        if rust.token_to_id(mask) is None:  # DeBERTa's id follows those of the model
+        masks = [] if "mask_token" in settings.without else ["mask_token"]
+        named = {key: settings.spelling(key, SPECIALS[key]) for key in ("cls_token", "sep_token", *masks)}
+        mask = named.get("mask_token")
+        if mask is not None and rust.token_to_id(mask) is None:  # DeBERTa's id follows those of the model
             rust.add_special_tokens([_plain(mask, special=True)])
         cls, sep = named["cls_token"], named["sep_token"]
         missing = [token for token in (cls, sep) if rust.token_to_id(token) is None]

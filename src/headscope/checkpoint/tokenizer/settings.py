@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from headscope.checkpoint.json_text import JsonError, brief, read_object, shortened
-from headscope.errors import CheckpointError
+from headscope.errors import CheckpointError, UnsupportedError
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ class Settings:
         class_name: the tokenizer's class, without "Fast"; None if no file names it.
         class_from: the file that names it.
         named: the special tokens by name, such as "cls_token".
+        without: names of special tokens that are null: the tokenizer has none, not even the class's own.
         extra: further special tokens.
         added: added tokens by id.
         model: config.json.
@@ -74,6 +75,7 @@ class Settings:
     extra: tuple[AddedPiece, ...]
     added: Mapping[int, AddedPiece]
     model: Mapping[str, Any]
+    without: frozenset[str] = frozenset()
 
     def flag(self, key: str, default: bool | None) -> bool | None:
         """Return a Boolean option; the default if it is absent or null."""
@@ -96,7 +98,17 @@ class Settings:
         )
 
     def spelling(self, key: str, default: str) -> str:
-        """Return the spelling of a special token."""
+        """Return the spelling of a special token that the tokenizer needs.
+
+        Raises:
+            UnsupportedError: the files say that it has none.
+        """
+        if key in self.without:
+            raise UnsupportedError(
+                f"{key} is null, and this tokenizer puts that token around every text",
+                where=f"{self.where}: tokenizer_config.json",
+                advice=f"name the token ({default}) in tokenizer_config.json, or pass ids= (token ids)",
+            )
         piece = self.named.get(key)
         return default if piece is None else piece.content
 
@@ -149,7 +161,8 @@ def read_settings(source: TokenizerSource) -> Settings:
             raise _wrong(where, "tokenizer_config.json", listed, values, "a list")
         extra += [_piece(where, "tokenizer_config.json", listed, value) for value in values]
     class_name, class_from = _class_name(where, options, source.config)
-    return Settings(where, options, class_name, class_from, named, tuple(extra), added, dict(source.config))
+    without = frozenset(key for key in NAMED if key in statements and statements[key] is None)
+    return Settings(where, options, class_name, class_from, named, tuple(extra), added, dict(source.config), without)
 
 
 def read_json(source: TokenizerSource, filename: str) -> dict[str, Any] | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, check_structure, shortened, shown
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
+from headscope.checkpoint.tokenizer.growth import check_growth
 from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
@@ -48,6 +51,10 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
     except (OSError, JsonError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(f"tokenizer.json can't be read: {reason}", where=where, advice=advice) from error
+    with suppress(ValueError):  # no JSON: the library names the fault
+        stated = json.loads(data)
+        if isinstance(stated, dict):
+            check_growth(where, stated.get("normalizer"), stated.get("pre_tokenizer"))
     with library_errors(where, advice):
         rust = Tokenizer.from_buffer(data)
         if LONG_ID.search(data):
@@ -122,11 +129,9 @@ def from_residues(path: Path, settings: Settings) -> Backend:
 
     where = f"{settings.where}: vocab.txt"
     vocabulary = read_vocab_txt(path, where)
-    cls, eos, unk = (
-        settings.spelling(key, default)
-        for key, default in (("cls_token", "<cls>"), ("eos_token", "<eos>"), ("unk_token", "<unk>"))
-    )
-    missing = [token for token in (cls, eos, unk) if token not in vocabulary]
+    cls, unk = settings.spelling("cls_token", "<cls>"), settings.spelling("unk_token", "<unk>")
+    ends = [] if "eos_token" in settings.without else [settings.spelling("eos_token", "<eos>")]
+    missing = [token for token in (cls, *ends, unk) if token not in vocabulary]
     if missing:
         raise CheckpointError(
             f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
@@ -140,9 +145,9 @@ def from_residues(path: Path, settings: Settings) -> Backend:
             [pre_tokenizers.Split(Regex(longest_first), "isolated"), pre_tokenizers.WhitespaceSplit()]
         )
         rust.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {eos}:0",
-            pair=f"{cls}:0 $A:0 {eos}:0 $B:0 {eos}:0",
-            special_tokens=[(cls, vocabulary[cls]), (eos, vocabulary[eos])],
+            single=[cls, "$A", *ends],
+            pair=[cls, "$A", *ends, "$B:0", *ends],
+            special_tokens=[(token, vocabulary[token]) for token in (cls, *ends)],
         )
         _mark_special(rust, settings, RESIDUES)
     return Backend(rust, where=where, settings=settings)
@@ -260,6 +265,8 @@ def _mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: st
     described = {piece.content: piece for piece in (*settings.added.values(), *settings.named.values())}
     known = {piece.content for piece in rust.get_added_tokens_decoder().values()}
     for key, usual in usual_specials(class_name).items():
+        if key in settings.without:
+            continue
         piece = settings.named.get(key, usual)
         if piece.content not in known and rust.token_to_id(piece.content) is not None:
             rust.add_special_tokens([added_token(described.get(piece.content, piece))])
