@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 from headscope.errors import InputError
 
@@ -212,140 +212,87 @@ def read_conllu(path: Path, name: str, *, field: str, max_document: int) -> Iter
     own: treebanks without such comments are usually collections of single sentences.
 
     Raises:
-        InputError: a line that breaks the format, naming file and line.
+        InputError: a line that breaks the format, naming file and line. What a tree needs is checked, the order of
+            multi-word tokens and empty nodes isn't.
     """
-    with path.open("rb") as file:
-        number = 0
-        lines: list[str] = []
-        sentences: list[Sentence] = []
-        size = 0
-        began = False  # whether a newdoc comment has been met
+    number, marked = 0, False
+    block: list[tuple[list[str], Sentence]] = []
 
-        def whole() -> Document | Refused:
-            nonlocal lines, sentences, size, number
-            number += 1
-            place = f"{name}#{number}"
-            document: Document | Refused = Document(place, "\n".join(lines), float(size), tuple(sentences))
-            if size > max_document:
-                document = Refused(
-                    place, "too long", f"it has {size:,} bytes; {max_document:,} are the most", float(size)
-                )
-            lines, sentences, size = [], [], 0
-            return document
-
-        for block, starts, first in _blocks(file, name):
-            if sentences and (starts or not began):
-                yield whole()
-            began = began or starts
-            size += sum(len(line.encode()) + 1 for line in block)
-            if size <= max_document:
-                lines += [*block, ""]
-                sentences.append(_sentence(block, first, name))
-            elif not sentences:
-                sentences.append(_sentence(block, first, name))
-        if sentences:
-            yield whole()
-        elif not number:
-            yield Refused(name, "empty", "it has no sentence", 0.0)
-
-
-def _blocks(file: BinaryIO, name: str) -> Iterator[tuple[list[str], bool, int]]:
-    """The lines of each sentence, whether a document begins with it, and the number of the first line."""
-    block: list[str] = []
-    starts, number, first = False, 0, 1
-    while data := file.readline(LONGEST_LINE + 1):
+    def whole() -> Document | Refused:
+        nonlocal block, number
         number += 1
-        line = _line(data, number, name)
-        if not line:
-            if block:
-                if all(known.startswith("#") for known in block):
-                    raise _error("the comments above belong to no sentence", number, name)
-                yield block, starts, first
-            block, starts = [], False
-            continue
-        if not block:
-            first = number
-        if len(block) > 3 * MOST_WORDS:
-            raise _error(f"the sentence has more than {3 * MOST_WORDS:,} lines", number, name)
-        block.append(line)
-        starts = starts or NEW_DOCUMENT.match(line) is not None
-    if block and not all(known.startswith("#") for known in block):  # the last blank line is missing
-        yield block, starts, first
+        size = sum(len(line.encode()) + 1 for lines, _ in block for line in lines)
+        place, kept = f"{name}#{number}", [line for lines, _ in block for line in (*lines, "")]
+        document: Document | Refused = Document(place, "\n".join(kept), float(size), tuple(tree for _, tree in block))
+        if size > max_document:
+            detail = f"it has {size:,} bytes; {max_document:,} are the most"
+            document = Refused(place, "too long", detail, float(size))
+        block = []
+        return document
+
+    for first, lines in _blocks(path, name):
+        starts = any(NEW_DOCUMENT.match(line) for line in lines)
+        if block and (starts or not marked):
+            yield whole()
+        marked = marked or starts
+        block.append((lines, _sentence(lines, first, name)))
+    if block:
+        yield whole()
+    elif not number:
+        yield Refused(name, "empty", "it has no sentence", 0.0)
 
 
-def _line(data: bytes, number: int, name: str) -> str:
-    """A line without its end."""
-    if len(data) > LONGEST_LINE:
-        raise _error(f"the line has more than {LONGEST_LINE:,} bytes", number, name)
-    try:
-        line = data.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise _error(f"byte {error.start} is {data[error.start]:#04x}, not UTF-8", number, name) from error
-    line = line.removesuffix("\n").removesuffix("\r")
-    if "\0" in line:
-        raise _error("the line has a NUL character", number, name)
-    if line and not line.strip():
-        raise _error("the line has spaces only; an empty line ends a sentence", number, name)
-    return line
+def _blocks(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines of each sentence, with the number of the first; comments without a sentence are left out."""
+    block: list[str] = []
+    number = 0
+    with path.open("rb") as file:
+        while data := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(data) > LONGEST_LINE or len(block) > 3 * MOST_WORDS:
+                found = f"the line has more than {LONGEST_LINE:,} bytes, or the sentence more than {MOST_WORDS:,} words"
+                raise _error(found, number, name)
+            try:
+                line = data.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise _error(f"byte {error.start} is {data[error.start]:#04x}, not UTF-8", number, name) from error
+            if line:
+                block.append(line)
+            elif block:
+                if not all(known.startswith("#") for known in block):
+                    yield number - len(block), block
+                block = []
+    if not all(known.startswith("#") for known in block):  # the last blank line is missing
+        yield number + 1 - len(block), block
 
 
 def _sentence(block: list[str], first: int, name: str) -> Sentence:
     """A block's words, checked to be a tree."""
-    words: list[str] = []
-    tags: list[str] = []
-    heads: list[int] = []
-    relations: list[str] = []
+    rows: list[list[str]] = []
     numbers: list[int] = []
-    covered = empty = 0  # the end of the last multi-word token; the last empty node here
-    covered_at = first
     for number, line in enumerate(block, first):
         if line.startswith("#"):
-            if numbers:
-                raise _error("a comment stands between the words of a sentence", number, name)
             continue
         fields = line.split("\t")
         if len(fields) != len(COLUMNS):
             raise _error(f"the line has {len(fields)} columns; expected 10, separated by tabs", number, name)
-        for column, value in zip(COLUMNS, fields, strict=True):
-            if not value or value != value.strip():
-                raise _error(f"the column {column} is {value!r}; expected a value without spaces around", number, name)
-        place = fields[0]
-        if span := RANGE.fullmatch(place):
-            start, end = int(span[1]), int(span[2])
-            if start != len(words) + 1 or end < start or start <= covered:
-                raise _error(f"the multi-word token {place} stands before word {len(words) + 1}", number, name)
-            covered, covered_at = end, number
-        elif node := EMPTY.fullmatch(place):
-            if (int(node[1]), int(node[2])) != (len(words), empty + 1):
-                raise _error(
-                    f"the empty node is {place}; expected {len(words)}.{empty + 1}, after word {len(words)}",
-                    number,
-                    name,
-                )
-            empty += 1
-        elif WORD.fullmatch(place) and int(place) == len(words) + 1:
-            if len(words) == MOST_WORDS:
-                raise _error(f"the sentence has more than {MOST_WORDS:,} words", number, name)
-            if not NUMBER.fullmatch(fields[6]):
-                raise _error(f"the column HEAD is {fields[6]!r}; expected the number of a word, or 0", number, name)
-            if fields[7] == "_" or len(fields[7]) > LONGEST_RELATION:
-                raise _error(
-                    f"the column DEPREL is {fields[7][:LONGEST_RELATION]!r}; expected a relation", number, name
-                )
-            words.append(fields[1])
-            tags.append(fields[3])
-            heads.append(int(fields[6]) - 1)
-            relations.append(fields[7])
-            numbers.append(number)
-            empty = 0
-        else:
-            raise _error(f"the column ID is {place!r}; expected {len(words) + 1}", number, name)
-    if not words:
-        raise _error("the sentence has no words", first, name)
-    if covered > len(words):
-        raise _error(f"the multi-word token ends with word {covered}; there are {len(words)}", covered_at, name)
+        if RANGE.fullmatch(fields[0]) or EMPTY.fullmatch(fields[0]):
+            continue
+        if fields[0] != str(len(rows) + 1):
+            raise _error(f"the column ID is {fields[0]!r:.40}; expected {len(rows) + 1}", number, name)
+        if not NUMBER.fullmatch(fields[6]):
+            raise _error(f"the column HEAD is {fields[6]!r:.40}; expected the number of a word, or 0", number, name)
+        if not fields[1].strip() or not fields[7].strip("_") or len(fields[7]) > LONGEST_RELATION:
+            found = f"FORM is {fields[1]!r:.40}, the column DEPREL is {fields[7]!r:.40}"
+            raise _error(f"the column {found}; expected a word and its relation", number, name)
+        rows.append(fields)
+        numbers.append(number)
+    if not rows or len(rows) > MOST_WORDS:
+        raise _error(f"the sentence has {len(rows):,} words; expected 1 to {MOST_WORDS:,}", first, name)
+    heads = [int(row[6]) - 1 for row in rows]
     _check_tree(heads, numbers, name)
-    return Sentence(numbers[0], tuple(words), tuple(tags), tuple(heads), tuple(relations))
+    columns = [tuple(row[at] for row in rows) for at in (1, 3, 7)]
+    return Sentence(numbers[0], columns[0], columns[1], tuple(heads), columns[2])
 
 
 def _check_tree(heads: list[int], numbers: list[int], name: str) -> None:
