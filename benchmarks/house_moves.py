@@ -25,7 +25,7 @@ CORPUS = ("The cat sat on the mat. ", "She took off her hat, and the cat sat dow
 """Text of each of the survey's documents, which repeat it eight times."""
 
 COMMANDS = {
-    "attend": f'headscope attend - "{TEXT}" -L 0 -H 3',
+    "attend": f'headscope attend - "{TEXT}" --heads 0.3',
     "capture": "with hs.capture(model) as captured: model(**inputs); captured.trace[0, 3].weights[:]",
     "survey": "headscope survey - CORPUS --out OUT --set threads=1 --labels --examples 2 --effects 2",
 }
@@ -136,7 +136,7 @@ def main(name: str, folder: Path) -> None:
     import headscope
 
     if name == "attend":
-        command = _command_line("attend", "-", TEXT, "-L", "0", "-H", "3")
+        command = _command_line("attend", "-", TEXT, "--heads", "0.3")
     else:
         command = _capture() if name == "capture" else _survey(folder)
     (folder / RESULT).write_text(json.dumps(moves_of(command, Path(headscope.__file__).parent)))

@@ -119,7 +119,7 @@ def test_attend_shows_the_rest_and_exits_with_1(folders: dict[str, Path], place:
 def test_every_view_of_a_head_says_nan(folders: dict[str, Path], place: str) -> None:
     for layer, head in ALL[::2]:
         broken = (layer, head) in REACHED[place]
-        chosen = ["-L", layer, "-H", head]
+        chosen = ["--heads", f"{layer}.{head}"]
         weights = json.loads(run("attend", folders[place], TEXT, *chosen, "--json").stdout)["weights"]
         assert any(weight is None for row in weights for weight in row) == broken
         for more in ([], ["--top", 2], ["-q", 0], ["--set", "threshold=0.7"]):
@@ -130,7 +130,7 @@ def test_every_view_of_a_head_says_nan(folders: dict[str, Path], place: str) -> 
 
 def test_narrow_cells_and_what_lies_outside(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    text = run("attend", folders["query"], " ".join(["the cat"] * 11), "-L", 0, "-H", 0).stdout
+    text = run("attend", folders["query"], " ".join(["the cat"] * 11), "--heads", "0.0").stdout
     assert " ? ?" in text
     assert "NaN" in text
     assert "24 of 24 rows are not numbers" in text
@@ -184,7 +184,7 @@ def test_verify_head_and_fill(folders: dict[str, Path]) -> None:
         assert any("It begins" in note for note in report.notes)
         assert report.agrees == (place == "last norm")
         assert "NaN or infinite" in run("fill", folders[place], "the [MASK] sat on the cat", code=2).stderr
-    assert "NaN or infinity in W_Q of layer 0, head 0" in run("head", folders["query"], 0, 0).stderr
+    assert "NaN or infinity in W_Q of layer 0, head 0" in run("head", folders["query"], "0.0").stderr
     run("head", folders["query"], 0, 1, code=0)
 
 

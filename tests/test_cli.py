@@ -122,14 +122,42 @@ def test_fit(published):
     assert all(row["name"].startswith("cls.") for row in found["ignored"])
 
 
+def test_summary_says_first_what_is_wrong(tmp_path):
+    """Missing, not finite, or more tokens than the embeddings have rows; `--strict` exits with 1."""
+    from safetensors.numpy import load_file, save_file
+
+    folder = tmp_path / "bert"
+    small_bert(folder)
+    assert run("summary", folder, "--strict").exit_code == 0
+    file = folder / "model.safetensors"
+    whole = load_file(file)
+    name = next(key for key in whole if key.endswith("layer.1.output.dense.weight"))
+    words = next(key for key in whole if key.endswith("word_embeddings.weight"))
+    for said, changed in (
+        (f"NaN or infinity in: {name}", {name: np.full_like(whole[name], np.nan)}),
+        ("missing from the checkpoint", {name: None}),
+        ("the tokenizer has", {words: whole[words][:-2]}),
+    ):
+        tensors = {key: value for key, value in {**whole, **changed}.items() if value is not None}
+        save_file({key: np.ascontiguousarray(value) for key, value in tensors.items()}, file)
+        config = json.loads((folder / "config.json").read_text())
+        config["vocab_size"] = len(tensors[words])
+        (folder / "config.json").write_text(json.dumps(config))
+        strict = run("summary", folder, "--strict", code=1).stdout
+        assert said in strict
+        assert strict == run("summary", folder).stdout
+        record = answer("summary", folder)
+        assert record["problems"] or record["missing"]
+
+
 def test_head_says_where_its_slices_lie(small, tmp_path):
-    found = answer("head", small, "1", "1")
+    found = answer("head", small, "1.1")
     query = found["slices"][0]
     assert query["tensor"] == "bert.encoder.layer.1.attention.self.query.weight"
     assert (query["axis"], query["start"], query["stop"], query["shape"]) == ("rows", 24, 48, [48, 24])
     head = hs.open(small).layers[1].heads[1]
     assert query["norm"] == pytest.approx(float(np.linalg.norm(head.W_Q)))
-    saved = run("head", small, "1", "1", "--save", tmp_path / "head.npz")
+    saved = run("head", small, "1.1", "--save", tmp_path / "head.npz")
     assert "wrote" in saved.stderr
     assert "wrote" not in saved.stdout
     with np.load(tmp_path / "head.npz") as file:
@@ -140,7 +168,7 @@ def test_head_says_where_its_slices_lie(small, tmp_path):
 
 
 def test_attend_gives_tokens_and_weights(small):
-    found = answer("attend", small, TEXT, "--layer", "0", "--head", "0")
+    found = answer("attend", small, TEXT, "--heads", "0.0")
     assert found["tokens"] == ["[CLS]", "the", "cat", "sat", "on", "the", "mat", ".", "[SEP]"]
     weights = np.array(found["weights"], np.float32)
     np.testing.assert_array_equal(weights, np.asarray(hs.open(small).trace(TEXT)[0, 0].weights))
@@ -152,11 +180,11 @@ def test_attend_overview_finds_the_heads_that_were_made(small):
 
 
 def test_attend_query(small):
-    found = answer("attend", small, TEXT, "--layer", "0", "--head", "0", "--query", "cat", "--top", "2")
+    found = answer("attend", small, TEXT, "--heads", "0.0", "--query", "cat", "--top", "2")
     assert found["query"] == 2
     assert found["keys"][0]["token"] == "the"
     assert len(found["keys"]) == 2
-    text = run("attend", small, TEXT, "--layer", "0", "--head", "0", "-q", "cat").stdout
+    text = run("attend", small, TEXT, "--heads", "0.0", "-q", "cat").stdout
     assert "»cat«" in text
     assert re.search(r"1 the +0\.9\d\d █+", text)
 
@@ -164,7 +192,7 @@ def test_attend_query(small):
 def test_attend_threshold(small):
     rows = list(
         csv.DictReader(
-            io.StringIO(run("attend", small, TEXT, "-L", "0", "-H", "1", "--threshold", "0.7", "--csv").stdout)
+            io.StringIO(run("attend", small, TEXT, "--heads", "0.1", "--set", "threshold=0.7", "--csv").stdout)
         )
     )
     assert [(row["query"], row["key"]) for row in rows] == [(str(at), str(at)) for at in range(9)]
@@ -172,21 +200,27 @@ def test_attend_threshold(small):
 
 def test_attend_pair_words_ids_and_max_length(small):
     assert answer("attend", small, "the cat", "--pair", "the dog")["segments"] == [0, 0, 0, 0, 1, 1, 1]
-    assert answer("attend", small, "tired dog", "--words")["tokens"] == ["[CLS]", "tir", "##ed", "dog", "[SEP]"]
-    assert answer("attend", small, "2, 5 6 3", "--ids")["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
-    assert len(answer("attend", small, "the cat " * 30, "--max-length", "8")["tokens"]) == 8
+    assert answer("attend", small, "tired dog", "--set", "words=true")["tokens"] == [
+        "[CLS]",
+        "tir",
+        "##ed",
+        "dog",
+        "[SEP]",
+    ]
+    assert answer("attend", small, "2, 5 6 3", "--set", "ids=true")["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
+    assert len(answer("attend", small, "the cat " * 30, "--set", "max_length=8")["tokens"]) == 8
 
 
 def test_attend_silences_heads(small):
-    silenced = answer("attend", small, TEXT, "-L", "1", "-H", "0", "--ablate", "0.0", "--ablate", "0.1")
+    silenced = answer("attend", small, TEXT, "--heads", "1.0", "--ablate", "0.0", "--ablate", "0.1")
     assert silenced["ablated"] == [[0, 0], [0, 1]]
-    assert silenced["weights"] != answer("attend", small, TEXT, "-L", "1", "-H", "0")["weights"]
+    assert silenced["weights"] != answer("attend", small, TEXT, "--heads", "1.0")["weights"]
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "safetensors"])
 def test_attend_saves(small, tmp_path, ending):
     path = tmp_path / f"weights.{ending}"
-    result = run("attend", small, TEXT, "--layer", "0", "--save", path, "--json")
+    result = run("attend", small, TEXT, "--heads", "0", "--save", path, "--json")
     assert path.stat().st_size > 0
     assert str(path) in result.stderr
     json.loads(result.stdout)
@@ -194,8 +228,8 @@ def test_attend_saves(small, tmp_path, ending):
 
 def test_a_saved_trace_is_seen_again(small, tmp_path):
     file = tmp_path / "cat.safetensors"
-    fresh = answer("attend", small, TEXT, "-L", "0", "-H", "1", "--save", file)
-    again = answer("attend", file, "-L", "0", "-H", "1")
+    fresh = answer("attend", small, TEXT, "--heads", "0.1", "--save", file)
+    again = answer("attend", file, "--heads", "0.1")
     assert again["tokens"] == fresh["tokens"]
     np.testing.assert_array_equal(again["weights"], fresh["weights"])
     page = run("view", file, "--html", tmp_path / "cat.html")
@@ -220,8 +254,8 @@ def test_a_text_from_standard_input(small):
     def piped(*args: str, given: bytes):
         return CliRunner().invoke(app, [*args, "--json"], input=given)
 
-    read = piped("attend", small, "-", "-L", "0", "-H", "1", given=f"{TEXT}\n".encode())
-    assert json.loads(read.stdout) == answer("attend", small, TEXT, "-L", "0", "-H", "1")
+    read = piped("attend", small, "-", "--heads", "0.1", given=f"{TEXT}\n".encode())
+    assert json.loads(read.stdout) == answer("attend", small, TEXT, "--heads", "0.1")
     assert "not valid UTF-8: byte 1 is 0xff" in piped("attend", small, "-", given=b"a\xff").stderr
 
 
@@ -345,17 +379,15 @@ def refused(*args: str) -> str:
         (["attend", "{small}", ""], "is empty"),
         (["attend", "{small}", "the", "--heads", "2"], "no layer 2"),
         (["attend", "{small}", "the", "--heads", "0.2"], "no head 2"),
-        (["attend", "{small}", "the", "--head", "1"], "-H requires -L"),
-        (["attend", "{small}", "the", "--heads", "0.1", "-L", "1"], "exclude each other"),
         (["attend", "{small}", "the", "--heads", "0.1,1"], "can't be shown together"),
         (["attend", "{small}", "the", "--heads", "0.1,1.0", "--save", "x.npz"], "--save writes one head"),
         (["attend", "{small}", "the", "--heads", ","], "no head was given"),
         (["attend", "{small}", "the", "--heads", "x.1"], "'x.1' is not a head"),
         (["attend", "{small}", "the", "--heads", "0", "--top", "2"], "requires a head, and a layer is selected"),
         (["attend", "{small}", "the cat", "-q", "dog"], "no token 'dog'"),
-        (["attend", "{small}", "the cat", "-L", "0", "-H", "0", "-q", "dog"], "no token 'dog'"),
+        (["attend", "{small}", "the cat", "--heads", "0.0", "-q", "dog"], "no token 'dog'"),
         (["attend", "{small}", "the", "--heads", "0.0", "--set", "threshold=70"], "is not between 0 and 1"),
-        (["attend", "{small}", "the", "-L", "0", "-H", "0", "--top", "0"], "no key to show"),
+        (["attend", "{small}", "the", "--heads", "0.0", "--top", "0"], "no key to show"),
         (["attend", "{small}", "the", "--heads", "0.0", "--set", "start=9"], "no token 9"),
         (["attend", "{small}", "the", "--set", "scale=log"], "unknown scale 'log'"),
         (["attend", "{small}", "the", "--ablate", "x"], "is not a head"),
@@ -443,7 +475,7 @@ def test_wrong_usage_exits_with_2(small):
         ["attend", small],
         ["nonsense"],
         ["shapes", small, "--nonsense"],
-        ["head", small, "x", "0"],
+        ["head", small, "x.0"],
     ):
         result = run(*args, code=2)
         assert result.stdout == "" or "--json" in args
@@ -470,11 +502,11 @@ def test_hostile_tensor_names_are_shown_as_themselves(tmp_path, monkeypatch):
 def test_hostile_vocabulary_is_shown_as_itself(tmp_path):
     vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[red]", "\x1b[31m", "\u202eabc", "[/bold]", "cat")
     folder = str(small_bert(tmp_path, vocabulary=(*vocabulary, *(f"w{at}" for at in range(15)))))
-    for args in (["-L", "0", "-H", "0"], [], ["-L", "0", "-H", "0", "-q", "2"], ["-L", "0", "-H", "0", "--top", "2"]):
-        text = run("attend", folder, "2 5 6 7 8 9 3", "--ids", *args).stdout
+    for args in (["--heads", "0.0"], [], ["--heads", "0.0", "-q", "2"], ["--heads", "0.0", "--top", "2"]):
+        text = run("attend", folder, "2 5 6 7 8 9 3", "--set", "ids=true", *args).stdout
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
         assert "[red]" in text or "--top" not in args
-    assert answer("attend", folder, "2 6 3", "--ids")["tokens"][1] == "\x1b[31m"
+    assert answer("attend", folder, "2 6 3", "--set", "ids=true")["tokens"][1] == "\x1b[31m"
 
 
 def test_headers_of_sparse_files_are_enough(tmp_path):

@@ -157,9 +157,9 @@ def test_control_c_exits_with_130(small):
 
 
 def test_a_terminal_sees_colour_and_no_color_is_kept(small):
-    coloured = on_a_terminal("attend", small, TEXT, "-L", "0", "-H", "0")
+    coloured = on_a_terminal("attend", small, TEXT, "--heads", "0.0")
     assert "\x1b[48;2;" in coloured or ";48;2;" in coloured
-    plain = on_a_terminal("attend", small, TEXT, "-L", "0", "-H", "0", NO_COLOR="1")
+    plain = on_a_terminal("attend", small, TEXT, "--heads", "0.0", NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*[34]8;", plain)
     assert "█" in plain
 
@@ -179,7 +179,7 @@ def test_screens_follow_the_window(small, columns):
 
 def test_a_stream_that_knows_no_unicode(small):
     done = subprocess.run(
-        [*HEADSCOPE, "attend", small, "the 猫 sat", "-L", "0", "-H", "0"],
+        [*HEADSCOPE, "attend", small, "the 猫 sat", "--heads", "0.0"],
         env=environment(PYTHONIOENCODING="ascii"),
         capture_output=True,
         timeout=PATIENCE,
@@ -196,7 +196,7 @@ def test_a_command_imports_its_own_module_only() -> None:
         "app({arguments!r}, standalone_mode=False); "
         "print(*(name for name in MODULES if f'headscope.cli.{{name}}' in sys.modules))"
     )
-    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look run typed corpus explain check agents")):
+    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look run typed corpus explain agents")):
         done = subprocess.run(
             [sys.executable, "-c", code.format(arguments=arguments)], capture_output=True, encoding="utf-8", check=True
         )

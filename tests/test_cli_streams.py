@@ -75,11 +75,11 @@ def test_a_refusal_has_its_exit_code_where_nothing_can_be_said(small: str) -> No
 def test_no_file_is_written_to_in_place_of_a_closed_stream(small: str, tmp_path: Path) -> None:
     """The first file that is opened would get the number of the closed stream, and every message."""
     kept = tmp_path / "kept.npz"
-    shell(f"headscope head {small} 0 0 --save {shlex.quote(str(kept))}")
+    shell(f"headscope head {small} 0.0 --save {shlex.quote(str(kept))}")
     before = kept.read_bytes()
     for at, closed in enumerate(("<&-", "2>&-", "<&- 2>&-", ">&-", "<&- >&- 2>&-")):
         file = tmp_path / f"{at}.npz"
-        shell(f"headscope head {small} 0 0 --save {shlex.quote(str(file))} {closed}")
+        shell(f"headscope head {small} 0.0 --save {shlex.quote(str(file))} {closed}")
         with np.load(file) as found, np.load(kept) as wanted:
             assert all(np.array_equal(found[name], wanted[name]) for name in wanted.files)
     assert kept.read_bytes() == before
@@ -117,7 +117,7 @@ NUMBERS = [
     "attend {small} cat --ablate {n}.0",
     "attend {small} cat --ablate 0.{n}",
     "attend {small} cat --heads {n}",
-    "attend {small} cat -L 0 -H {n}",
+    "attend {small} cat --heads 0.{n}",
     "attend {small} cat --heads 0.{n}",
     "attend {small} cat --heads 0.0 -q {n}",
     "attend {small} cat --heads 0.0 --set start={n}",
@@ -125,7 +125,7 @@ NUMBERS = [
     "head {small} {n} 0",
     "head {small} {n}.0",
     "head {small} 0.{n}",
-    "view {small} cat --html /dev/null/x --layers {n}",
+    "view {small} cat --html /dev/null/x --heads {n}",
     "view {small} cat --html /dev/null/x --heads 0.{n}",
     "view {small} cat --no-browser --set port={n}",
     "survey {small} {small} --out {small}/out --set threads={n}",
@@ -233,11 +233,11 @@ def hostile(tmp_path_factory):
 
 
 def hostile_runs(folder: str, odd: str) -> list[list[str]]:
-    ids = ["5 6 7", "--ids"]
+    ids = ["5 6 7", "--set", "ids=true"]
     runs = [[command, folder] for command in ("shapes", "summary", "config", "tree")]
     runs += [["fit", folder, "BertModel"], ["fit", folder, odd], ["head", folder, "0", "0"], ["shapes", odd], [odd]]
-    runs += [["attend", folder, *ids], ["attend", folder, *ids, "-L", "0", "-H", "0"]]
-    runs += [["attend", folder, *ids, "-L", "0", "-H", "0", "-q", odd], ["attend", folder, odd, "--words"]]
+    runs += [["attend", folder, *ids], ["attend", folder, *ids, "--heads", "0.0"]]
+    runs += [["attend", folder, *ids, "--heads", "0.0", "-q", odd], ["attend", folder, odd, "--set", "words=true"]]
     runs += [["fill", folder, "[MASK]"], ["fill", folder, odd]]
     runs += [
         ["attend", folder, *ids, "--save", f"{odd}.npz"],
@@ -245,11 +245,11 @@ def hostile_runs(folder: str, odd: str) -> list[list[str]]:
         ["head", folder, odd, odd],
     ]
     runs += [
-        ["attend", folder, odd, "--ids"],
+        ["attend", folder, odd, "--set", "ids=true"],
         ["attend", folder, *ids, "--ablate", odd],
         ["attend", folder, odd, "--debug"],
     ]
-    runs += [["attend", folder, *ids, "--scale", odd], ["view", folder, *ids, "--html", f"/nowhere/{odd}"]]
+    runs += [["attend", folder, *ids, "--set", f"scale={odd}"], ["view", folder, *ids, "--html", f"/nowhere/{odd}"]]
     runs += [["view", folder, *ids, "--html", f"x{odd}.html"], ["survey", folder, odd, "--out", odd]]
     return runs
 
@@ -283,7 +283,7 @@ def test_a_tensor_by_a_hostile_name_in_every_form(tmp_path: Path) -> None:
 
 
 SURROUNDINGS = ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"LC_ALL": "POSIX"})
-LINES = ("--help", "attend {small} 'the 猫 sat' -L 0 -H 0", "shapes {small} --json")
+LINES = ("--help", "attend {small} 'the 猫 sat' --heads 0.0", "shapes {small} --json")
 
 
 @pytest.mark.parametrize(("surroundings", "encoding", "line"), pairwise(SURROUNDINGS, ("", "ascii", "utf-16"), LINES))
@@ -297,7 +297,7 @@ def test_odd_terminals(small: str) -> None:
     for term in ("dumb", "", "xterm-256color"):
         for columns in ("1", "7"):
             done = shell(
-                f"headscope attend {small} 'the cat sat' -L 0 -H 0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
+                f"headscope attend {small} 'the cat sat' --heads 0.0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
             )
             assert done.returncode == 0, done.stderr
             assert done.stderr == b""

@@ -231,29 +231,29 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 5060,
-    "checkpoint": 5930,
-    "anatomy": 5160,
-    "attention": 1500,
-    "traces": 1600,
-    "encoder": 1475,
-    "live": 12470,
-    "heads": 3725,
-    "runs": 2600,
-    "explain": 3810,
-    "verify": 3630,
-    "atlas": 11830,
-    "screens": 4880,
-    "page": 2470,
-    "cli": 2405,
-    "": 1345,
+    "results": 3458,
+    "checkpoint": 6026,
+    "anatomy": 5236,
+    "attention": 1543,
+    "traces": 1606,
+    "encoder": 1507,
+    "live": 12819,
+    "heads": 2916,
+    "runs": 2128,
+    "explain": 3661,
+    "verify": 1113,
+    "atlas": 11329,
+    "screens": 4641,
+    "page": 2517,
+    "cli": 1946,
+    "": 1339,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 355
-ROOM = 1.03
+FILES_IN_ALL = 327
+ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 104
+LONG_FUNCTIONS = 95
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""

@@ -29,8 +29,7 @@ import walk  # noqa: E402
 
 SETTINGS: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = ["bert-large", "parameters", "architecture", "one-head", "multihead-attention", "classifier"]
-PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "contacts", "export", "ranking", "confused"]
-PAGES += ["ship"]
+PAGES += ["effects", "attribution", "similarity", "finetuning", "atlas", "ranking"]
 RUN = [*(f"walkthroughs/{page}" for page in PAGES), "recipes", "labels"]
 QUESTIONS = ["checkpoint", "head", "answer", "similarity", "finetuning", "heads", "trust"]
 WITH_LIVE_PAGES = [*(f"walkthroughs/{page}" for page in PAGES), *(f"questions/{page}" for page in QUESTIONS), "gallery"]
@@ -60,7 +59,7 @@ def test_every_page_has_its_place_in_the_nav() -> None:
     assert set(pages(SETTINGS["nav"])) == there - languages
     assert [entry["link"] for entry in SETTINGS["extra"]["alternate"]] == ["index.html", "ja.html", "zh.html"]
     assert [page for page in pages(SETTINGS["nav"]) if page.startswith("walkthroughs/")][1:] == [
-        f"walkthroughs/{page}.md" for page in (*PAGES[:12], "live", *PAGES[12:])
+        f"walkthroughs/{page}.md" for page in (*PAGES[:11], "live", *PAGES[11:])
     ]
 
 
@@ -204,7 +203,7 @@ def test_a_block_that_raises_ends_the_build(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_word_of_the_glossary_has_a_tooltip_where_it_is_first_used() -> None:
     words = dict(re.findall(r"^\*\[([^]]+)\]: (.*)$", hooks.tooltips(), re.MULTILINE))
-    assert {"mass", "nats", "lse", "pinned", "rests on", "expansion", "principal angle", "DecompX"} <= words.keys()
+    assert {"mass", "nats", "lse", "pinned", "rests on", "expansion", "DecompX"} <= words.keys()
     twice = '<abbr title="a">lse</abbr> and <abbr title="a">lse</abbr>, <abbr title="b">nats</abbr>'
     assert hooks.at_first_use(twice) == '<abbr title="a">lse</abbr> and lse, <abbr title="b">nats</abbr>'
 

@@ -73,7 +73,7 @@ def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.Monk
 
 
 def test_the_command_prints_a_row_for_each_reader() -> None:
-    names = ["safetensors", "vectors"]
+    names = ["safetensors", "index"]
     options = [text for name in names for text in ("--reader", name)]
     done = subprocess.run([*COMMAND, "--mutations", "3", "--jobs", "1", *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ import torch
 import headscope as hs
 from compare.models import edited, scaled
 from finished_survey import finished
-from headscope.errors import CheckpointError, InputError, install
+from headscope.errors import CheckpointError, InputError
 from headscope.heads.compare.weights import MEASURES
 from random_models import made, random_model
 from small_bert import small_bert
@@ -265,15 +265,6 @@ def test_weights_are_compared_without_torch() -> None:
     code = "import sys, headscope as hs; hs.compare('-', '-', ['A cat.']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-@pytest.mark.parametrize("option", ["labels=True", "effects=3"])
-def test_labels_and_effects_say_that_they_need_torch(option: str) -> None:
-    """A traceback came, after both models had run over the corpus."""
-    code = f"import sys; sys.modules['torch'] = None; import headscope as hs; hs.compare('-', '-', ['a'], {option})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError: torch is not installed" in done.stderr
-    assert install("torch", "survey") in done.stderr
 
 
 def test_two_surveys_are_compared_without_torch(tmp_path: Path) -> None:

@@ -95,8 +95,6 @@ def test_labels_of_one_survey_alone_are_named(labelled: tuple[Survey, Survey], t
     assert "labels are not compared: the first survey has none (--labels)" in hs.compare(plain, labelled[0]).notes
     assert "label_a" not in result.rows()[0]
     assert labelled[0].table().facts["label"][0, 0] == "the previous word"
-    with pytest.warns(DeprecationWarning, match=r"Comparison.table\(\) is now Comparison.arrow\(\)"):
-        assert result.table() == result.arrow()
 
 
 def test_a_survey_and_itself_have_the_same_labels(labelled: tuple[Survey, Survey]) -> None:
@@ -186,27 +184,3 @@ def test_the_screen_names_labels_that_changed(labelled: tuple[Survey, Survey]) -
     lines = [line.split() for line in done.stdout.splitlines()]
     assert any(line[:4] == ["0", "0", "the", "previous"] for line in lines)
     assert "other labels:" in done.stdout
-
-
-def test_checkpoints_with_a_corpus_are_labelled_and_silenced(tmp_path: Path) -> None:
-    """The same numbers as two surveys made by hand."""
-    other = str(edited(tmp_path / "b", {"encoder.layer.1.attention.self.value.weight": scaled(slice(96, 144), 3.0)}))
-    result = hs.compare("-", other, SENTENCES, statistics="entropy", labels=True, effects=4, max_length=32)
-    surveys = [
-        hs.survey(model, SENTENCES, labels=True, effects=4, length=32, statistics="entropy", report=False)
-        for model in ("-", other)
-    ]
-    by_hand = hs.compare(*surveys)
-    assert result.labels == by_hand.labels
-    assert len(result.labels) == 16
-    assert result.effects is not None
-    assert by_hand.effects is not None
-    np.testing.assert_allclose(result.effects.change, by_hand.effects.change, atol=1e-6)
-    assert result.documents == len(SENTENCES)
-    assert {"qk", "entropy_a", "label_a", "effect_low"} <= {*result.rows()[0]}
-    with pytest.raises(InputError, match="labels need texts"):
-        hs.compare("-", other, labels=True)
-    with pytest.raises(InputError, match="standard input can be read only once"):
-        hs.compare("-", other, "-", effects=4)
-    with pytest.raises(InputError, match="two surveys have the labels and effects"):
-        hs.compare(*surveys, labels=True)

@@ -177,8 +177,6 @@ def test_an_output_that_is_no_number_is_refused(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     readable(tmp_path, "Bert", "ForMaskedLM")
     model = hs.open(tmp_path)
-    with pytest.raises(InputError, match="no method 'guess'"):
-        model.attribute(TEXT, method="guess")
     with pytest.raises(InputError, match="73 tokens"):
         model.attribute("[MASK] " + "cat " * 70)
     assert "from 72 to 64 tokens" in " ".join(model.attribute("cat " * 70).notes)  # the text's vector, as elsewhere

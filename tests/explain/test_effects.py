@@ -191,8 +191,7 @@ def test_over_texts(tmp_path: Path) -> None:
     each = np.stack([model.effects(text).change for text in texts])
     half = 4.303 * each.std(0, ddof=1) / np.sqrt(3)
     assert np.max(result) == result.array.max()  # no attribute of the record has the name of a method of arrays
-    with pytest.warns(DeprecationWarning, match="is now EffectsOverTexts.change"):
-        np.testing.assert_array_equal(result.mean, result.change)
+    assert result.mean() == result.array.mean()
     for values, expected in (
         (result.change, each.mean(0)),
         (result.low, each.mean(0) - half),

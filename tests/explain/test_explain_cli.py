@@ -120,7 +120,6 @@ def test_tables_of_the_top_few(small: str, args: list[str], size: Callable[[dict
         (["effects", "{small}", MASKED, "--top", "0"], "leaves nothing"),
         (["effects", "{small}", MASKED, "--method", "x"], "can't be changed by 'x'"),
         (["effects", "{small}", MASKED, "--set", "patch_from=the cat"], "one to patch from 4"),
-        (["attribute", "{small}", MASKED, "--method", "x"], "no method 'x'"),
         (["attribute", "{small}", "[MASK] " + "cat " * 40], "43 tokens, the model takes 24"),
     ],
 )

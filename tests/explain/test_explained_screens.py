@@ -28,14 +28,15 @@ def answer(*given: object) -> dict[str, object]:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("chosen", [(), ("-L", 1), ("-L", 1, "-H", 0), ("-L", 1, "-H", 0, "--query", 3)])
+@pytest.mark.parametrize("chosen", [(), (1,), ("1.0",), ("1.0", "--query", 3)])
 def test_attend_opens_with_findings(tmp_path: Path, chosen: tuple[object, ...]) -> None:
     folder = small_bert(tmp_path)
-    every = hs.open(folder).trace(TEXT).findings(layers=chosen[1:2] or None, most=None)
-    expected = [one.as_dict() for one in every if len(chosen) < 4 or any(cell.head == 0 for cell in one.cells)][:5]
+    every = hs.open(folder).trace(TEXT).findings(layers=[1] if chosen else None, most=None)
+    expected = [one.as_dict() for one in every if len(chosen) < 3 or any(cell.head == 0 for cell in one.cells)][:5]
     assert expected
-    assert answer("attend", folder, TEXT, *chosen)["findings"] == json.loads(json.dumps(expected))
-    screen = CliRunner().invoke(app, ["attend", str(folder), TEXT, *map(str, chosen)], env={"COLUMNS": "200"}).stdout
+    options = ("--heads", *chosen) if chosen else ()
+    assert answer("attend", folder, TEXT, *options)["findings"] == json.loads(json.dumps(expected))
+    screen = CliRunner().invoke(app, ["attend", str(folder), TEXT, *map(str, options)], env={"COLUMNS": "200"}).stdout
     opening = [line[2:] for line in screen.splitlines() if line.startswith("• ")]
     assert opening == [one["sentence"] for one in expected[:3]]
     assert screen.splitlines()[1].startswith("• ")
@@ -44,8 +45,8 @@ def test_attend_opens_with_findings(tmp_path: Path, chosen: tuple[object, ...]) 
 def test_summary_and_head_have_expansion_rates() -> None:
     rates = [layer.expansion_rate for layer in hs.open(MINILM).layers]
     assert answer("summary", MINILM)["expansion_rates"] == pytest.approx(rates)
-    assert answer("head", MINILM, 3, 5)["expansion_rate"] == pytest.approx(rates[3])
-    screen = CliRunner().invoke(app, ["head", str(MINILM), "3", "5"], env={"COLUMNS": "200"}).stdout
+    assert answer("head", MINILM, "3.5")["expansion_rate"] == pytest.approx(rates[3])
+    screen = CliRunner().invoke(app, ["head", str(MINILM), "3.5"], env={"COLUMNS": "200"}).stdout
     assert "The expansion rate of layer 3 is 1.392" in screen
 
 

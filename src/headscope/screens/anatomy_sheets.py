@@ -13,7 +13,6 @@ from headscope.checkpoint.json_text import few
 from headscope.screens.labels import printable
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
-from headscope.verify.health import unsound
 
 if TYPE_CHECKING:
     from headscope.anatomy import Anatomy, Component, Parameter
@@ -158,6 +157,8 @@ def _not_counted(anatomy: Anatomy) -> list[Drawing]:
 
 def summary_sheet(model: Model) -> Sheet:
     """Components and their shares, layers, heads, sizes, memory, expansion rates; what is wrong stands first."""
+    from headscope.verify.health import unsound  # NumPy, which `shapes` does without
+
     anatomy, checkpoint = model.anatomy, model.checkpoint
     wrong = unsound(model)
     rates = expansion_rates(model)
