@@ -244,7 +244,7 @@ LINES = {
     "attention": 1500,
     "traces": 1590,
     "encoder": 1475,
-    "live": 12400,
+    "live": 12700,
     "heads": 3718,
     "runs": 2595,
     "explain": 3800,
