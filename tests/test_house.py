@@ -231,21 +231,21 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3458,
+    "results": 4991,
     "checkpoint": 6026,
     "anatomy": 5236,
     "attention": 1543,
     "traces": 1606,
     "encoder": 1507,
     "live": 12819,
-    "heads": 2916,
-    "runs": 2128,
-    "explain": 3661,
-    "verify": 1113,
-    "atlas": 11329,
-    "screens": 4641,
+    "heads": 3718,
+    "runs": 2595,
+    "explain": 3800,
+    "verify": 3630,
+    "atlas": 11812,
+    "screens": 4785,
     "page": 2517,
-    "cli": 1946,
+    "cli": 2405,
     "": 1339,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""

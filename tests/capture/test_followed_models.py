@@ -183,3 +183,96 @@ def test_one_text_whose_tokens_the_model_moves() -> None:
     moved = hs.trace(model, tokenizer(), "the cat")
     assert moved.tokens == ("[SEP]", "cat", "the", "[CLS]")
     assert set(moved.queries.words) == {None}
+
+
+class Words(nn.Module):
+    """An encoder of PyTorch's with words of its own."""
+
+    def __init__(self, activation: Any = "relu") -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation=activation)
+        self.words, self.encoder = nn.Embedding(50, 16), nn.TransformerEncoder(layer, 3)
+        self.eval()
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        states: torch.Tensor = self.encoder(self.words(ids))
+        return states
+
+
+def reversing(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(1) - x
+
+
+class Switch:
+    """A function with a state: it reverses the order of the tokens once it is on."""
+
+    on = False
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(1) if self.on else x
+
+
+def a_method_of_a_layer(monkeypatch: Any) -> Any:
+    model = Words()
+    return model, lambda: setattr(model.encoder.layers[0], "_ff_block", reversing)
+
+
+def a_method_of_its_class(monkeypatch: Any) -> Any:
+    change = monkeypatch.setattr
+    return Words(), lambda: change(nn.TransformerEncoderLayer, "_ff_block", lambda self, x: reversing(x))
+
+
+def an_activation(monkeypatch: Any) -> Any:
+    model = Words()
+    return model, lambda: setattr(model.encoder.layers[0], "activation", lambda x: x.flip(1))
+
+
+def an_activation_with_a_state(monkeypatch: Any) -> Any:
+    model = Words(Switch())  # of which each layer has a copy
+    return model, lambda: monkeypatch.setattr(Switch, "on", True)
+
+
+def a_function_of_pytorch(monkeypatch: Any) -> Any:
+    dropout = nn.functional.dropout
+    return Words(), lambda: monkeypatch.setattr(nn.functional, "dropout", lambda x, *rest: dropout(x, *rest).flip(1))
+
+
+def a_function_of_the_modules_file(monkeypatch: Any) -> Any:
+    from transformers.models.bert import modeling_bert
+
+    name = "apply_chunking_to_forward"
+    return BERT.build(), lambda: monkeypatch.setattr(modeling_bert, name, lambda f, size, axis, x: f(x).flip(1))
+
+
+def a_setting(monkeypatch: Any) -> Any:
+    """Without it the block has other code run: the norm's place is a plain setting of a layer."""
+    model = Words()
+    return model, lambda: setattr(model.encoder.layers[0], "norm_first", True)
+
+
+CHANGES = [
+    a_method_of_a_layer,
+    a_method_of_its_class,
+    an_activation,
+    an_activation_with_a_state,
+    a_function_of_pytorch,
+    a_function_of_the_modules_file,
+    a_setting,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_is_remembered_of_changed_code(change: Any, monkeypatch: Any) -> None:
+    """A model that was captured before has the names that a new one would: none where a layer reverses the tokens."""
+    model, apply = change(monkeypatch)
+    remembered = plan_of(model).memory
+    before = rows(traces_of(model, IDS))
+    assert before == IDS.tolist()
+    blocks = len(remembered.blocks)
+    apply()
+    after = rows(traces_of(model, IDS))
+    if change is a_setting:
+        assert after == before
+        assert len(remembered.blocks) > blocks
+    else:
+        assert [[number for at, number in enumerate(row) if at != 3] for row in after] == [[-1] * 6] * 2

@@ -327,7 +327,7 @@ def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
     The module is run on random numbers, and refused where it gives anything else.
 
     Raises:
-        TraceError: the model is gone.
+        TraceError: the model is gone, or its weights have changed.
         UnsupportedError: no such module holds W_O, or it computes something else.
     """
     import torch
@@ -340,18 +340,10 @@ def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
         raise UnsupportedError(
             f"a {type(source).__name__} tells nothing of the LayerNorm after its attention", where=where, advice=ADVICE
         )
-    model = source.model
-    if model is None:
-        raise TraceError(f"{source.name} is gone", where=where, advice="keep the model, or open it again")
+    model = source.unchanged(where)
     output = source.projection(layer)
     if output is None or len(output.paths) != 1:
         raise UnsupportedError(f"{source.name}: no single Linear is W_O", where=where, advice=ADVICE)
-    if source.has_changed:
-        raise TraceError(
-            f"the weights of {source.name} have changed since the forward pass",
-            where=where,
-            advice="ask before the model changes, or capture it again",
-        )
     path = output.paths[0].rpartition(".")[0]
     holder = model.get_submodule(path)
     linears = [child for child in holder.children() if isinstance(child, nn.Linear)]

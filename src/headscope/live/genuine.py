@@ -41,6 +41,8 @@ PRIMITIVES: tuple[tuple[Any, str], ...] = (
 """The functions of PyTorch that attention is made of, each with its owner."""
 
 
+PLAIN = (bool, int, float, str)
+
 _SHIPPED: dict[tuple[FunctionType, ...], tuple[Any, ...]] = {}
 """Functions that were found to be as shipped -> the objects that showed it."""
 
@@ -131,6 +133,55 @@ def _as_shipped(*functions: FunctionType) -> bool:
         return False
     _SHIPPED[functions] = state
     return True
+
+
+def runs_as_shipped(cls: type) -> bool:
+    """Return True for a library's class whose methods are as shipped, with all that they name, in modules, too.
+
+    So are the functions of transformers that they name, as deep as that goes.
+    """
+    functions = tuple(_functions_of(cls).values())
+    known = _REACHED.get(cls)
+    if known is not None and known[0] == functions and all(space.get(name) is it for space, name, it in known[1]):
+        return True
+    reached: list[tuple[dict[str, Any], str, Any]] = []
+    waiting, seen = list(functions), set()
+    while waiting:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        if not from_library(function):
+            return False
+        names, space = _names(function.__code__), function.__globals__
+        spaces = [space, *(vars(space[name]) for name in names if isinstance(space.get(name), ModuleType))]
+        named = [(each, name, each[name]) for each in spaces for name in names if name in each]
+        if not all(from_library(it) for *_, it in named):
+            return False
+        reached += named
+        inner = [it for it in cells_of(function) if isinstance(it, FunctionType)]
+        waiting += [*inner, *(it for *_, it in named if isinstance(it, FunctionType) and _is_of_transformers(it))]
+    _REACHED[cls] = functions, reached
+    return True
+
+
+def _is_of_transformers(function: FunctionType) -> bool:
+    return _root(str(function.__module__)) == "transformers"
+
+
+_REACHED: dict[type, tuple[tuple[FunctionType, ...], list[tuple[dict[str, Any], str, Any]]]] = {}
+"""Class -> its functions, and the names that they reach, when all of them were found to be as shipped."""
+
+
+def own_settings(module: nn.Module) -> tuple[Any, ...] | None:
+    """The plain settings among a module's attributes; None if one replaces a method or is anybody else's function."""
+    settings = []
+    for name, value in vars(module).items():
+        if isinstance(value, PLAIN):
+            settings.append((name, value))
+        elif callable(value) and (hasattr(type(module), name) or not from_library(value)):
+            return None
+    return tuple(settings)
 
 
 @cache

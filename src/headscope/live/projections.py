@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.errors import TraceError, UnsupportedError
+from headscope.errors import UnsupportedError
 from headscope.live.contents import direction, mark_of_weight
 from headscope.live.progress import WeakStorage, is_plain
 from headscope.live.stacks import is_conv1d
@@ -133,7 +133,6 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     """(d_value, d_model): the head's rows of W_O, in fp32.
 
     Raises:
-        TraceError: W_O has other numbers than in the pass.
         UnsupportedError: no single Linear is the projection, or its weight is stored in a form that can't be read.
     """
     where = f"layer {layer}, head {head}"
@@ -150,12 +149,6 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             f"{name}: {len(output.paths)} modules read the contexts ({readers}), so W_O is not one matrix",
             where=where,
             advice="merge the adapter into the model first, then capture again",
-        )
-    if output.is_changed(model):
-        raise TraceError(
-            f"{output.paths[0]} of {name} has other weights than in the forward pass: trained, loaded or replaced",
-            where=where,
-            advice="read outputs before the model changes, or capture it again",
         )
     module = model.get_submodule(output.paths[0])
     plain = type(module).forward is nn.Linear.forward or type(module).__name__ in SAME_AS_LINEAR

@@ -95,14 +95,36 @@ class CapturedModel:
             UnsupportedError: this attention has no single W_O. See headscope.live.projections.
             TraceError: the model no longer exists, or has another W_O by now.
         """
-        model = self.model
-        if model is None:
+        where, output = f"layer {layer}, head {head}", self._projections.get(layer)
+        model = self.existing(where)
+        if output is not None and output.is_changed(model):
+            raise _changed(f"{output.paths[0]} of {type(model).__name__} has", where)
+        return rows_of_W_O(model, output, layer, head)
+
+    def existing(self, where: str) -> nn.Module:
+        """The model.
+
+        Raises:
+            TraceError: the model no longer exists.
+        """
+        if (model := self.model) is None:
             raise TraceError(
                 f"the live model {self.name} no longer exists",
-                where=f"layer {layer}, head {head}",
+                where=where,
                 advice="keep a reference to the model while you use the trace, or capture again",
             )
-        return rows_of_W_O(model, self._projections.get(layer), layer, head)
+        return model
+
+    def unchanged(self, where: str) -> nn.Module:
+        """The model, with the weights of the pass.
+
+        Raises:
+            TraceError: the model no longer exists, or its weights have changed.
+        """
+        model = self.existing(where)
+        if self.has_changed:
+            raise _changed(f"{type(model).__name__} has", where)
+        return model
 
     def projection(self, layer: int) -> Output | None:
         """The modules that read the layer's contexts; None if they are unknown."""
@@ -125,6 +147,14 @@ class CapturedModel:
     def late_outputs(self) -> tuple[str, ...]:
         """Return no names, for the same reason."""
         return ()
+
+
+def _changed(what: str, where: str) -> TraceError:
+    return TraceError(
+        f"{what} other weights than in the forward pass: it was trained, loaded or replaced",
+        where=where,
+        advice="ask before the model changes, or capture it again",
+    )
 
 
 def _gone() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from headscope.live.contents import fingerprint
 from headscope.live.memory import ELEMENTS, Lookup, Memory, segments_of
@@ -58,6 +59,7 @@ class Follower(KnownTensors):
         lookups: the ids that were looked up, in order.
         valued: True if tokens were moved to places that depend on numbers, not on shapes alone.
         replace: changes the ids that are looked up; None to leave them as they are.
+        settings: for each block that ran in this pass, what it depends on beside its arguments; None if on any code.
         closed: True once its session is over.
     """
 
@@ -74,6 +76,7 @@ class Follower(KnownTensors):
         self._tables: list[Tables] = []
         self.lookups: list[Lookup] = []
         self.valued = False
+        self.settings: dict[nn.Module, tuple[Any, ...] | None] = {}
         self._types: torch.Tensor | None = None
         self.memory.forget()
         self.join(forward, tables)

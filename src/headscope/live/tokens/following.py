@@ -18,14 +18,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from headscope.live.genuine import from_library, globally_hooked, has_foreign_hooks, undisturbed
+from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
 from headscope.live.memory import Known
 from headscope.live.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
 from headscope.live.progress import is_plain
@@ -220,11 +219,16 @@ class Blocks:
         follower = following.STATE.follower
         if follower is None or follower.replace is not None or following.STATE.run is not None or not followed():
             return
-        if module not in self.modules or globally_hooked() or not undisturbed() or not self._is_unchanged(module):
+        if module not in self.modules or globally_hooked() or not undisturbed():
+            return
+        if module not in follower.settings:
+            follower.settings[module] = self._settings(module)
+        settings = follower.settings[module]
+        if settings is None or any(map(has_foreign_hooks, self.modules[module])):
             return
         inputs: list[tuple[torch.Tensor, Sources]] = []
         try:
-            key = id(module), module.training, *(_key(x, follower, inputs) for x in (args, kwargs))
+            key = id(module), settings, *(_key(x, follower, inputs) for x in (args, kwargs))
         except LookupError:
             return
         cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
@@ -249,11 +253,14 @@ class Blocks:
             follower.valued = False
         follower.valued |= run.valued
 
-    def _is_unchanged(self, module: nn.Module) -> bool:
-        """Return True if nobody changed what a block does: methods are of libraries, and so are hooks."""
-        return all(from_library(getattr_static(cls, "forward")) for cls in self._classes[module]) and not any(
-            "forward" in vars(inside) or has_foreign_hooks(inside) for inside in self.modules[module]
-        )
+    def _settings(self, module: nn.Module) -> tuple[Any, ...] | None:
+        """All settings of a block; None if anybody else's code may run in it, as a method, a function or an object."""
+        settings: list[tuple[Any, ...]] = []
+        for inside in self.modules[module]:
+            if (own := own_settings(inside)) is None:
+                return None
+            settings.append(own)
+        return tuple(settings) if all(map(runs_as_shipped, self._classes[module])) else None
 
 
 def _key(x: Any, follower: Follower, inputs: list[tuple[torch.Tensor, Sources]]) -> Any:
@@ -263,7 +270,7 @@ def _key(x: Any, follower: Follower, inputs: list[tuple[torch.Tensor, Sources]])
         LookupError: it can't be told.
     """
     if isinstance(x, torch.Tensor):
-        if not is_plain(x):
+        if not is_plain(x) or type(x) not in (torch.Tensor, nn.Parameter):
             raise LookupError
         sources = follower.known(x)
         if sources is None:
