@@ -248,7 +248,7 @@ LINES = {
     "heads": 3718,
     "runs": 2600,
     "explain": 3810,
-    "verify": 3630,
+    "verify": 3680,
     "atlas": 11812,
     "screens": 4785,
     "page": 2470,
