@@ -249,7 +249,7 @@ LINES = {
     "runs": 2600,
     "explain": 3810,
     "verify": 3680,
-    "atlas": 11812,
+    "atlas": 11820,
     "screens": 4785,
     "page": 2470,
     "cli": 2405,
@@ -258,7 +258,7 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 353
 ROOM = 1.03
-LONG_FILES = 1
+LONG_FILES = 2
 """Files of more than 400 lines."""
 SHORT_FILES = 2
 """Files of less than 30 lines, `__init__.py` apart."""
