@@ -242,10 +242,10 @@ LINES = {
     "checkpoint": 5920,
     "anatomy": 5160,
     "attention": 1500,
-    "traces": 1600,
+    "traces": 1615,
     "encoder": 1475,
-    "live": 12200,
-    "heads": 3718,
+    "live": 12230,
+    "heads": 3720,
     "runs": 2600,
     "explain": 3810,
     "verify": 3680,
@@ -253,12 +253,12 @@ LINES = {
     "screens": 4785,
     "page": 2470,
     "cli": 2405,
-    "": 1345,
+    "": 1410,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 353
 ROOM = 1.03
-LONG_FILES = 2
+LONG_FILES = 3
 """Files of more than 400 lines."""
 SHORT_FILES = 2
 """Files of less than 30 lines, `__init__.py` apart."""

@@ -11,6 +11,7 @@ from headscope.live.calls import Forward
 from headscope.live.captured import Watching
 from headscope.live.sessions import Listener
 from headscope.live.stacks import Stack
+from headscope.settings import named
 
 WAYS = ("zero", "mean")
 
@@ -118,6 +119,7 @@ def _setting(module: nn.Module, model: nn.Module, name: str) -> int | None:
     return None
 
 
+@named
 def ablate(
     model: nn.Module,
     heads: Mapping[tuple[int, int], str] | Iterable[tuple[int, int]],
