@@ -231,29 +231,29 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 4991,
-    "checkpoint": 6026,
-    "anatomy": 5236,
+    "results": 3458,
+    "checkpoint": 6029,
+    "anatomy": 5262,
     "attention": 1543,
-    "traces": 1606,
+    "traces": 1624,
     "encoder": 1507,
-    "live": 12819,
-    "heads": 3718,
-    "runs": 2595,
-    "explain": 3800,
-    "verify": 3630,
-    "atlas": 11812,
-    "screens": 4785,
+    "live": 12927,
+    "heads": 2917,
+    "runs": 2132,
+    "explain": 3655,
+    "verify": 1164,
+    "atlas": 11337,
+    "screens": 4641,
     "page": 2517,
-    "cli": 2405,
-    "": 1339,
+    "cli": 1946,
+    "": 1409,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 327
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 95
+LONG_FUNCTIONS = 94
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""
