@@ -36,7 +36,7 @@ from headscope.atlas.labels.passages import (
 from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
 from headscope.atlas.labels.search import Clause, Facts, Ground, Search, gain_of
-from headscope.atlas.labels.verdicts import WindowEffects, _Verdict, labels_of
+from headscope.atlas.labels.verdicts import _Verdict, labels_of
 from headscope.atlas.site_data import label_data
 
 SHARP = 6.0
@@ -518,16 +518,14 @@ def test_too_little_text_says_nothing(made_up: object, vectors: object, made: li
 
 
 def test_reasons_are_columns_and_sentences(made: list[Made], tmp_path: Path) -> None:
-    """Too few documents, and a head whose silencing changes nothing over twelve windows."""
     pairs = write_survey(tmp_path, made[:6], [keys_of("VERB"), offset(-1)])
-    felt = WindowEffects(np.array([[0.0, 0.5]] * 12), (frozenset(),) * 12, tuple(range(12)), whole=1.0)
-    rows = labels_of(tmp_path, [6], [(0, 0), (0, 1)], pairs, no_vectors, felt).table.to_pylist()  # type: ignore[arg-type]
+    rows = labels_of(tmp_path, [6], [(0, 0), (0, 1)], pairs, no_vectors).table.to_pylist()  # type: ignore[arg-type]
     assert [(row["reason"], row["reason_count"]) for row in rows] == [
-        (["documents", "felt"], [4, 12]),
+        (["documents"], [4]),
         (["documents"], [4]),
     ]
     assert [row["note"] for row in rows] == [
-        "fewer than 4 documents in a half; hardly felt over 12 windows",
+        "fewer than 4 documents in a half",
         "fewer than 4 documents in a half",
     ]
     assert label_data(rows[1])["note"] == {

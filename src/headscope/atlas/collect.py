@@ -16,13 +16,13 @@ from headscope.atlas.corpus import Corpus
 from headscope.atlas.documents import parts
 from headscope.atlas.effect_windows import NAME as WINDOWS
 from headscope.atlas.effect_windows import EffectWindow, kept_windows, windows_bytes
-from headscope.atlas.effects import Measured, effects_table, measure, removal_table
+from headscope.atlas.effects import effects_table, measure, removal_table
 from headscope.atlas.examples import examples_table
 from headscope.atlas.findings import FORMAT
 from headscope.atlas.folder import MOST_REFUSED, Folder
 from headscope.atlas.head_distance_windows import by_document, choose, record_of, similarity_parquet, tasks
 from headscope.atlas.labels.choices import merged
-from headscope.atlas.labels.verdicts import WindowEffects, labels_of
+from headscope.atlas.labels.verdicts import labels_of
 from headscope.atlas.lines import lines_table
 from headscope.atlas.relations import relations_table
 from headscope.atlas.settings import Settings
@@ -74,20 +74,18 @@ def gather(
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
     texts = [part["texts"] for part in contents["parts"]]
-    felt = None
     if settings.effects:
         windows = _drawn(folder, corpus, settings, workers, paths, texts, settings.effects, WINDOWS)
         measured = measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
         folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
         folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
         files += ["effects.parquet", "removal.parquet"]
-        felt = _felt(measured)
     if settings.writes:
         windows = _drawn(folder, corpus, settings, workers, paths, texts, settings.writes, writes.WINDOWS)
         table = writes.measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
         folder.write("writes.parquet", parquet_bytes(table))
         files.append("writes.parquet")
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers, felt)
+    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
@@ -165,20 +163,6 @@ def _drawn(
     return windows
 
 
-def _felt(measured: Measured) -> WindowEffects:
-    """The changes, as labels need them."""
-    windows = measured.windows
-    every = measured.held_out if measured.held_out.size else measured.chosen
-    start = measured.choosing if measured.held_out.size else 0
-    rest = slice(start, start + every.shape[1])
-    return WindowEffects(
-        measured.changes(),
-        tuple(window.acts for window in windows),
-        tuple(window.place.number for window in windows),
-        float(measured.cost(every[-1], rest).mean()),
-    )
-
-
 def _compare_heads(
     folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, paths: list[Path], texts: list[str]
 ) -> dict[str, Any]:
@@ -211,13 +195,11 @@ def write_atlas(
     heads: Sequence[tuple[int, int]],
     parts: Sequence[Mapping[str, Any]],
     workers: Workers,
-    felt: WindowEffects | None,
 ) -> list[str]:
     """Write the tables of the whole survey; the names of all files that the manifest is to list.
 
     Args:
         workers: run windows again, and have the model's embeddings.
-        felt: what silencing the heads changes; None if it wasn't measured.
     """
     kinds = kinds_of(corpus, chosen)
     files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
@@ -232,7 +214,7 @@ def write_atlas(
     folder.write("distributions.parquet", parquet_bytes(distributions))
     files.append("distributions.parquet")
     pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents)
-    labels = labels_of(folder.path, documents, heads, pairs, workers.vectors, felt)
+    labels = labels_of(folder.path, documents, heads, pairs, workers.vectors)
     if chosen.labels:
         folder.write("labels.parquet", parquet_bytes(labels.table))
         files.append("labels.parquet")

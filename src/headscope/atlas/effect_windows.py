@@ -10,7 +10,6 @@ import pyarrow
 
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.store import part_record, sealed_parquet, table_of_bytes
-from headscope.results.tokens import is_punctuation
 from headscope.runs.windows import TokenWindow
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ COLUMNS = (
     ("ids", pyarrow.list_(pyarrow.int64())),
     ("segments", pyarrow.list_(pyarrow.int64())),
     ("special", pyarrow.list_(pyarrow.bool_())),
-    ("acts", pyarrow.list_(pyarrow.string())),
 )
 
 
@@ -38,12 +36,10 @@ class EffectWindow:
     Attributes:
         place: which window of the corpus it is.
         tokens: its tokens.
-        acts: what a head could act on in it: `same_words`, `punctuation`, and relations of a treebank.
     """
 
     place: ChosenWindow
     tokens: TokenWindow
-    acts: frozenset[str]
 
 
 def effect_window(place: ChosenWindow, window: Window) -> EffectWindow:
@@ -54,18 +50,7 @@ def effect_window(place: ChosenWindow, window: Window) -> EffectWindow:
         tuple(window.segments.tolist()),
         tuple(window.roles.special.tolist()),
     )
-    return EffectWindow(place, tokens, frozenset(_acts(window)))
-
-
-def _acts(window: Window) -> list[str]:
-    """Things in a window for a head to act on: see the labels' clauses."""
-    words = window.words
-    if words is None:
-        return []
-    names = [form.casefold() for form in words.forms if not is_punctuation(form)]
-    present = {"same_words": len(set(names)) < len(names), "punctuation": len(names) < len(words.forms)}
-    relations = words.sentence.relations if words.sentence else ()
-    return [name for name, there_is in present.items() if there_is] + sorted(set(relations))
+    return EffectWindow(place, tokens)
 
 
 def windows_bytes(windows: Sequence[EffectWindow], stamp: Mapping[str, Any]) -> bytes:
@@ -79,7 +64,6 @@ def windows_bytes(windows: Sequence[EffectWindow], stamp: Mapping[str, Any]) -> 
             window.tokens.ids,
             window.tokens.segments,
             window.tokens.special,
-            sorted(window.acts),
         )
         for window in sorted(windows, key=lambda window: window.place.rank)
     ]
@@ -99,7 +83,6 @@ def kept_windows(folder: Folder, name: str, places: Sequence[ChosenWindow]) -> l
             TokenWindow(
                 f"{row['document']}\0{row['window']}", tuple(row["ids"]), tuple(row["segments"]), tuple(row["special"])
             ),
-            frozenset(row["acts"]),
         )
         for row in rows
     ]

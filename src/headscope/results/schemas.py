@@ -101,9 +101,9 @@ class LabelRow:
     note: Of[str, "reservations, in English."]
     reason: Of[
         list[str],
-        "of each: too few `documents`, `words` or `pairs`, no `prediction`, or `felt`, hardly, when silenced.",
+        "of each: too few `documents`, `words` or `pairs`, or no `prediction`.",
     ]
-    reason_count: Of[list[Int32], "of each, how many are needed, or the windows over which it is hardly felt; or 0."]
+    reason_count: Of[list[Int32], "of each, how many are needed; or 0."]
     special: Of[float | None, "mean weight of words on special tokens."]
     first: Of[float | None, "mean weight of words on the first token."]
     sep: Of[float | None, "mean weight of words on [SEP]."]

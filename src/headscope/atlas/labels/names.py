@@ -24,8 +24,6 @@ RESERVATIONS = {
         "異なる組が {n} 組未満の半分がある", "有一半中，不同的词对少于 {n} 个"),
     "prediction": ("nothing predicts its pairs on the other half of the documents",
         "もう半分の文書では、その組を予測できるものがない", "在另一半文档上，没有什么能预测它的词对"),
-    "felt": ("hardly felt over {n} windows",
-        "{n} 個のウィンドウで、無効化してもほとんど変わらない", "在 {n} 个窗口上，关闭后几乎没有影响"),
 }  # fmt: skip
 """Reason for reservations about a head, or for no label -> what it says, with its count."""
 

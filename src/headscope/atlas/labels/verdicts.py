@@ -16,11 +16,10 @@ from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
 from headscope.atlas.labels.passages import RAREST
 from headscope.atlas.labels.predicates import OFFSETS
 from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, Search, gain_of
-from headscope.heads.intervals import Resampled
 from headscope.results.schemas import LabelRow, columns
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Int
 
     from headscope.atlas.labels.evidence import Texts
 
@@ -55,40 +54,10 @@ SUCH_KINDS = {
 LOOK_SHARE, LOOK_BITS = 0.5, 0.2
 """Share of the pairs, and what it gains beside chance, from which a class of the words that look is named."""
 
-FELT_SHARE = 0.001
-"""Share of what removing all heads costs, which the interval of a head's change must stay below on both sides."""
-FELT_WINDOWS = 10
-"""Windows in which the head's label has something to do, without which nothing is said about how it is felt."""
-
 NUMBERS = (
     "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "key_bits", "accuracy",
     "accuracy_chance", "stable",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class WindowEffects:
-    """Effects of silencing heads, window by window.
-
-    Attributes:
-        changes: (windows, heads_total).
-        acts: of each window, as in EffectWindow.acts.
-        documents: of each window.
-        whole: the mean change of the number with all heads removed.
-    """
-
-    changes: Float[np.ndarray, "windows heads_total"]
-    acts: tuple[frozenset[str], ...]
-    documents: tuple[int, ...]
-    whole: float
-
-    def hardly(self, cell: int, acts: frozenset[str]) -> int:
-        """Over how many windows a head is hardly felt, of those with something of `acts` or of all; 0 if it is felt."""
-        some = [at for at, present in enumerate(self.acts) if not acts or present & acts]
-        if len(some) < FELT_WINDOWS:
-            return 0
-        _, low, high = Resampled([self.documents[at] for at in some]).means(self.changes[some, cell : cell + 1])
-        return len(some) if max(abs(low[0]), abs(high[0])) < FELT_SHARE * abs(self.whole) else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +81,6 @@ def labels_of(
     heads: Sequence[tuple[int, int]],
     pairs: pyarrow.Table,
     vectors: Vectors,
-    felt: WindowEffects | None = None,
 ) -> Labels:
     """The labels of all heads, from the files beside the parts.
 
@@ -122,7 +90,6 @@ def labels_of(
         heads: (layer, head) of every head.
         pairs: the lists of all parts, merged.
         vectors: gives the input embeddings of tokens.
-        felt: what silencing the heads changes; None if it wasn't measured.
     """
     labeller = Labeller(folder, documents, len(heads), pairs, vectors)
     few = sum(documents) // 2 < LEAST_DOCUMENTS
@@ -143,7 +110,7 @@ def labels_of(
     explained = np.zeros(pairs.num_rows, dtype=np.int8)
     rows = []
     for cell, verdict in verdicts.items():
-        rows.append({"layer": heads[cell][0], "head": heads[cell][1], **verdict.row(felt)})
+        rows.append({"layer": heads[cell][0], "head": heads[cell][1], **verdict.row()})
         for half in (0, 1):
             at = labeller.rows(cell, half, pairs.num_rows)
             explained[at] = verdict.explains(at)
@@ -209,15 +176,13 @@ class _Verdict:
             result[clause.mask(facts)] = at
         return result
 
-    def row(self, felt: WindowEffects | None) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """The columns of a row of labels, but for layer and head."""
         clauses = self._of.clauses
         often, share, chance = self._often()
         such = self._such()
         looks = self._looks() if clauses else ("", None, None)
         reasons = self._lacks or ({} if clauses else {"prediction": 0})
-        if felt is not None and (windows := felt.hardly(self._cell, _acts(clauses))):
-            reasons = {**reasons, "felt": windows}
         lines = [*(("pairs", clause) for clause in clauses), *([("words", often)] if often is not None else [])]
         return {
             **(self._numbers() if clauses else dict.fromkeys(NUMBERS)),
@@ -341,16 +306,3 @@ class _Verdict:
             found.append(str(names[at]))
             reached = np.maximum(reached, alike[at])
         return found
-
-
-def _acts(clauses: Sequence[Clause]) -> frozenset[str]:
-    """Things that a window must have for a head with these clauses to have something to do; empty for any."""
-    acts = set()
-    for clause in clauses:
-        if clause.relation in ("same word", "stem"):
-            acts.add("same_words")
-        elif clause.key == "PUNCT":
-            acts.add("punctuation")
-        elif clause.relation[:3] in ("up:", "dn:"):
-            acts.add(clause.relation[3:])
-    return frozenset(acts)
