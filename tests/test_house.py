@@ -244,7 +244,7 @@ LINES = {
     "attention": 1500,
     "traces": 1590,
     "encoder": 1475,
-    "live": 12700,
+    "live": 12800,
     "heads": 3718,
     "runs": 2595,
     "explain": 3800,
@@ -256,7 +256,7 @@ LINES = {
     "": 1335,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 352
+FILES_IN_ALL = 353
 ROOM = 1.03
 LONG_FILES = 0
 """Files of more than 400 lines."""
