@@ -231,29 +231,29 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3458,
+    "results": 4991,
     "checkpoint": 6029,
     "anatomy": 5262,
     "attention": 1543,
     "traces": 1624,
     "encoder": 1507,
     "live": 12927,
-    "heads": 2917,
-    "runs": 2132,
-    "explain": 3655,
-    "verify": 1164,
-    "atlas": 11337,
-    "screens": 4641,
+    "heads": 3718,
+    "runs": 2595,
+    "explain": 3800,
+    "verify": 3630,
+    "atlas": 11812,
+    "screens": 4785,
     "page": 2517,
-    "cli": 1946,
+    "cli": 2405,
     "": 1409,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 327
+FILES_IN_ALL = 353
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 94
+LONG_FUNCTIONS = 103
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""

@@ -191,7 +191,7 @@ class Words(nn.Module):
     def __init__(self, activation: Any = "relu") -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation=activation)
-        self.words, self.encoder = nn.Embedding(50, 16), nn.TransformerEncoder(layer, 3)
+        self.words, self.encoder = nn.Embedding(50, 16), nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
         self.eval()
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

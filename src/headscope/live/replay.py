@@ -26,7 +26,7 @@ from headscope.live.calls import Call, Forward, Listener
 from headscope.live.captured import Watching, feed
 from headscope.live.classes import attention_configs, models_in
 from headscope.live.contents import Contents
-from headscope.live.evaluating import together
+from headscope.live.evaluating import device_of, together
 from headscope.live.readers import reader_of, reads
 from headscope.live.sessions import RUNNING
 from headscope.live.stacks import Stack
@@ -131,11 +131,16 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
     return f"eager attention returned no weights in layers {missing}" if missing else ""
 
 
-def why_not(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
-    """The reason why a second forward pass would not be the same; empty if it would."""
+def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training: bool = False) -> str:
+    """The reason why a second forward pass would not be the same; empty if it would.
+
+    Args:
+        trace, source, called: the trace, the model, and the module that was called.
+        training: True if a model in training mode draws the same random numbers again.
+    """
     if source.has_changed:
         return "the weights have changed since"
-    if any(module.training for module in called.modules()):
+    if not training and any(module.training for module in called.modules()):
         return "the model is in training mode, so two forward passes differ"
     if trace.ablated:
         return "heads were silenced, so the model's own forward pass differs"
@@ -234,17 +239,16 @@ def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.nd
     model, called = source.model, source.called
     if model is None or called is None:
         return "the model no longer exists"
-    if reason := why_not(trace, source, called):
+    if reason := why_not(trace, source, called, training=True):
         return reason
     try:
         before = _entrance(source, lambda ids, first, rows: ids)
         if before.sides is None or before.forward is None or before.forward.tokens is None:
             return "the layer did not run again with the same numbers of queries and keys"
+        if any(module.training for module in called.modules()) and _differs(source, before):
+            return "the model is in training mode, and two forward passes differ"
         ids = before.forward.tokens.ids
-        size = next(size for size in count(2) if comb(size, size // 2) >= len(ids))
-        codes = np.zeros((len(ids), size), dtype=bool)
-        for code, places in zip(codes, combinations(range(size), size // 2), strict=False):
-            code[list(places)] = True
+        codes = _codes(len(ids))
         changes: list[list[np.ndarray]] = [[], []]
         for passes in torch.from_numpy(codes.T):
             after = _entrance(source, partial(_exchanged, passes))
@@ -262,13 +266,47 @@ def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.nd
     return found[0], found[1]
 
 
+def _codes(tokens: int) -> np.ndarray:
+    """(tokens, passes): the code of each token, none of which is part of another."""
+    size = next(size for size in count(2) if comb(size, size // 2) >= tokens)
+    codes = np.zeros((tokens, size), dtype=bool)
+    for code, places in zip(codes, combinations(range(size), size // 2), strict=False):
+        code[list(places)] = True
+    return codes
+
+
+def _differs(source: CapturedModel, before: _Entrance) -> bool:
+    """Return True if what enters the layer is another in a second pass with the same ids."""
+    again = _entrance(source, lambda ids, first, rows: ids)
+    if before.sides is None or again.sides is None:
+        return True
+    return any(_changed(*pair, before.eps).any() for pair in zip(before.sides, again.sides, strict=True))
+
+
 def _entrance(source: CapturedModel, replace: Replace) -> _Entrance:
     listener = _Entrance(source, replace)
     assert source.model is not None
     assert source.called is not None
-    with as_then(source), Watching(source.model, listener, strict=False), suppress(_Reached):
+    watching = Watching(source.model, listener, strict=False)
+    with as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
         source.called(*source.args, **source.kwargs)
     return listener
+
+
+@contextmanager
+def _drawing_the_same(called: nn.Module) -> Iterator[None]:
+    """Run the block with the same random numbers each time; restore them, and the buffers of a model in training."""
+    training = any(module.training for module in called.modules())
+    kept = [(buffer, buffer.clone()) for buffer in called.buffers()] if training else []
+    device = device_of(called)
+    devices = [device] if device.type not in ("cpu", "mps") else []
+    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+        torch.manual_seed(0)
+        try:
+            yield
+        finally:
+            for buffer, before in kept:
+                buffer.copy_(before)
 
 
 def _exchanged(flags: torch.Tensor, ids: torch.Tensor, first: int, rows: int) -> torch.Tensor:

@@ -16,14 +16,15 @@ from headscope.live.progress import is_plain
 from headscope.live.tokens.axes import Tokens
 from headscope.live.tokens.known_tensors import KnownTensors
 from headscope.live.tokens.lookups import GATES, NOT_WORDS, Tables, named_tensors, tensors_of
+from headscope.live.tokens.rules import Operator
 from headscope.live.tokens.sources import (
     NOTHING,
     RESHAPES,
     SEVERAL,
-    Operator,
     Result,
     Sources,
     compressed,
+    contracts,
     kept,
     mixed,
     pointwise,
@@ -78,6 +79,7 @@ class Follower(KnownTensors):
         self.valued = False
         self.settings: dict[nn.Module, tuple[Any, ...] | None] = {}
         self._types: torch.Tensor | None = None
+        self._arguments: list[tuple[int, torch.Tensor]] = []
         self.memory.forget()
         self.join(forward, tables)
 
@@ -157,6 +159,8 @@ class Follower(KnownTensors):
                 return None
             if not isinstance(ids, torch.Tensor) or ids.dtype not in INTEGERS or self.known(table) is not None:
                 return None
+        if table is not None and not table.is_floating_point():
+            return None  # other ids for these: see _mapped
         if table is not None and any(id(table) in tables.words for tables in self._tables):
             return ids
         if self.known(ids) is None:
@@ -235,6 +239,8 @@ class Follower(KnownTensors):
         """The sources of an operator's result."""
         if operator.looks_up and (ids := self.lookup(operator, args)) is not None:
             return self._numbered(args[0], ids, result.dim())
+        if operator.looks_up and (numbers := self._mapped(args, result)) is not None:
+            return numbers
         if operator.name == "linear" and any(id(args[1]) in tables.trigrams for tables in self._tables):
             sources = self.known(args[0])
             third = args[0].shape[-1] // 3
@@ -258,17 +264,19 @@ class Follower(KnownTensors):
             return None
         if operator.name == "convolution" and (patches := self._patches(args, result)) is not None:
             return patches
-        if operator.valued or key not in self.memory.results:
-            found = operator.rule(self.known, operator.op, args, result)
-            if isinstance(found, torch.Tensor):
-                found = self.memory.interned(found)
-            elif found is not None:
-                found = [part if part is None else self.memory.interned(part) for part in found]
-            if operator.valued:
-                self.valued = True
+        valued = operator.valued or contracts(self.known, operator.rule, args)
+        if valued or key not in self.memory.results:
+            found = self._interned(operator.rule(self.known, operator.op, args, result))
+            if valued:
+                self.valued |= operator.valued or (isinstance(found, torch.Tensor) and bool((found >= 0).any()))
                 return found
             self.memory.results[key] = labelled, found
         return self.memory.results[key][1]
+
+    def _interned(self, found: Result) -> Result:
+        if found is None or isinstance(found, torch.Tensor):
+            return found if found is None else self.memory.interned(found)
+        return [part if part is None else self.memory.interned(part) for part in found]
 
     def _key(self, x: Any, labelled: list[Sources]) -> Any:
         """Return the parts of an argument that a result's sources depend on; its tokens are added to `labelled`."""
@@ -283,11 +291,50 @@ class Follower(KnownTensors):
     def _numbered(self, table: torch.Tensor, ids: torch.Tensor, axes: int) -> Sources:
         """The sources of what was looked up for these ids: new tokens, unless the same ids were looked up before."""
         elements, first = self.known(ids), self._first_of(ids)
+        passed, places = self._passed(ids, elements)
         if first == self.tokens.count:
-            self.tokens.add(ids, segments_of(elements, self._types))
-        self.lookups.append(Lookup(id(table), ids.detach().clone(), elements, first))
+            self.tokens.add(passed, segments_of(places, self._types))
+        self.lookups.append(Lookup(id(table), ids.detach().clone(), elements, first, places))
         shape = *ids.shape, *(1,) * (axes - ids.dim())
         return self.memory.interned(torch.arange(first, first + ids.numel(), device="cpu").reshape(shape))
+
+    def _mapped(self, args: tuple[Any, ...], result: Any) -> Sources | None:
+        """The sources of ids that were looked up for others in a table of integers: those of the others."""
+        for ids in (x[0] if isinstance(x, list) and x else x for x in args[1:]):
+            if isinstance(ids, torch.Tensor) and ids.dtype in INTEGERS and result.dtype in INTEGERS:
+                elements = self.known(ids) if self.known(args[0]) is None else None
+                return (
+                    None if elements is None else elements.reshape(*elements.shape, *(1,) * (result.dim() - ids.dim()))
+                )
+        return None
+
+    def _passed(self, ids: torch.Tensor, elements: Sources | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The ids that the caller passed for ids that are looked up, however the model has changed them since.
+
+        Args:
+            ids: the ids.
+            elements: their sources.
+
+        Returns:
+            The ids, flat, those of no argument as they are; and their places, if all are of the one with token types.
+        """
+        named = ids.detach().flatten().clone()
+        if elements is None:
+            return named, None
+        numbers, found = elements.expand(ids.shape).flatten(), None
+        for first, values in self._arguments:
+            places, count = numbers - first, values.numel()
+            inside = (places >= 0) & (places < count)
+            if not bool(inside.any()):
+                continue
+            if bool(inside.all()) and self._types is not None and self._types.shape == values.shape:
+                found = places
+            if len(places) == count and bool((places == torch.arange(count, device="cpu")).all()):
+                named = values.flatten().to(named.dtype)  # as they are: a GPU is not sent any places
+            else:
+                chosen = values.flatten()[places.clamp(0, count - 1).to(values.device)]
+                named = torch.where(inside.to(named.device), chosen.to(named), named)
+        return named, found
 
     def _first_of(self, ids: torch.Tensor) -> int:
         """The number of the first token of ids that are looked up: the same as before if they have been looked up."""
@@ -298,10 +345,12 @@ class Follower(KnownTensors):
         return self.tokens.count
 
     def _elements(self, x: torch.Tensor) -> Sources:
-        """The sources of an integer argument: its elements, by number if they have token types."""
-        if self._types is None or self._types.shape != x.shape:
+        """The sources of an integer argument: the numbers of its elements, if it may be one of ids."""
+        if x.dim() > 2:
             return self.memory.interned(unknown(x.dim()))
-        return self.memory.interned(torch.arange(ELEMENTS, ELEMENTS + x.numel(), device="cpu").reshape(x.shape))
+        first = max([ELEMENTS, *(before + values.numel() for before, values in self._arguments)])
+        self._arguments.append((first, x.detach().clone()))
+        return self.memory.interned(torch.arange(first, first + x.numel(), device="cpu").reshape(x.shape))
 
     def _patches(self, args: tuple[Any, ...], result: torch.Tensor) -> Sources | None:
         """The sources of what a convolution makes of an image that it cuts into squares; None if it does not."""

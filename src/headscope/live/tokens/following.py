@@ -30,7 +30,8 @@ from headscope.live.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwat
 from headscope.live.progress import is_plain
 from headscope.live.tokens import following
 from headscope.live.tokens.facts import Follower
-from headscope.live.tokens.sources import NOTHING, Operator, Sources, followed_operators
+from headscope.live.tokens.rules import Operator, followed_operators
+from headscope.live.tokens.sources import NOTHING, Sources
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward

@@ -84,6 +84,9 @@ def _proof(model: nn.Module, session: Session, args: tuple[Any, ...], kwargs: di
         for other, stray in strays:
             other.stray = stray
     forward, follower = listener.forward, own.follower
-    if forward is None or forward.tokens is None or follower.valued:
+    if forward is None or (tokens := forward.tokens) is None or follower.valued:
         return None
-    return Proof(list(forward.followed.values()), forward.tokens, follower.lookups)
+    given = [(x.first, x.ids.flatten().cpu().numpy()) for x in follower.lookups]
+    if not all(np.array_equal(tokens.ids[first : first + len(ids)], ids) for first, ids in given):
+        return None  # the model looks up other ids than it is given
+    return Proof(list(forward.followed.values()), tokens, follower.lookups)

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from headscope.live.contents import once
-from headscope.live.operators import operators_of
 
 Sources = torch.Tensor
 Known = Callable[[Any], "Sources | None"]
@@ -24,6 +23,9 @@ Known = Callable[[Any], "Sources | None"]
 Result = Sources | Sequence[Sources | None] | None
 Rule = Callable[[Known, Any, tuple[Any, ...], Any], Result]
 """Called with the known sources, an operator, its arguments and its result; returns the sources of the result."""
+
+RESHAPES = ("view", "reshape", "_unsafe_view", "_reshape_alias")
+"""Operators that give the same numbers another shape."""
 
 NOTHING, SEVERAL = -1, -2
 """Instead of a token's number: no token's vector, more than one's, or one's of which nothing is known."""
@@ -109,18 +111,87 @@ def linear(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     sources = known(args[0])
     if sources is None:
         return None
-    return mixed(sources, (-1,)) if result.dim() == sources.dim() else unknown(result.dim())
+    if result.dim() != sources.dim():
+        return unknown(result.dim())
+    return contracted(sources, args[1])
+
+
+def contracted(sources: Sources, matrix: torch.Tensor) -> Sources:
+    """Sources (…, rows) of matrix @ x, from (…, places): mixtures, but for the tokens that it moves."""
+    mixture = mixed(sources, (-1,))
+    if sources.shape[-1] == 1 or matrix.dim() != 2 or bool((mixture != NOTHING).all()):
+        return mixture
+    found = picked(sources, matrix)
+    return mixture if found is None else torch.where(found == NOTHING, mixture, found)
+
+
+def picked(sources: Sources, matrix: torch.Tensor) -> Sources | None:
+    """Sources (…, rows) of matrix @ x, with a matrix (…, rows, places): a row with one number alone moves a token.
+
+    Args:
+        sources: (…, places), those of x, whose vectors are the tokens'.
+        matrix: the matrix. What its other rows make is a mixture.
+    """
+    others = matrix.detach() != 0
+    alone = others.sum(-1) == 1
+    if not bool(alone.any()):
+        return None
+    at = others.int().argmax(-1).cpu()
+    shape = torch.broadcast_shapes(sources.shape[:-1], at.shape[:-1])  # type: ignore[no-untyped-call]
+    wide = sources.expand(*shape, matrix.shape[-1]).gather(-1, at.expand(*shape, at.shape[-1]))
+    return torch.where(alone.cpu(), wide, NOTHING)
+
+
+def contracts(known: Known, rule: Rule, args: tuple[Any, ...]) -> bool:
+    """Return True if a product sums over tokens: the matrix's numbers then say whether it moves them."""
+    if rule is added_product:
+        args = args[1:]
+    elif rule not in (linear, product):
+        return False
+    left, right = known(args[0]), known(args[1]) if isinstance(args[1], torch.Tensor) else None
+    if left is not None:
+        return left.shape[-1] > 1 and right is None and bool((mixed(left, (-1,)) == NOTHING).any())
+    return right is not None and right.dim() > 1 and right.shape[-2] > 1
 
 
 def product(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """A product with a matrix in which there are no tokens: of the vectors of tokens, or a mixture of tokens."""
     left, right = known(args[0]), known(args[1])
     if right is None and left is not None and left.dim() > 1:
-        sources = mixed(left, (-1,))
+        sources = contracted(left, args[1].mT if args[1].dim() > 1 else args[1])
         return aligned(sources if args[1].dim() > 1 else sources.squeeze(-1), result.dim())
     if left is None and right is not None and right.dim() > 1 and right.shape[-2] == 1 and args[0].dim() > 1:
         return aligned(right, result.dim())
+    if left is None and right is not None and right.dim() > 1 and right.shape[-1] == 1 and args[0].dim() > 1:
+        found = picked(right.squeeze(-1), args[0])
+        return None if found is None else aligned(found.unsqueeze(-1), result.dim())
     return None
+
+
+def added(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
+    """Numbers of one tensor are added to some of another's: where two tokens meet, there are SEVERAL."""
+    name = op._schema.name.removeprefix("aten::").rstrip("_")
+    puts = name == "index_put"
+    new = args[2] if puts else args[3]
+    sources, own = known(new) if isinstance(new, torch.Tensor) else None, known(args[0])
+    if sources is None or not args[0].is_floating_point():
+        return own
+    index = _on_the_cpu(args[1] if puts else args[2])
+    sources = spread(sources, new.shape, range(new.dim()))
+    onto = torch.full(args[0].shape, NOTHING, device="cpu")
+    if puts:
+        onto = torch.ops.aten.index_put(onto, index, sources)
+        same = torch.equal(torch.ops.aten.index(onto, index), sources.expand_as(torch.ops.aten.index(onto, index)))
+    elif name == "index_add":
+        onto = onto.index_copy(args[1], index, sources.contiguous())
+        same = torch.equal(onto.index_select(args[1], index), sources)
+    else:
+        sources = sources[tuple(map(slice, index.shape))]
+        onto = onto.scatter(args[1], index, sources)
+        same = torch.equal(onto.gather(args[1], index), sources)
+    if not same:
+        return unknown(result.dim())
+    return compressed(merged([onto, spread(own, args[0].shape, range(result.dim()))]))
 
 
 def added_product(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
@@ -232,7 +303,7 @@ def overwritten(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Re
         return unknown(result.dim())
     name = op._schema.name.removeprefix("aten::").rstrip("_")
     if "reduce" in op._overloadname or (name == "index_put" and args[3:] and args[3]):
-        return known(args[0])  # added
+        return added(known, op, args, result)
     new = [_on_the_cpu(x) for x in args]
     if name == "index_copy":
         new[0], new[3] = together([known(args[0]), known(args[3])], [args[0].shape, args[3].shape], args[1])
@@ -272,113 +343,3 @@ def unread(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
 def nothing(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """Values that are looked up have no tokens, unless they are words."""
     return None
-
-
-POINTWISE = (
-    "add sub rsub mul div true_divide floor_divide remainder fmod neg abs sign reciprocal pow float_power square sqrt"
-    " rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh asin acos atan atan2 erf erfc sigmoid logit"
-    " relu relu6 leaky_relu elu selu celu gelu silu mish softplus softshrink hardshrink hardsigmoid hardswish hardtanh"
-    " threshold rrelu clamp clamp_min clamp_max clip maximum minimum fmax fmin lerp addcmul addcdiv nan_to_num round"
-    " floor ceil trunc frac hypot xlogy positive"
-)
-"""Operators that work number by number. Comparisons are none of them: a flag stands for no token."""
-
-MIXING = (
-    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_empty_strided new_zeros new_ones"
-    " new_full _fft_c2c _fft_r2c _fft_c2r avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d"
-    " mkldnn_rnn_layer lstm gru rnn_tanh rnn_relu _cdist_forward"
-)
-"""Operators that mix tokens, or use nothing but the shape of their arguments."""
-
-UNSEEN = ("detach", "alias")
-"""Operators without a kernel: as_subclass and nn.Parameter make an object of another class of their results, which a
-kernel in Python has made a Tensor already."""
-
-RESHAPES = ("view", "reshape", "_unsafe_view", "_reshape_alias")
-LOOKUPS = ("embedding", "one_hot", "index", "index_select")
-VALUED = ("index", "index_select", "gather", "masked_select", "_pack_padded_sequence")
-"""Operators that move numbers to where the values in further arguments say."""
-
-RULES = {
-    name: rule
-    for rule, names in {
-        kept: "to _to_copy contiguous clone lift_fresh _conj resolve_conj resolve_neg dropout"
-        " feature_dropout native_dropout alpha_dropout batch_norm native_batch_norm group_norm native_group_norm"
-        " instance_norm masked_fill index_add scatter_add scatter_reduce prelu"
-        " _autocast_to_reduced_precision _autocast_to_full_precision",
-        normed: "layer_norm native_layer_norm rms_norm _fused_rms_norm",
-        linear: "linear scaled_dot_product_attention _grouped_mm _scaled_grouped_mm",
-        product: "matmul mm bmm",
-        added_product: "addmm baddbmm",
-        convolution: "convolution _convolution",
-        reduced: "sum mean prod amax amin var std var_mean std_mean norm linalg_vector_norm logsumexp softmax _softmax"
-        " log_softmax _log_softmax cumsum cumprod sort topk glu max min median",
-        moved: "view reshape _unsafe_view _reshape_alias expand transpose t permute select slice squeeze unsqueeze"
-        " split split_with_sizes unbind unfold diagonal flip roll rot90 repeat index index_select gather masked_select"
-        " constant_pad_nd _pack_padded_sequence",
-        joined: "cat stack",
-        chosen: "where",
-        overwritten: "index_put index_copy masked_scatter scatter slice_scatter select_scatter index_fill",
-        copied: "copy",
-        split_in_two: "view_as_complex view_as_real",
-        pointwise: POINTWISE,
-        nothing: "embedding one_hot zero fill normal uniform bernoulli random exponential set " + MIXING,
-    }.items()
-    for name in names.split()
-}
-"""The operators that are followed. Of what others make of tokens, nothing is known."""
-
-
-class Operator:
-    """An operator as it is followed.
-
-    Attributes:
-        op: the operator.
-        name: its name, without a namespace and, if it works in place, without the underscore at its end.
-        rule: the rule for its results.
-        looks_up: True if it may look up ids in a table.
-        valued: True if the tokens of its result depend on values, not on shapes alone.
-        writes: positions of the arguments that it writes to.
-        tensors: positions of arguments that are tensors, but may be given as numbers.
-    """
-
-    def __init__(self, op: Any) -> None:
-        arguments = op._schema.arguments
-        written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
-        self.op = op
-        self.name = op._schema.name.removeprefix("aten::").rstrip("_")
-        self.rule = RULES.get(self.name, unread)
-        if self.name == "view" and op._overloadname == "dtype":
-            self.rule = unread  # bits of numbers, as others
-        elif torch.Tag.inplace_view in op.tags:
-            self.rule = nothing  # the tensor has another shape now
-        elif self.rule is reduced and not any(argument.name.startswith("dim") for argument in arguments):
-            self.rule = pointwise if torch.Tag.pointwise in op.tags else nothing  # the larger of two numbers; of all
-        self.looks_up = self.name in LOOKUPS
-        self.valued = self.name in VALUED or self.rule in (chosen, overwritten)
-        self.writes = [at for at, writes in enumerate(written) if writes]
-        self.tensors = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor"]
-
-
-def followed_operators(names: Iterable[str]) -> list[Operator]:
-    """Those of these operators that have a rule, those that do the same in place, and those of which nothing is known.
-
-    An operator without a rule that is made of others is followed in these.
-    """
-    ruled, others = [], []
-    for name in names:
-        space, _, rest = name.partition("::")
-        packet, _, overload = rest.partition(".")
-        in_place = packet.endswith("_") and not packet.endswith("__")
-        if "out" in overload or packet in UNSEEN or "backward" in packet:
-            continue
-        if space == "aten" and (packet.rstrip("_") if in_place else packet) in RULES:
-            ruled.append(name)
-        elif not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
-            others.append(name)
-    return [Operator(op) for op in (*operators_of(ruled), *filter(_moves_tensors, operators_of(others)))]
-
-
-def _moves_tensors(op: Any) -> bool:
-    """Return True if an operator takes a tensor and returns one."""
-    return all(any("Tensor" in str(x.type) for x in side) for side in (op._schema.arguments, op._schema.returns))
