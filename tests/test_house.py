@@ -248,7 +248,7 @@ LINES = {
     "heads": 3725,
     "runs": 2600,
     "explain": 3810,
-    "verify": 3630,
+    "verify": 3680,
     "atlas": 11830,
     "screens": 4880,
     "page": 2470,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import threading
@@ -455,6 +456,28 @@ def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: d
         model(pixel_values=images)
     assert len(captured.traces) > 2
     assert all(trace.verify(reference=False).agrees for trace in captured.traces)
+
+
+@pytest.mark.parametrize("settings", [SWIN, {**SWIN, "depths": [2, 2], "num_heads": [2, 4]}])
+def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, Any]) -> None:
+    """transformers returns the last layer of each of Swin's stages."""
+    family = Family("SwinModel", settings, takes="image")
+    model = family.build()
+    model.set_attn_implementation("eager")
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), capture(model) as captured:
+        attentions = model(pixel_values=images, output_attentions=True).attentions
+    last = np.cumsum(settings["depths"]) - 1
+    for trace in captured.traces:
+        report = trace.verify(against=attentions)
+        assert report.agrees, report
+        stage = int(np.searchsorted(last, trace.numbers[0]))
+        assert f"array {stage} is layer {last[stage]}" in report.checks[0].compared
+        assert f"array {1 - stage} is of no layer here" in report.checks[0].compared
+        changed = [attention.clone() for attention in attentions]
+        changed[stage][trace.row, 0, 0] = changed[stage][trace.row, 0, 0].flip(-1)
+        with contextlib.suppress(InputError):
+            assert not trace.verify(against=changed).agrees
 
 
 def test_patches_have_names() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.attention.scores import EVERYTHING
+from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
 from headscope.results.report import Check
 from headscope.verify.report import Limit, Worst, row_blocks
@@ -31,7 +33,8 @@ def compare(trace: Trace, against: Any, limit: Limit) -> Check:
             or anything with `__array__`. Each layer is (heads, queries, keys), or (batch, heads, queries, keys), of
             which the trace's row is used. Queries and keys are the trace's, or those of the whole batch with its
             padding, of which the trace's positions are used. Layers and heads are those in the trace, or all of the
-            model's, of which the trace's are used.
+            model's, of which the trace's are used. If the arrays are of other layers, as Swin returns the last one of
+            each stage, the check says which layer each of them is.
         limit: tolerance of the trace's own numbers.
 
     Returns:
@@ -40,13 +43,60 @@ def compare(trace: Trace, against: Any, limit: Limit) -> Check:
     Raises:
         InputError: `against` is not a set of weights, or its size differs from the trace's.
     """
-    layers = _layers(trace, against)
-    eps = max(_eps(layer) for layer in layers)
+    problem = None
+    try:
+        plain = _compared(trace, dict(zip(trace.numbers, _layers(trace, against), strict=True)), limit)
+        if plain.agrees:
+            return plain
+    except InputError as error:
+        if "layer" not in error.found:
+            raise
+        problem = error
+    placed = _placed(trace, against, limit)
+    if placed is not None:
+        return placed
+    if problem is not None:
+        raise problem
+    return plain
+
+
+def _placed(trace: Trace, against: Any, limit: Limit) -> Check | None:
+    """The comparison of arrays that are of some of the trace's layers, in order; None if that explains nothing."""
+    same_count = len(against) == len(trace.numbers)
+    usual = dict(enumerate(trace.numbers)) if same_count else dict(zip(trace.numbers, trace.numbers, strict=True))
+    layers: dict[int, int] = {}
+    fitting: set[int] = set()
+    for at, array in enumerate(against):
+        for number in (one for one in trace.numbers if one > max(layers.values(), default=-1)):
+            heads = trace.head_numbers(number)
+            with suppress(InputError):
+                if len(_row(trace, array, f"layer {number}")) != len(heads):
+                    continue
+                agrees = all(_compared(trace, {number: array}, limit, some).agrees for some in (heads[:1], heads))
+                fitting.add(at)
+                if agrees:
+                    layers[at] = number
+                    break
+    moved = any(usual.get(at) != number for at, number in layers.items())
+    # In their usual places, arrays may only be left over if they are of another shape, as those of other stages are.
+    if not layers or (not moved and (len(fitting) == len(against) or not fitting <= layers.keys())):
+        return None
+    names = [
+        f"array {at} is {f'layer {layers[at]}' if at in layers else 'of no layer here'}" for at in range(len(against))
+    ]
+    return _compared(trace, {number: against[at] for at, number in layers.items()}, limit, note=f": {few(names, 8)}")
+
+
+def _compared(
+    trace: Trace, layers: Mapping[int, Any], limit: Limit, heads: tuple[int, ...] | None = None, *, note: str = ""
+) -> Check:
+    """Compare layers, by their numbers, with the arrays that are given for them."""
+    eps = max(_eps(layer) for layer in layers.values())
     tolerance, reason = limit
     if eps > 1e-5:
         tolerance, reason = max(tolerance, 8 * eps), f"the given weights have a spacing of {eps:.1e} at 1"
-    worst = Worst("weights (given)", "against the arrays that were passed", tolerance, reason)
-    for number, layer in zip(trace.numbers, layers, strict=True):
+    worst = Worst("weights (given)", f"against the arrays that were passed{note}", tolerance, reason)
+    for number, layer in layers.items():
         numbers = trace.head_numbers(number)
         place = f"layer {number}"
         row = _row(trace, layer, place)
@@ -54,7 +104,8 @@ def compare(trace: Trace, against: Any, limit: Limit) -> Check:
         queries = _positions(row.shape[1], trace.positions, trace.cut.sizes[0], "queries", place)
         keys = _positions(row.shape[2], trace.key_positions, trace.cut.sizes[1], "keys", place)
         for head, index in zip(numbers, indices, strict=True):
-            _compare_head(worst, trace, (number, head), row[index], queries, keys)
+            if heads is None or head in heads:
+                _compare_head(worst, trace, (number, head), row[index], queries, keys)
     return worst.check()
 
 
