@@ -72,6 +72,7 @@ class FakeCheckpoint:
     """A checkpoint of a given config and header; `reads` lists what was read of it."""
 
     name = "fake"
+    origin = "file"
     where = "a fake"
     has_config = True
 

@@ -21,6 +21,7 @@ from headscope.anatomy.parameters import (
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.refusals import (
     Refusal,
+    adapter_refusals,
     config_refusals,
     dtype_refusals,
     heads_first,
@@ -110,6 +111,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     refusals = heads_first(
         [
             *prefix_refusals(names[place.prefix + family.embeddings[0].name], place, family, FAMILIES),
+            *adapter_refusals(checkpoint),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
             *config_refusals(config, family),

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.parameters import Parameter, Placement
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
 from headscope.checkpoint.json_text import brief, few, shortened
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from headscope.checkpoint import Checkpoint
 
 ATTENTION_ROLES = ("layer.query.", "layer.key.", "layer.value.", "layer.attention_output.")
 
@@ -206,6 +209,21 @@ ADDITIONS = (
         "for attention, capture the live model with transformers",
     ),
 )
+
+
+def adapter_refusals(checkpoint: Checkpoint) -> list[Refusal]:
+    """Return the refusal of a folder that has an adapter beside the weights, which transformers loads together."""
+    if checkpoint.origin == "file" or checkpoint.file("adapter_config.json") is None:
+        return []
+    return [
+        Refusal(
+            "an adapter (LoRA or similar) lies beside the weights, which transformers adds to them",
+            "merge it with peft (model.merge_and_unload()) and save the result; for the model without the adapter, "
+            f"pass the weight file itself: {checkpoint.files[0]}",
+            "adapter_config.json",
+            heads=True,
+        )
+    ]
 
 
 def unplaced_refusals(
