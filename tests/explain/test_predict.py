@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig
 from typer.testing import CliRunner
 
 import headscope as hs
 from explain.tops import NAMES, TEXT, readable
 from headscope.cli import app
+from headscope.errors import InputError
 from headscope.runs.outcomes import outcomes
 from small_bert import small_bert
 
@@ -149,3 +151,26 @@ def test_every_table_is_a_table_of_pandas(tmp_path: Path) -> None:
     frame = effects.to_pandas()
     assert list(frame.columns) == ["layer", "head", "change", "probability"]
     np.testing.assert_array_equal(frame["change"].to_numpy().reshape(effects.shape), effects.change)
+
+
+def test_classes_without_names_have_those_of_transformers(tmp_path: Path) -> None:
+    """transformers saves no names of its own; a pipeline calls them LABEL_0 and LABEL_1."""
+    readable(tmp_path, "Bert", "ForSequenceClassification", num_labels=2)
+    folder = tmp_path
+    config = json.loads((folder / "config.json").read_text())
+    assert "id2label" not in config
+    assert AutoConfig.from_pretrained(folder).id2label == {0: "LABEL_0", 1: "LABEL_1"}
+    model = hs.open(folder)
+    for number, name in enumerate(("LABEL_0", "LABEL_1")):
+        expected = model.effects(TEXT, ("class", number))
+        for target in (("class", name), name):
+            found = model.effects(TEXT, target)
+            assert found.base == expected.base
+            np.testing.assert_array_equal(found, expected)
+    named, numbered = (
+        run("effects", str(folder), TEXT, "--target", name, "--json").stdout for name in ("LABEL_1", "1")
+    )
+    assert named == numbered
+    with pytest.raises(InputError, match="there is no class 'LABEL_2'") as raised:
+        model.effects(TEXT, ("class", "LABEL_2"))
+    assert "LABEL_0, LABEL_1" in str(raised.value)

@@ -334,12 +334,13 @@ def label_name(model: Model, index: int) -> str:
 
 
 def label_number(model: Model, label: str | int, noun: str) -> int:
-    """The logit of a label of the classifier.
+    """The logit of a label of the classifier; without names, labels are LABEL_0, LABEL_1, … as in transformers.
 
     Raises:
         InputError: there is no such label, or several.
     """
-    count, names = class_count(model), model.tops.labels() or ()
+    count = class_count(model)
+    names = model.tops.labels() or tuple(f"LABEL_{index}" for index in range(count))
     if isinstance(label, int) and 0 <= label < count:
         return label
     matches = [at for at, name in enumerate(names) if name == label] if isinstance(label, str) else []
@@ -347,7 +348,7 @@ def label_number(model: Model, label: str | int, noun: str) -> int:
         matches = [at for at, name in enumerate(names) if name.casefold() == label.casefold()]
     if len(matches) == 1:
         return matches[0]
-    listed = ", ".join(names[:20]) or "without names"
+    listed = ", ".join(names[:20])
     raise InputError(
         f"there is no {noun} {label!r}" if not matches else f"{len(matches)} {noun}s are called {label!r}",
         where="target",
