@@ -249,7 +249,7 @@ LINES = {
     "runs": 2600,
     "explain": 3810,
     "verify": 3680,
-    "atlas": 11830,
+    "atlas": 11840,
     "screens": 4880,
     "page": 2470,
     "cli": 2405,

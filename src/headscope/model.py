@@ -398,9 +398,11 @@ class Model:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        total = f"{self.parameters.total:,} parameters in {len(self.parameters)} tensors"
+        held = self.checkpoint.held
+        parameters = self.all_parameters if held else self.parameters
+        total = f"{parameters.total:,} parameters in {len(parameters)} tensors"
         sizes = self.anatomy.dimensions
         if sizes is None:
             return f"{called(self.name)}: {total}; headscope doesn't know the heads of this family"
         heads = f"{sizes.layers} layers x {sizes.heads} heads of {sizes.d_head}"
-        return f"{called(self.name)}: {self.anatomy.base_class}, {heads}, {total}"
+        return f"{called(self.name)}: {held or self.anatomy.base_class}, {heads}, {total}"

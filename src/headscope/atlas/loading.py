@@ -50,6 +50,7 @@ class ModelSource:
         revision: a branch, tag or commit of a hub id.
         live: the model and its tokenizer, if they are in memory.
         tokenizer, segments: as hs.open was given them.
+        called: the name of a model that was saved to a temporary folder; empty for others.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ModelSource:
     live: tuple[nn.Module, Any] | None = None
     tokenizer: str | os.PathLike[str] | None = None
     segments: str = "own"
+    called: str = ""
 
     def opened(self) -> Model:
         """The checkpoint, opened."""
@@ -65,6 +67,8 @@ class ModelSource:
     @property
     def public_name(self) -> str:
         """The name, reduced to the last folder of a local path."""
+        if self.called:
+            return self.called
         name = Path(self.name).resolve().name if self.name != "-" and os.path.exists(self.name) else self.name
         return spelled(name)
 

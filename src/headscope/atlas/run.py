@@ -153,7 +153,9 @@ def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSo
         given = {"tokenizer": model.tokenizer_from, "segments": model.segments}
         if revision is None and model.checkpoint.origin == "hub":
             revision = model.checkpoint.where.rpartition("@")[2]  # the commit that it was opened at
-        model = model.name
+        held = model.checkpoint.held
+        given |= {"called": model.name} if held else {}
+        model = model.checkpoint.where if held else model.name
     if isinstance(model, (str, os.PathLike)):
         if tokenizer is not None:
             raise InputError(

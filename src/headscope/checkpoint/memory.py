@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ KINDS = {
 
 WRAPPERS = ("_orig_mod", "module", *(f"_{kind}_module" for kind in ("fsdp_wrapped", "checkpoint_wrapped", "forward")))
 """The attributes, and parts of names, of torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed."""
+OPENED = itertools.count(1)
+"""Numbers that tell objects of one class apart."""
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
 
 
@@ -87,12 +90,13 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
-    checkpoint.name = _name_of(held, kind)
+    checkpoint.held, checkpoint.name = _names_of(held.model if kind == "pipeline" else held)
     return checkpoint
 
 
-def _name_of(held: Any, kind: str) -> str:
-    """The name that a model was loaded by, else its class."""
-    model = held.model if kind == "pipeline" else held
-    config = getattr(model, "config", None)
-    return str(getattr(config, "_name_or_path", "") or f"a {type(model).__name__} in memory")
+def _names_of(model: Any) -> tuple[str, str]:
+    """Its class, and a name of its own, with that of the model that it was loaded from."""
+    loaded_by = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
+    loaded_by = Path(loaded_by).name if os.path.isdir(loaded_by) else loaded_by
+    own = f"{type(model).__name__} in memory {next(OPENED)}"
+    return type(model).__name__, f"{loaded_by} ({own})" if loaded_by else own

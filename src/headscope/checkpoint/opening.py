@@ -51,6 +51,7 @@ class Checkpoint:
         name: the name as the user gave it.
         origin: "folder", "file", "hub" or "bundled".
         where: the absolute path of the folder, or the hub id and its commit.
+        held: the class of the model in memory that was saved there; empty for other checkpoints.
         has_config: True if there is a config.json.
     """
 
@@ -60,6 +61,7 @@ class Checkpoint:
         self.name = name
         self.origin = origin
         self.where = place.where
+        self.held = ""
         self.has_config = config is not None
         self._config = dict(config or {})
         self._place = place
