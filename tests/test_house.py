@@ -242,10 +242,10 @@ LINES = {
     "checkpoint": 5930,
     "anatomy": 5160,
     "attention": 1500,
-    "traces": 1600,
+    "traces": 1615,
     "encoder": 1475,
-    "live": 12470,
-    "heads": 3725,
+    "live": 12500,
+    "heads": 3728,
     "runs": 2600,
     "explain": 3810,
     "verify": 3680,
@@ -253,7 +253,7 @@ LINES = {
     "screens": 4880,
     "page": 2470,
     "cli": 2405,
-    "": 1345,
+    "": 1410,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 355

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+from headscope.settings import meant, misspelt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +36,10 @@ def late(target: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(face)
         def call(*args: P.args, **options: P.kwargs) -> R:
-            bound = signature().bind(*args, **options)
+            try:
+                bound = signature().bind(*args, **options)
+            except TypeError as error:
+                raise misspelt(error, face.__name__, signature().parameters) from None
             bound.apply_defaults()
             return getattr(import_module(module), name)(*bound.args, **bound.kwargs)
 
@@ -42,6 +47,24 @@ def late(target: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return call
 
     return decorate
+
+
+class Suggesting:
+    """A record that names what is meant where an attribute is misspelt, or where other libraries have it.
+
+    Attributes:
+        _elsewhere: attributes of other libraries -> what stands for them here.
+    """
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        hint = ""
+        if not name.startswith("_"):
+            use = type(self)._elsewhere.get(name)
+            public = [one for one in dir(type(self)) if not one.startswith("_")]
+            hint = f"; use {use}" if use else meant(name, public)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
 
 def renamed(old: str, new: str) -> None:

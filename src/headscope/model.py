@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from headscope.anatomy import Anatomy, Component, Layer, Parameters, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
 from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.errors import InputError
-from headscope.late import late
+from headscope.late import Suggesting, late
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +69,7 @@ def open_model(
     return Model(checkpoint, read_anatomy(checkpoint), tokenizer=tokenizer, segments=segments)
 
 
-class Model:
+class Model(Suggesting):
     """An open checkpoint.
 
     Attributes:
@@ -78,6 +78,18 @@ class Model:
         tokenizer_from: the tokenizer that `hs.open` was given; None for the checkpoint's own.
         segments: those that it was given.
     """
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "attentions": "model.trace(text).weights",
+        "encode": "model.trace(text).outputs['sentence_embedding'], or hs.match for a score",
+        "embeddings": "model.parameters",
+        "heads": "model.layers[0].heads",
+        "named_parameters": "model.parameters",
+        "num_heads": "model.anatomy.dimensions.heads",
+        "num_layers": "model.anatomy.dimensions.layers",
+        "similarity": "hs.match(model, a, b)",
+        "state_dict": "model.checkpoint.tensors",
+    }
 
     def __init__(
         self,

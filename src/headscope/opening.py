@@ -7,8 +7,10 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.model import Model, open_model
+from headscope.settings import named
 
 
+@named
 def open_any(
     name: str | os.PathLike[str] | Any = "-",
     *,

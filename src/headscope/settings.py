@@ -18,6 +18,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, wraps
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
@@ -106,6 +107,33 @@ class Declared:
                 raise InputError(f"unknown {name} {value!r:.40}", where=name, advice=advice)
 
 
+def named(function: Callable[S, R]) -> Callable[S, R]:
+    """Let a function whose options are misspelt say which one is meant, by its public name."""
+
+    @wraps(function)
+    def call(*args: S.args, **options: S.kwargs) -> R:
+        known = inspect.signature(function).parameters
+        if not options.keys() <= known.keys():
+            wrong = next(name for name in options if name not in known)
+            raise misspelt(TypeError(f"got an unexpected keyword argument '{wrong}'"), function.__name__, known)
+        return function(*args, **options)
+
+    return call
+
+
+def misspelt(error: TypeError, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error of a call with the function's public name, and with the option that may be meant."""
+    message = str(error).removeprefix(f"{name}() ")
+    wrong = re.search(r"unexpected keyword argument '(.*)'", message)
+    return TypeError(f"{name}() {message}{meant(wrong[1], known) if wrong else ''}")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" with the closest of the known names; empty if none is close."""
+    close = get_close_matches(name, [*known], 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def takes(kind: Callable[S, T]) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, S], R]]:
     """Let a function of two arguments and settings take each setting as a keyword.
 
@@ -128,7 +156,10 @@ def takes(kind: Callable[S, T]) -> Callable[[Callable[[A, B, T], R]], Callable[C
 
         @wraps(function)
         def call(*args: Any, **options: Any) -> R:
-            given = signature.bind(*args, **options).arguments
+            try:
+                given = signature.bind(*args, **options).arguments
+            except TypeError as error:
+                raise misspelt(error, function.__name__, signature.parameters) from None
             a, b = (given.pop(one.name) for one in first)
             return function(a, b, kind(**given))  # type: ignore[call-arg]  # bound to its signature
 

@@ -11,6 +11,7 @@ from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, U
 from headscope.anatomy.record import Anatomy
 from headscope.anatomy.rules import Facts
 from headscope.errors import InputError
+from headscope.settings import meant
 
 Source = Literal["config.json", "default", "implied"]
 
@@ -54,6 +55,11 @@ class ConfigTable(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.fields)
+
+    def __getattr__(self, name: str) -> Any:
+        known = vars(self).get("_by_name", ())
+        hint = f"; use config[{name!r}]" if name in known else meant(name, known)
+        raise AttributeError(f"'ConfigTable' object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def field(self, name: str) -> Field:
         """Return a field with its explanation.

@@ -25,6 +25,7 @@ from headscope.heads.windows import LENGTH
 from headscope.model import Model, open_model
 from headscope.results.measure import Difference, HeadValues, Measure, Unit
 from headscope.results.table import HeadTable, stacked
+from headscope.settings import named
 
 Comparable = str | os.PathLike[str] | Model | Survey | Any
 
@@ -35,6 +36,7 @@ BATCH = 8
 """Documents whose traces are in memory together."""
 
 
+@named
 def compare(
     model_a: Comparable,
     model_b: Comparable,

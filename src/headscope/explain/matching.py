@@ -32,6 +32,7 @@ from headscope.results.parts import CHECKED, Part, strongest
 from headscope.results.ranking import Matches
 from headscope.runs.masking import maskable, masked_states, with_masking
 from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, last_states, prepared
+from headscope.settings import named
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -46,6 +47,7 @@ LINKED = 6
 """Strongest words of each side among which links are looked for."""
 
 
+@named
 def match(
     model: Any,
     query: str,

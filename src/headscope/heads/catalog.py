@@ -12,6 +12,7 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.results.measure import Measure, Unit
+from headscope.settings import meant
 
 ROLE_TOKENS = {"cls": frozenset({"[CLS]", "<s>", "<cls>", "[class]"}), "sep": frozenset({"[SEP]", "</s>", "<sep>"})}
 """Role -> its special tokens in common vocabularies."""
@@ -240,7 +241,7 @@ def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ..
     unknown = [name for name in wanted if name not in CATALOG]
     if unknown or not wanted:
         raise InputError(
-            f"unknown statistic {unknown[0]!r}" if unknown else "no statistic was named",
+            f"unknown statistic {unknown[0]!r}{meant(unknown[0], CATALOG)}" if unknown else "no statistic was named",
             where="names",
             advice=f"use some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
         )

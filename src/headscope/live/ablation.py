@@ -10,6 +10,7 @@ from headscope.errors import InputError
 from headscope.live.calls import Forward, Listener
 from headscope.live.captured import Watching
 from headscope.live.stacks import Stack
+from headscope.settings import named
 
 WAYS = ("zero", "mean")
 
@@ -117,6 +118,7 @@ def _setting(module: nn.Module, model: nn.Module, name: str) -> int | None:
     return None
 
 
+@named
 def ablate(
     model: nn.Module,
     heads: Mapping[tuple[int, int], str] | Iterable[tuple[int, int]],

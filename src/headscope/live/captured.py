@@ -25,6 +25,7 @@ from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
 from headscope.live.sessions import Session
 from headscope.live.tokens.axes import vocabulary
+from headscope.settings import named
 from headscope.traces import Trace
 
 DTYPES = {
@@ -313,6 +314,7 @@ class Captured(Watching):
         )
 
 
+@named
 def capture(
     model: nn.Module,
     *,

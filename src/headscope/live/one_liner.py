@@ -13,9 +13,11 @@ from torch import nn
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.captured import capture
 from headscope.live.evaluating import evaluating
+from headscope.settings import named
 from headscope.traces import Trace
 
 
+@named
 def trace(
     model: nn.Module,
     tokenizer: Any,
@@ -80,6 +82,7 @@ def trace(
     parameter = next(model.parameters(), None)
     inputs = {name: value if parameter is None else value.to(parameter.device) for name, value in encoded.items()}
     _check_call(model, inputs)
+    _check_length(model, int(encoded["input_ids"].shape[1]))
     with evaluating(model), torch.inference_mode(), capturing as captured:
         model(**inputs)
     trace = captured.trace
@@ -98,6 +101,23 @@ def trace(
                 ),
             )
     return trace.replaced(queries=axis, text=text, pair=pair)
+
+
+def _check_length(model: nn.Module, tokens: int) -> None:
+    """Raise InputError if the text has more tokens than the model's table of positions takes.
+
+    A table whose row for padding is fixed begins after it, as RoBERTa's.
+    """
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
+            padding = module.padding_idx
+            most = module.num_embeddings - (0 if padding is None else padding + 1)
+            if tokens > most:
+                raise InputError(
+                    f"the text has {tokens:,} tokens, the model takes {most:,} at most",
+                    where="text",
+                    advice="shorten the text, or cut it: tokenizer(text, truncation=True, max_length=…) in hs.capture",
+                )
 
 
 def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:

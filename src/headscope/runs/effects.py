@@ -34,6 +34,7 @@ from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, check_slope, choose, is_pair, read
 from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, last_states, limited, prepared
+from headscope.settings import named
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -91,6 +92,7 @@ def _names_text(wanted: object) -> TypeGuard[tuple[str, str]]:
     return isinstance(wanted, tuple) and len(wanted) == 2 and wanted[0] == "similarity" and isinstance(wanted[1], str)
 
 
+@named
 def effects(
     model: Model,
     text: str,
@@ -330,6 +332,7 @@ def effects_on(
     return effects(model, text, target, **options)
 
 
+@named
 def effects_over_texts(
     model: Model,
     texts: Sequence[str],

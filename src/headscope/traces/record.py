@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
 
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
+from headscope.late import Suggesting
 from headscope.results.arrays import LazyMap, Named, TokenAxis
 from headscope.results.tiled import stacked
 from headscope.traces.broken import broken_heads
@@ -27,7 +28,7 @@ REMAKE = "the file or the capture is incomplete: create the trace again"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Trace(Questions):
+class Trace(Questions, Suggesting):
     """The attention of one forward pass over one text: Q, K and V of every head, from which everything else follows.
 
         trace = hs.open().trace("The cat sat on the mat.")
@@ -226,6 +227,15 @@ class Trace(Questions):
         at = position_of(operator.index(parts[0]), self.numbers, "layer", "the trace")
         layer = LayerTrace(self, self.numbers[at], self.layers[at])
         return layer if len(parts) == 1 else layer[operator.index(parts[1])]
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "attentions": "trace.weights, or trace[layer].weights",
+        "attention": "trace.weights, or trace[layer, head].weights",
+        "attention_weights": "trace.weights, or trace[layer].weights",
+        "input_ids": "trace.ids",
+        "token_type_ids": "trace.segments",
+        **{name: f"trace.outputs[{name!r}]" for name in ("last_hidden_state", "pooler_output", "logits")},
+    }
 
     __iter__ = None
     """Traces can't be iterated: len() counts tokens, indices are layers. Use `trace.layers` or `trace.tokens`."""

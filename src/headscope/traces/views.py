@@ -11,7 +11,7 @@ from headscope.anatomy.heads import check_index
 from headscope.attention.scores import Mask, attend, scores, weights
 from headscope.attention.terms import Terms
 from headscope.errors import InputError, TraceError
-from headscope.late import late
+from headscope.late import Suggesting, late
 from headscope.results.arrays import LazyMap
 from headscope.results.tiled import stacked
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from headscope.traces.record import Trace
 
 
-class LayerTrace:
+ELSEWHERE = dict.fromkeys(("attention", "attentions", "attn"), "weights")
+"""Attributes of other libraries."""
+
+
+class LayerTrace(Suggesting):
     """One layer of a trace: `trace[3]`.
 
         layer = trace[3]
@@ -41,6 +45,8 @@ class LayerTrace:
         layer: the layer's number in the model.
         numbers: the numbers of its heads.
     """
+
+    _elsewhere = ELSEWHERE
 
     def __init__(self, trace: Trace, layer: int, record: LayerRecord) -> None:
         self.trace = trace
@@ -166,7 +172,7 @@ class LayerTrace:
         )
 
 
-class HeadTrace:
+class HeadTrace(Suggesting):
     """One head of a trace: `trace[layer, head]`.
 
         head = trace[0, 3]
@@ -180,6 +186,8 @@ class HeadTrace:
         layer: the layer's number in the model.
         head: the head's number in the layer.
     """
+
+    _elsewhere = ELSEWHERE
 
     def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
         self.trace = trace
