@@ -65,7 +65,7 @@ const asFunction: Plugin = {
     this.addWatchFile(entry);
     const built = await build({
       configFile: false, logLevel: "silent",
-      build: { write: false, minify: false, target: "es2022", lib: { entry, formats: ["iife"], name: "parts" } },
+      build: { write: false, minify: true, target: "es2022", lib: { entry, formats: ["iife"], name: "parts" } },
     });
     const [{ output }] = built as Rolldown.RolldownOutput[];
     return `export default function () { ${output[0].code}; return parts; }`;

@@ -171,3 +171,38 @@ def retype(page: Page, text: str) -> None:
     if not page.locator("[data-test=text]").count():
         page.locator("[data-test=change-text]").click()
     page.fill("[data-test=text]", text)
+
+
+def spelled(text: str, pieces: Sequence[str], links: Sequence[tuple[int, int]]) -> hs.Trace:
+    """A trace of a text in SentencePiece's tokens, whose head 0.0 looks along these links."""
+    generator = np.random.default_rng(7)
+    size, at, word = len(pieces), 0, -1
+    words: list[int | None] = []
+    spans: list[tuple[int, int] | None] = []
+    special = tuple(piece in ("<s>", "</s>") for piece in pieces)
+    for piece, apart in zip(pieces, special, strict=True):
+        letters = "" if apart else piece.removeprefix("▁")
+        word += piece.startswith("▁")
+        words.append(None if apart else word)
+        at = text.casefold().index(letters.casefold(), at)
+        # a mark of a space alone has the span of the character after it
+        spans.append(None if apart else (at, at + len(letters)) if letters else (at + 1, at + 2))
+        at += len(letters)
+    q, k, v = (generator.normal(size=(2, size, 16), scale=0.3).astype(np.float32) for _ in range(3))
+    for number, (query, key) in enumerate(links):
+        q[0, query, number] = k[0, key, number] = 2.5
+    axis = TokenAxis(tuple(pieces), tuple(range(size)), (0,) * size, special, tuple(words), tuple(spans))
+    _, lse = attend(q, k, v, scale=1.0, mask=Mask())
+    record = LayerRecord(q, k, v, lse=lse, scale=1.0, mask=Mask(), number=0)
+    return hs.Trace(model="spelled", queries=axis, layers=[record], outputs={}, text=text)
+
+
+ARABIC = (
+    "لم يعبر الحيوان الشارع لأنه كان متعبا جدا.",
+    ["<s>", "▁لم", "▁يع", "بر", "▁", "الحيوان", "▁الشارع", "▁لأنه", "▁كان", "▁", "متع", "با", "▁جدا", ".", "</s>"],
+)
+JAPANESE = (
+    "その動物は疲れていたので、通りを渡らなかった。",
+    ["<s>", "▁その", "動物", "は", "疲れ", "ていた", "ので", "、", "▁通り", "を", "渡", "らなかった", "。", "</s>"],
+)
+"""Texts and their tokens as multilingual-e5-small has them."""

@@ -137,7 +137,7 @@ def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open
         page.locator("[data-test=share]").click()
         link = page.locator("[data-test=share-link]").input_value()
         who = page.locator("[data-test=share-who]").inner_text()
-        assert "Only this machine" in who
+        assert "on this machine only" in who
         assert "whoever has the link can run texts" in who
         page.keyboard.press("Escape")
         file = shared(watched, tmp_path)

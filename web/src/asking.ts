@@ -1,5 +1,5 @@
 // What the grid is asked: the weight of the pinned cell, or the weight from one set of tokens to another.
-import { batch, computed, type Signal } from "@preact/signals";
+import { batch, computed } from "@preact/signals";
 import * as state from "./state";
 import { column, doc, row, shown } from "./store";
 import type { Sets } from "./trace/masses";
@@ -40,19 +40,24 @@ export const betweenSets = computed<Question | null>(() => {
   return question(sets.from.length ? sets.from : doc.value!.info.queries.tokens.map((_, place) => place), sets.to);
 });
 
-type Side = "row" | "column";
-const setOf = (side: Side): Signal<readonly number[]> => (side === "row" ? state.from : state.to);
+export type Side = "row" | "column";
+
+/** What the page holds of a side: the place under the pointer, the pinned place, its token, and the chosen set. */
+export const sides = (side: Side) => (side === "row"
+  ? { hover: state.hoverRow, pinned: row, held: state.query, set: state.from }
+  : { hover: state.hoverColumn, pinned: column, held: state.key, set: state.to });
 
 /** Pin a token, or let it go where the reader pinned it before. */
 export function pin(side: Side, place: number, { tokens }: { tokens: readonly number[] }): void {
-  const again = (side === "row" ? row : column).peek() === place && !state.found[side];
+  const { pinned, held } = sides(side);
+  const again = pinned.peek() === place && !state.found[side];
   state.found[side] = false;
-  (side === "row" ? state.query : state.key).value = again ? null : tokens[0];
+  held.value = again ? null : tokens[0];
 }
 
 /** Put tokens into a set, or take them out where all are in it; the grid is asked about it. */
 export function choose(side: Side, places: readonly number[], toggle = true): void {
-  const held = setOf(side);
+  const held = sides(side).set;
   const pinned = (side === "row" ? chosenSets.value?.from : chosenSets.value?.to) ?? [];
   const now = held.value.length ? held.value : pinned;
   const out = toggle && held.value.length > 0 && places.every((place) => now.includes(place));
@@ -66,7 +71,7 @@ export function choose(side: Side, places: readonly number[], toggle = true): vo
 /** A passage instead of what was chosen on this side. */
 export function choosePassage(side: Side, places: readonly number[]): void {
   batch(() => {
-    setOf(side).value = [...places].sort((a, b) => a - b);
+    sides(side).set.value = [...places].sort((a, b) => a - b);
     state.statistic.value = "mass";
   });
 }

@@ -11,7 +11,7 @@ import * as state from "./state";
 import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
 import { at, column, doc, failure, headName, row, shown } from "./store";
 import { mean } from "./several";
-import { placed, type Label } from "./shown";
+import { isQuiet, placed, type Label } from "./shown";
 
 /** Of a file about the head in view. */
 export function fileName(kind: string): string {
@@ -105,7 +105,7 @@ export async function figure(): Promise<string> {
   let x = 16;
   let height = 60;
   const text = (label: Label, pinned: boolean, place: string): string =>
-    `<text ${place}${pinned ? ` fill="${PIN}" font-weight="700"` : label.special ? ' fill="#667080" font-style="italic"' : ""}>${escaped(placed(label))}</text>`;
+    `<text ${place}${pinned ? ` fill="${PIN}" font-weight="700"` : isQuiet(label) ? ' fill="#667080" font-style="italic"' : ""}>${escaped(placed(label))}</text>`;
   const frame = (left: number, top: number, wide: number, high: number, line: number): string =>
     `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" height="${high.toFixed(1)}" fill="none" stroke="${PIN}" stroke-width="${line}"/>`;
   if (withLines) {

@@ -1,5 +1,5 @@
 // A text as people read it: its tokens as they were written, with what stands between them.
-import type { Label } from "./shown";
+import { isSpace, joinCuts, type Label } from "./shown";
 import type { Axis } from "./trace/trace";
 
 export interface Piece {
@@ -13,19 +13,26 @@ const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
 /** A new paragraph begins on a new line; other white space is a space. */
 const between = (text: string): string => (/\n\s*\n/.test(text) ? "\n" : text.replace(TURNS, "").replace(/\s+/g, " "));
 
+/** The way that a text is written in: that of its first letter. Special tokens are no text. */
+export const direction = (labels: Label[]): "rtl" | "ltr" =>
+  /^\P{L}*(?=\p{L})[\u0590-\u08ff\ufb1d-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(labels.map(({ text, special }) => (special ? "" : text)).join(" ")) ? "rtl" : "ltr";
+
 /** The words of a picture's side: from the text where the tokens' spans are known, else as the page spells tokens. */
-export function prose(labels: Label[], axis: Axis, texts: (string | null)[]): Piece[] {
+export function prose(labels: Label[], axis: Axis): Piece[] {
   // spans count code points, as Python does
-  const sources = texts.map((text) => [...(text ?? "")]);
+  const sources = axis.texts.map((text) => [...(text ?? "")]);
   let [source, end, scanned] = [0, 0, 0];
-  return labels.map(({ text, continues, special, tokens }, n) => {
+  const pieces = labels.map((label, n) => {
+    const { text, continues, special, tokens } = label;
     for (; scanned < tokens[0]; scanned++) {
-      if (scanned > 0 && axis.special[scanned] && texts[1] !== null && source === 0) [source, end] = [1, 0];
+      if (scanned > 0 && axis.special[scanned] && axis.texts[1] !== null && source === 0) [source, end] = [1, 0];
     }
     const [first, last] = [axis.spans?.[tokens[0]], axis.spans?.[tokens[tokens.length - 1]]];
-    if (!first || !last || !sources[source].length || (special && first[0] === first[1])) return { before: n === 0 || continues ? "" : " ", text: text.replace(TURNS, "") || text };
+    if (isSpace(label) || !first || !last || !sources[source].length || (special && first[0] === first[1])) return { before: n === 0 || continues ? "" : " ", text: text.replace(TURNS, "") || text };
     const gap = end || n === 0 ? sources[source].slice(end, first[0]).join("") : ` ${sources[source].slice(end, first[0]).join("")}`;
     end = last[1];
     return { before: between(n === 0 ? gap.trimStart() : gap), text: sources[source].slice(first[0], last[1]).join("").replace(TURNS, "") || text };
   });
+  joinCuts(pieces, labels);
+  return pieces;
 }

@@ -20,17 +20,14 @@ const bare = document.getElementById("page")?.innerHTML ?? "";
 const inert = (value: unknown): string =>
   JSON.stringify(value).replace(/[<>&\u2028\u2029]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-/** The page without its data: what comes before, and what comes after. Its policy allows this very script and style. */
-function shell(): [string, string] {
+/** The page up to its data. Its policy allows this very script and style. */
+function shell(): string {
   const { name, info } = doc.value!;
   const all = letters(name.replace(/\s+/g, " "));
   const title = `${all.slice(0, LONGEST_TITLE).join("")}${all.length > LONGEST_TITLE ? "…" : ""} · ${info.name} · headscope`;
-  const [style, script] = ["head > style", "body > script[type=module]"].map((place) => document.querySelector(place)!.outerHTML);
+  const [script, style] = ["head > script", "head > style"].map((place) => document.querySelector(place)!.outerHTML);
   const metas = Array.from(document.querySelectorAll("head > meta"), (meta) => `${meta.outerHTML}\n`).join("");
-  return [
-    `<!doctype html>\n<html lang="en">\n<head>\n${metas}<title>${escaped(title)}</title>\n${style}\n</head>\n<body>\n<div id="page">${bare}</div>\n`,
-    `${script}\n</body>\n</html>\n`,
-  ];
+  return `<!doctype html>\n<html lang="en">\n<head>\n${metas}<title>${escaped(title)}</title>\n${script}\n${style}\n</head>\n<body>\n<div id="page">${bare}</div>\n`;
 }
 
 /** True if a file can hold all that is open: of a long text on a server only the header is here. */
@@ -38,8 +35,7 @@ export const fits = (): boolean => docs.value.every(({ info }) => !info.away);
 
 /** Megabytes of the file, without making it. */
 export function sharedMegabytes(): number {
-  const code = shell().reduce((sum, part) => sum + part.length, 0);
-  return (code + docs.value.reduce((sum, { info }) => sum + (info.bytes * 4) / 3, 0)) / 1e6;
+  return (shell().length + docs.value.reduce((sum, { info }) => sum + (info.bytes * 4) / 3, 0)) / 1e6;
 }
 
 /** The link's address; null in a frame, which has none. */
@@ -61,9 +57,8 @@ export async function saveFile(): Promise<string> {
     remote: open.map(({ remote }) => remote), runs: runs.value.filter(({ base }) => open.some(({ remote }) => remote === base)),
     statistics: start.value.statistics, atlas: start.value.atlas && { ...start.value.atlas, site: null }, state: toShare(FIELDS),
   };
-  const [before, after] = shell();
   const words = document.getElementById("hs-words")!.outerHTML;
-  const parts: string[] = [before, words, `\n<script type="application/json" id="hs-about">${inert(about)}</script>\n`];
+  const parts: string[] = [shell(), words, `\n<script type="application/json" id="hs-about">${inert(about)}</script>\n`];
   for (const [n, { id, info }] of open.entries()) {
     for (let from = 0; from < info.bytes; from += CHUNK) {
       const base64 = await engine.ask("copy", { id, from, bytes: CHUNK });
@@ -71,6 +66,6 @@ export async function saveFile(): Promise<string> {
     }
   }
   const name = fileName("html");
-  download(new Blob([...parts, after]), "text/html", name);
+  download(new Blob([...parts, "</body>\n</html>\n"]), "text/html", name);
   return name;
 }

@@ -48,15 +48,55 @@ export function readable(axis: Axis, most = Infinity, special = true): string {
   return text;
 }
 
-/** A token's whole word, as the page spells its pieces. */
-export function wordAt(axis: Axis, place: number): string {
-  const word = axis.words[place];
-  let [from, to] = [place, place + 1];
-  if (word !== null) {
-    while (from > 0 && axis.words[from - 1] === word) from--;
-    while (to < axis.words.length && axis.words[to] === word) to++;
-  }
-  return axis.labels.slice(from, to).map((label) => label.replace(/^·/u, "")).join("");
+/** Texts by code points, in which spans count, as Python does. */
+const points = new WeakMap<Axis, string[][]>();
+
+/** What the writer wrote for neighbouring tokens; "" where that is not known. */
+function written(axis: Axis, from: number, to = from): string {
+  const [first, last] = [axis.spans?.[from], axis.spans?.[to]];
+  if (!first || !last || axis.special[from]) return "";
+  if (!points.has(axis)) points.set(axis, axis.texts.map((text) => [...(text ?? "")]));
+  const second = axis.texts[1] !== null && axis.special.slice(1, from).some(Boolean);
+  return points.get(axis)![Number(second)].slice(first[0], last[1]).join("");
+}
+
+/** Scripts without spaces between words. */
+const UNSPACED = /[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}]/u;
+
+/** The first and the last token of a token's word; itself, where a vocabulary calls all between two spaces a word (results/tokens.py). */
+export function wordOf(axis: Axis, place: number, whole = false): [number, number] {
+  let [from, to] = [place, place];
+  if (axis.words[place] === null) return [from, to];
+  while (from > 0 && axis.words[from - 1] === axis.words[place]) from--;
+  while (axis.words[to + 1] === axis.words[place]) to++;
+  const split = whole || !UNSPACED.test(axis.labels.slice(from, to + 1).join()) || axis.tokens.some((token) => token.startsWith("##"));
+  return split ? [from, to] : [place, place];
+}
+
+/** A token's word as the writer spelled it, else as the page spells its pieces. */
+export function wordAt(axis: Axis, place: number, whole = false): string {
+  const [from, to] = wordOf(axis, place, whole);
+  return written(axis, from, to).trim() || axis.labels.slice(from, to + 1).map((label) => label.replace(/^·/u, "")).join("");
+}
+
+/** SentencePiece's mark of a space, where a token is nothing else. */
+export const isSpace = ({ text }: Label): boolean => /^▁+$/.test(text);
+
+/** True for what is drawn quietly: no word of the writer's. */
+export const isQuiet = (label: Label): boolean => label.special || isSpace(label);
+
+/** Arabic letters that join to the one after them, before marks; and letters that join to the one before. */
+const JOINING = /(?![\u0621-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0677\u0688-\u0699\u06c0\u06c3-\u06cb\u06cd\u06cf\u06d2-\u06d5])(?=\p{scx=Arab})\p{L}\p{M}*$/u;
+const JOINED = /^(?=\p{scx=Arab})(?!\u0621)\p{L}/u;
+
+/** Letters that a cut parts keep the forms that they have together, by a joiner on both sides. */
+export function joinCuts(texts: { text: string }[], labels: readonly Label[]): void {
+  texts.forEach((now, n) => {
+    const before = texts[n - 1];
+    if (!labels[n].continues || !before || !JOINING.test(before.text) || !JOINED.test(now.text)) return;
+    before.text += "\u200d";
+    now.text = `\u200d${now.text}`;
+  });
 }
 
 interface Choice {
@@ -65,17 +105,7 @@ interface Choice {
   merged: boolean;
 }
 
-/** The text of an unknown token. */
-function source(axis: Axis, at: number, token: string, texts: (string | null)[]): string {
-  const span = axis.spans?.[at];
-  if (!span || axis.special[at]) return "";
-  const second = axis.special.slice(1, at).some(Boolean) && texts[1] !== null;
-  // spans count code points, as Python does
-  const source = [...(texts[second ? 1 : 0] ?? "")].slice(span[0], span[1]).join("");
-  return source && source !== token ? ` ${source}` : "";
-}
-
-function join(axis: Axis, { segment, special, merged }: Choice, texts: (string | null)[]): { labels: Label[]; groups: Groups; of: Int32Array } {
+function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label[]; groups: Groups; of: Int32Array } {
   const labels: Label[] = [];
   const members: number[] = [];
   const starts: number[] = [0];
@@ -95,9 +125,10 @@ function join(axis: Axis, { segment, special, merged }: Choice, texts: (string |
       last.title += ` + ${token}`;
       starts[starts.length - 1]++;
     } else {
+      const source = written(axis, at);
       labels.push({
         text: bare, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
-        title: `${at}: ${token} (${axis.ids[at]})${source(axis, at, token, texts)}`,
+        title: `${at}: ${token} (${axis.ids[at]})${source && source !== token ? ` ${source}` : ""}`,
       });
       starts.push(members.length);
     }
@@ -106,15 +137,15 @@ function join(axis: Axis, { segment, special, merged }: Choice, texts: (string |
   const seen = new Map<string, number>();
   for (const { text, special: apart } of labels) if (!apart) seen.set(text, (seen.get(text) ?? 0) + 1);
   for (const label of labels) if (label.tokens.length > 1) label.title = `${label.text} · ${label.title}`;
-  for (const label of labels) if ((seen.get(label.text) ?? 0) > 1 && !label.special) label.repeats = label.tokens[0];
+  for (const label of labels) if ((seen.get(label.text) ?? 0) > 1 && !label.special && !isSpace(label)) label.repeats = label.tokens[0];
+  joinCuts(labels, labels);
   return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };
 }
 
 export function makeShown(info: TraceInfo, filter: Filter, special: boolean, merged: boolean): Shown {
   const segment = (side: 0 | 1): number | null => (filter === "all" ? null : filter[side] === "a" ? 0 : 1);
-  const texts = [info.text, info.pair];
-  const rows = join(info.queries, { segment: segment(0), special, merged }, texts);
-  const columns = join(info.keys, { segment: segment(1), special, merged }, texts);
+  const rows = join(info.queries, { segment: segment(0), special, merged });
+  const columns = join(info.keys, { segment: segment(1), special, merged });
   if (filter !== "all" && !(rows.labels.length && columns.labels.length)) return makeShown(info, "all", special, merged);
   const renormalised = !special && info.keys.special.some(Boolean);
   return {

@@ -5,8 +5,8 @@ import { align } from "../src/align";
 import { inkOf } from "../src/ink";
 import { distinct } from "../src/naming";
 import type { Picture } from "../src/pictures";
-import { prose } from "../src/prose";
-import { makeShown, type Label } from "../src/shown";
+import { direction, prose } from "../src/prose";
+import { joinCuts, makeShown, type Label } from "../src/shown";
 import { entropy, tile, viewRows, wholeHead } from "../src/trace/cells";
 import { difference } from "../src/trace/difference";
 import { change, sample } from "../src/trace/measures";
@@ -145,7 +145,24 @@ test("prose is the text as it was written, where the spans are known", () => {
   } as unknown as Axis;
   const labels = [label("[CLS]", [0], true), label("a", [1]), label("wai", [2]), label("st", [3], false, true), label("-", [4]), label("[SEP]", [5], true), label("so", [6]), label("[SEP]", [7], true)];
   const text = (pieces: { before: string; text: string }[]): string => pieces.map((piece) => piece.before + piece.text).join("");
-  expect(text(prose(labels, axis, ["A\n\n WAIst-", "So"]))).toBe("[CLS] A\nWAIst- [SEP] So [SEP]");
-  expect(text(prose([labels[1], label("waist", [2, 3]), labels[4]], axis, ["A   WAIst-", "So"]))).toBe("A WAIst-");
-  expect(text(prose(labels, { ...axis, spans: [] }, ["A  WAIst-", null]))).toBe("[CLS] a waist - [SEP] so [SEP]");
+  expect(text(prose(labels, { ...axis, texts: ["A\n\n WAIst-", "So"] }))).toBe("[CLS] A\nWAIst- [SEP] So [SEP]");
+  expect(text(prose([labels[1], label("waist", [2, 3]), labels[4]], { ...axis, texts: ["A   WAIst-", "So"] }))).toBe("A WAIst-");
+  expect(text(prose(labels, { ...axis, spans: [], texts: ["A  WAIst-", null] }))).toBe("[CLS] a waist - [SEP] so [SEP]");
+});
+
+test("a text from right to left: its direction, and letters that a cut parts", () => {
+  const label = (text: string, token: number, continues = false): Label =>
+    ({ text, continues, special: text.startsWith("<"), segment: 0, title: "", tokens: [token], repeats: null });
+  expect(["<s> لم", "١ عربي", "12 (עברית) abc", "𞤀"].map((text) => direction(text.split(" ").map((word, n) => label(word, n))))).toEqual(["rtl", "rtl", "rtl", "rtl"]);
+  expect(["<s> the لم", "", "1 + 1", "١ a"].map((text) => direction(text.split(" ").map((word, n) => label(word, n))))).toEqual(["ltr", "ltr", "ltr", "ltr"]);
+  const joined = (...texts: string[]): string[] => {
+    const labels = texts.map((text, n) => label(text, n, n > 0));
+    joinCuts(labels, labels);
+    return labels.map(({ text }) => text);
+  };
+  const [before, after] = [(text: string) => `${text}\u200d`, (text: string) => `\u200d${text}`];
+  expect(joined("متع", "با")).toEqual([before("متع"), after("با")]);
+  expect(joined("يُ", "عب", "ر")).toEqual([before("يُ"), before(after("عب")), after("ر")]);
+  // no letter joins to one after ر or ا, to a hamza, to a sign, or over scripts
+  for (const texts of [["بر", "يد"], ["متعبا", "ن"], ["ش", "ء"], ["متع", "."], ["em", "bed"], ["疲れ", "ていた"]]) expect(joined(...texts)).toEqual(texts);
 });

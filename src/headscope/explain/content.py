@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.results.tokens import bare, whole_words
+from headscope.results.tokens import bare, names, whole_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,8 @@ class Content:
     """The tokens of a text by what they can be found for.
 
     Attributes:
-        words: each token's word as it stands in the text; the token without its marker where there is no text.
+        words: each token's word as it stands in the text; the token without its marker where there is no text, and the
+            token's own letters where a script has no spaces (results.tokens.names).
         content: (tokens,), words with a letter or digit that are no function words, nor special or unknown tokens.
         looking: (tokens,), content words with a letter, and pronouns.
         referring: (tokens,), pronouns of the third person.
@@ -82,8 +83,9 @@ class Content:
 
 def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
     """The tokens of one axis of a trace."""
-    place, forms = whole_words(axis, *((trace.text, trace.pair) if axis is trace.queries else (None, None)))
-    words = tuple(forms[number] for number in place)
+    texts = (trace.text, trace.pair) if axis is trace.queries else (None, None)
+    place, _ = whole_words(axis, *texts)
+    words = tuple(names(axis, *texts))
     special, punctuation = np.array(axis.special, dtype=bool), roles.punctuation
     letters = np.array([any(letter.isalnum() for letter in word) for word in words], dtype=bool)
     unknown = special | np.array([token in UNKNOWN for token in axis.tokens], dtype=bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ SPACES = "Ġ▁"
 """Marks of byte-level and SentencePiece vocabularies for the space before a word."""
 ENDS = ("</w>", "@@")
 """Marks after a token: of the end of a word, and of a word that continues."""
+UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana and Han."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -91,6 +94,21 @@ def whole_words(axis: TokenAxis, text: str | None, pair: str | None = None) -> t
             words.append([at])
         numbers.append(len(words) - 1)
     return numbers, [text_of(axis, tokens, places[tokens[0]]) for tokens in words]
+
+
+def names(axis: TokenAxis, text: str | None, pair: str | None = None) -> list[str]:
+    """What a sentence about a text calls each token: its word, as it stands in the text.
+
+    Where a script has no spaces and the vocabulary calls all between two spaces a word (any but WordPiece's, whose
+    texts are split into words first), that would be a clause: a token is called by its own letters.
+    """
+    numbers, forms = whole_words(axis, text, pair)
+    split_first = any(token.startswith("##") for token in axis.tokens)
+    places = sources(axis, text, pair)
+    return [
+        text_of(axis, [at], places[at]) if UNSPACED.search(form) and not split_first else form
+        for at, form in enumerate(forms[number] for number in numbers)
+    ]
 
 
 def _continues(axis: TokenAxis, signs: list[bool], at: int) -> bool:

@@ -28,7 +28,7 @@ export interface Vocabulary {
   pair: Slot[];
 }
 
-export type Encoded = Required<Omit<Axis, "labels">>;
+export type Encoded = Required<Omit<Axis, "labels" | "texts">>;
 
 interface Pieces {
   ids: number[];

@@ -57,7 +57,7 @@ export function Causes() {
   const base = origin.value;
   if (!base) return null;
   const server = start.value.home === "server";
-  if (!server && !runs.value.length) return <EmptyCentre>{say("causes_none")}</EmptyCentre>;
+  if (!server && !runs.value.length) return <EmptyCentre>{say("offline_keys")}</EmptyCentre>;
   const one = shownRun.value;
   const coming = arriving.value?.base === base.remote ? arriving.value : null;
   const pair = one && [doc.value, otherDoc.value].some((tab) => tab?.of?.run.id === one.id) && [doc.value, otherDoc.value].includes(base);

@@ -8,6 +8,7 @@ import { written, type Written } from "../away";
 import { start } from "../remote";
 import { cutEdge } from "./causes";
 import { Fill } from "./bar";
+import { Text } from "./name";
 import { number, percent, say, tell } from "../words";
 import * as state from "../state";
 import type { Label } from "../shown";
@@ -51,7 +52,7 @@ export function Cell() {
     return (
       <section class="panel cell empty" aria-label={say("cell")}>
         {ready && r !== null && c !== null
-          ? <p class="one" data-test="cell-line"><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi> → <bdi title={words.columns[c].text}>{words.columns[c].text}</bdi> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
+          ? <p class="one" data-test="cell-line"><Text of={words.rows[r]} /> → <Text of={words.columns[c]} /> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
             dot: number(ready.chain.dot, 2), score: number(ready.chain.score, 3), weight: number(ready.chain.weight, 4),
           })}</span></p>
           : <p class="one" title={say("cell_pick")}>{say("cell_pick")}</p>}
@@ -66,7 +67,7 @@ export function Cell() {
 interface Shown { found: Found; from: Label; to: Label; j: number }
 
 const Pair = ({ from, to }: { from: Label; to: Label }) => (
-  tell("from_to", { token: <bdi class="pin" title={from.text}>{from.text}</bdi>, text: <bdi class="pin" title={to.text}>{to.text}</bdi> })
+  tell("from_to", { token: <Text of={from} class="pin" />, text: <Text of={to} class="pin" /> })
 );
 
 /** The five numbers. */
@@ -150,7 +151,7 @@ function Opened({ found: { chain, wrote: { norm, size, share } }, from, to, j }:
               <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value), 3)}</td></tr>
             ))}</tbody></table>}
             {chain.cap !== null && <p>{say("t_cap", { cap: number(chain.cap, 1) })}</p>}
-            {chain.masked && <p>{say("s_masked")}</p>}
+            {chain.masked && <p>{say("cell_masked")}</p>}
           </Step>
           <Step n={5} {...open} title={say("s_softmax")} says={say("s_softmax_says", { n: info.keys.tokens.length - 1 })}
             formula={<math><mi>p</mi><mo>=</mo><mfrac><msup><mi>e</mi><mi>s</mi></msup><mrow><munder><mo>∑</mo><mi>j</mi></munder><msup><mi>e</mi><msub><mi>s</mi><mi>j</mi></msub></msup></mrow></mfrac><mo>=</mo><mn data-test="weight">{number(chain.weight, 4)}</mn></math>}>

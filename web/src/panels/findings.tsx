@@ -1,11 +1,12 @@
 // What is worth reading in the text, below it: a sentence and a number each, and a click to its head and cell.
+import type { ComponentChildren } from "preact";
 import { placeOf } from "../comparing";
 import { goTo } from "../opening";
 import * as state from "../state";
 import { wordAt } from "../shown";
 import { at, doc } from "../store";
-import type { Finding, TraceInfo } from "../trace/trace";
-import { isWord, percent, say } from "../words";
+import type { Axis, Finding, TraceInfo } from "../trace/trace";
+import { cut, isWord, percent, say, tell } from "../words";
 import { short } from "./slots";
 
 /** From here on a share is called all but whole. */
@@ -13,14 +14,13 @@ const WHOLE = 0.995;
 const share = (value: number | undefined): string => (value !== undefined && value >= WHOLE && value < 1 ? say("over", { share: percent(0.99) }) : percent(value ?? NaN));
 
 /** What a finding is, in the reader's language; one of a kind that the page has no words for keeps Python's sentence. */
-function phrase(info: TraceInfo, { kind, sentence, cells, token, numbers }: Finding): string {
+function phrase(info: TraceInfo, { kind, sentence, cells, token, numbers }: Finding): ComponentChildren {
   const name = kind === "cls" || kind === "sep" || kind === "punctuation" ? "rests" : kind;
   const word = `finding_${name}`;
   if (!isWord(word)) return sentence;
   const [first, second] = cells;
-  return say(word, {
-    token: token ?? (first.key === null ? "" : wordAt(info.keys, first.key)),
-    text: first.query === null ? "" : wordAt(info.queries, first.query),
+  const called = (axis: Axis, place: number | null): ComponentChildren => <bdi>{cut(place === null ? "" : wordAt(axis, place))}</bdi>;
+  return tell(word, { token: token ? <bdi>{token}</bdi> : called(info.keys, first.key), text: called(info.queries, first.query) }, {
     head: `${first.layer}.${first.head}`, other: second ? `${second.layer}.${second.head}` : "", n: numbers.heads ?? 1, of: numbers.of ?? 1,
   });
 }
@@ -67,7 +67,7 @@ export function Findings() {
         const here = isHere(info, finding);
         return (
           <button key={n} class={`finding${here ? " here" : ""}`} aria-pressed={here} data-test="finding" data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
-            <b><bdi>{phrase(info, finding)}</bdi></b> <small>{number}</small>
+            <b>{phrase(info, finding)}</b> <small>{number}</small>
           </button>
         );
       })}

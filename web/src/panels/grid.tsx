@@ -18,7 +18,7 @@ import { wanted } from "../pictures";
 import { sifted } from "../sifted";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
-import { wordAt } from "../shown";
+import { wordAt, wordOf } from "../shown";
 import { HeadList } from "./headlist";
 import { corner, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
@@ -315,7 +315,7 @@ function Asked() {
   const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
   /** The words of a set: the pieces of one word count once. */
   const set = (places: ArrayLike<number>, axis: Axis): string => {
-    const first = Array.from(places).filter((place, n) => n === 0 || axis.words[place] === null || axis.words[place] !== axis.words[places[n - 1]]);
+    const first = Array.from(places).filter((place, n) => n === 0 || wordOf(axis, place)[0] !== wordOf(axis, places[n - 1])[0]);
     const all = first.map((place) => wordAt(axis, place));
     const spelled = [...new Set(all)];
     return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("tokens", { n: count(places.length) }) : all.join(" + ");

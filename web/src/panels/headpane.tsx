@@ -20,6 +20,7 @@ import { maskOf } from "../masking";
 import { wordAt, type Label } from "../shown";
 import { largestPlaces } from "../trace/strongest";
 import type { Axis } from "../trace/trace";
+import { Text } from "./name";
 import { Sign } from "./sign";
 import { TextNote, TextTools, TextView } from "./text";
 import { ToolsButton, toolsOpen } from "./tools";
@@ -158,8 +159,8 @@ function Status() {
   const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   return (
     <span class="under" data-test="status" aria-live="polite">
-      {r !== null && words.rows[r] && <><bdi title={words.rows[r].text}>{words.rows[r].text}</bdi><i>{r}</i></>}
-      {c !== null && words.columns[c] && <><span>→</span><bdi title={words.columns[c].text}>{words.columns[c].text}</bdi><i>{c}</i></>}
+      {r !== null && words.rows[r] && <><Text of={words.rows[r]} /><i>{r}</i></>}
+      {c !== null && words.columns[c] && <><span>→</span><Text of={words.columns[c]} /><i>{c}</i></>}
       {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value, 4)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
@@ -201,7 +202,7 @@ function Finder() {
   const { queries, keys } = doc.value!.info;
   /** A piece is found by its whole word. */
   const search = (labels: Label[], axis: Axis): number[] =>
-    wantedText ? labels.flatMap(({ tokens }, n) => (wordAt(axis, tokens[0]).toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
+    wantedText ? labels.flatMap(({ tokens }, n) => (wordAt(axis, tokens[0], true).toLocaleLowerCase().includes(wantedText) ? [n] : [])) : [];
   const [matches, columns] = [search(words.rows, queries), search(words.columns, keys)];
   const all = (places: number[], labels: Label[]): number[] => places.flatMap((n) => labels[n].tokens);
   const go = (by: number): void => {

@@ -18,6 +18,7 @@ import { statisticName } from "../catalog";
 import { Fill } from "./bar";
 import { useSignal } from "@preact/signals";
 import { HeadList } from "./headlist";
+import { Name } from "./name";
 
 const KEYS = 8;
 /** Heads in which the pinned cell is strongest. */
@@ -38,9 +39,10 @@ export function Inspector() {
   const effect = table.value?.effect ? ["effect"] : [];
   const first = [...FIRST.filter((name) => known.value.includes(name)).slice(0, start.value.atlas ? 1 : 6), ...effect];
   const listed = every.value || first.length < 2 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
+  const title = say("inspector", { n: count(info.layers.length * info.heads) });
   return (
-    <section class="panel inspector" aria-label={say("inspector", { n: count(info.layers.length * info.heads) })}>
-      <h2>{say("inspector", { n: count(info.layers.length * info.heads) })}</h2>
+    <section class="panel inspector" aria-label={title}>
+      <h2>{title}</h2>
       <p class="habit" data-test="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
       <Beside info={info} />
       <table class="facts">
@@ -176,7 +178,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
               if (row.value === null && lookedRow.value !== null) state.query.value = words.rows[lookedRow.value].tokens[0];
               state.key.value = label.tokens[0];
             }}>
-            <bdi class={label.special ? "special" : ""}>{label.continues && <small>·</small>}{label.text}{label.repeats !== null && <sub>{label.repeats}</sub>}</bdi>
+            <Name label={label} />
             <span class="bar"><Fill share={numbers[c] / most} /></span>
             <b>{number(numbers[c])}</b>
           </li>
@@ -187,7 +189,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
   );
 }
 
-/** The queries that attend most to a key. */
+/** The queries that look most at a key. */
 function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;

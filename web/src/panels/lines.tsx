@@ -3,7 +3,6 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
-import { choose, choosePassage, pin } from "../asking";
 import { maskOf } from "../masking";
 import { number, say } from "../words";
 import * as state from "../state";
@@ -14,7 +13,9 @@ import { memberColour } from "../several";
 import { rowsAt } from "./matrix";
 import { overlaidRows, type RowAt } from "../overlay";
 import { fresh, ink } from "./canvas";
-import type { Label } from "../shown";
+import { Name } from "./name";
+import { pointed } from "./pointed";
+import { isQuiet, type Label } from "../shown";
 
 /** Of a line: the least, and the most that it grows to where the text is short. */
 const HEIGHT = 22;
@@ -262,11 +263,11 @@ export function Lines() {
     <div class="linesbox">
       <div class="lines" ref={scroller} tabIndex={-1}>
         <div class="tall" style={{ height: `${Math.max(words.rows.length, words.columns.length) * height + 8 + (beside.value?.top ?? 0)}px`, "--shift": `${beside.value?.top ?? 0}px` }}>
-          <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left}>
+          <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left} {...pointed("row", words.rows)}>
             {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}
           </div>
           <canvas ref={canvas} style={{ height: `${seen.value.height}px` }} aria-hidden="true" />
-          <div class="side right" role="listbox" aria-label={say("keys")} aria-multiselectable="true" ref={right}>
+          <div class="side right" role="listbox" aria-label={say("keys")} aria-multiselectable="true" ref={right} {...pointed("column", words.columns)}>
             {words.columns.slice(first, last).map((label, n) => <Token key={first + n} label={label} at={first + n} side="column" height={height} />)}
           </div>
         </div>
@@ -276,35 +277,11 @@ export function Lines() {
   );
 }
 
-/** A passage that is being drawn over with the pointer: its side and where it began. */
-let passage: { side: "row" | "column"; start: number; moved: boolean } | null = null;
-addEventListener("pointerup", () => { setTimeout(() => { passage = null; }); });
-
-const Token = memo(({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => {
-  const hover = side === "row" ? state.hoverRow : state.hoverColumn;
-  return (
-    <div
-      class={`token${label.special ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
-      style={{ top: `${at * height}px`, height: `${height - 2}px`, lineHeight: `${height - 3}px` }} data-at={at}
-      role="option" aria-selected="false" title={label.title}
-      onPointerDown={(event) => { if (event.button === 0 && event.pointerType === "mouse") passage = { side, start: at, moved: false }; }}
-      onPointerEnter={(event) => {
-        hover.value = at;
-        if (passage?.side !== side || !(event.buttons & 1)) return;
-        passage.moved = true;
-        const words = shown.peek()!;
-        const labels = (side === "row" ? words.rows : words.columns).slice(Math.min(passage.start, at), Math.max(passage.start, at) + 1);
-        choosePassage(side, labels.flatMap((one) => one.tokens));
-      }}
-      onPointerLeave={() => { hover.value = null; }}
-      onClick={(event) => {
-        if (passage?.moved) return;
-        if (event.shiftKey) choose(side, label.tokens);
-        else pin(side, at, label);
-      }}
-    >
-      {side === "column" && <i />}
-      <bdi>{label.continues && <small>·</small>}{label.text}</bdi>{label.repeats !== null && <sub>{label.repeats}</sub>}
-    </div>
-  );
-});
+const Token = memo(({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => (
+  <div class={`token${isQuiet(label) ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
+    style={{ top: `${at * height}px`, height: `${height - 2}px`, lineHeight: `${height - 3}px` }} data-at={at}
+    role="option" aria-selected="false" title={label.title}>
+    {side === "column" && <i />}
+    <Name label={label} />
+  </div>
+));

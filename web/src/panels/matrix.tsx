@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { divergingAt, inkOn, onScale, sequentialAt } from "../colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
-import { placed, type Label } from "../shown";
+import { isQuiet, placed, type Label } from "../shown";
 import { maskOf } from "../masking";
 import * as state from "../state";
 import { column, row, shown } from "../store";
@@ -206,7 +206,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     context.textBaseline = "middle";
     const pen = (label: Label): void => {
       context.font = `${label.differs ? "600 " : ""}12px ${ink(canvas, "--text")}`;
-      context.fillStyle = ink(canvas, label.special ? "--quiet" : "--ink");
+      context.fillStyle = ink(canvas, isQuiet(label) ? "--quiet" : "--ink");
     };
     context.textAlign = "right";
     for (let r = Math.ceil(top / every) * every; r < bottom; r += every) {

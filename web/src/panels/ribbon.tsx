@@ -2,18 +2,19 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../colour";
-import { choose, choosePassage, pin } from "../asking";
+import { sides } from "../asking";
 import { maskOf } from "../masking";
 import { current, mostOf, rowNumbers } from "../pictures";
-import { prose } from "../prose";
-import type { Label } from "../shown";
+import { direction, prose } from "../prose";
+import { isQuiet, type Label } from "../shown";
 import type { Axis } from "../trace/trace";
 import * as state from "../state";
-import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../store";
+import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../store";
 import { say, tell } from "../words";
 import { changing, hasRibbon } from "../sentence";
 import { TextBox } from "./textbox";
 import { start } from "../remote";
+import { pointed } from "./pointed";
 import { short } from "./slots";
 
 /** Weights from here on have an arc. */
@@ -30,8 +31,8 @@ export function Ribbon() {
   return (
     <section class={`ribbon${hasRibbon() ? "" : " long"}`} aria-label={say("sentence")}>
       {changing.value && server ? <TextBox key={doc.value!.id} /> : hasRibbon() && (
-        one ? <Sentence side="both" labels={words.columns} text={said(words.columns, info.keys, [info.text, info.pair])} /> : <div class="two">
-          <Sentence side="row" labels={words.rows} text={said(words.rows, info.queries, [info.text, info.pair])} /><Sentence side="column" labels={words.columns} text={said(words.columns, info.keys, info.keys === info.queries ? [info.text, info.pair] : [null, null])} />
+        one ? <Sentence side="both" labels={words.columns} text={said(words.columns, info.keys)} /> : <div class="two">
+          <Sentence side="row" labels={words.rows} text={said(words.rows, info.queries)} /><Sentence side="column" labels={words.columns} text={said(words.columns, info.keys)} />
         </div>
       )}
       <div class="about">
@@ -39,7 +40,7 @@ export function Ribbon() {
         {hasRibbon() && !changing.value && <div class="note">
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
           {[undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
-            <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "visible" : "hidden" }}>{word === undefined ? say("ribbon_pick")
+            <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "visible" : "hidden" }}>{word === undefined ? say("pick")
               : tell("ribbon_ink", { head: headLabel(info, at.value.layer, at.value.head), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
           ))}
         </div>}
@@ -49,7 +50,7 @@ export function Ribbon() {
 }
 
 /** The words as the writer spelled them. */
-const said = (labels: Label[], axis: Axis, texts: (string | null)[]): string[] => prose(labels, axis, texts).map(({ text }) => text.replace(/\s+$/, ""));
+const said = (labels: Label[], axis: Axis): string[] => prose(labels, axis).map(({ text }) => text.replace(/\s+$/, ""));
 
 interface Arc { d: string; wide: number; t: number; pinned: boolean }
 
@@ -59,9 +60,9 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const arcs = useSignal<Arc[]>([]);
   const small = useSignal(false);
   const turn = useSignal(0);
-  const drag = useRef<{ start: number; moved: boolean } | null>(null);
   const looks = side !== "column";
-  const [hover, pinned, held, set] = looks ? [state.hoverRow, row, state.query, state.from] as const : [state.hoverColumn, column, state.key, state.to] as const;
+  const way = direction(labels);
+  const { pinned, held, set } = sides(looks ? "row" : "column");
   const numbers = (): Float32Array | null => (side !== "row" && lookedRow.value !== null && rowNumbers.value?.row === lookedRow.value ? rowNumbers.value.data : null);
 
   /** Letters of 28 px where the sentence has one line at that size; else smaller, and no arcs. */
@@ -70,7 +71,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     box.current!.classList.remove("small");
     const last = words[words.length - 1];
     const wraps = words.length > 1 && last.offsetTop > words[0].offsetTop + 4;
-    box.current!.style.setProperty("--said", `${last.offsetLeft + last.offsetWidth}`);
+    box.current!.style.setProperty("--said", `${way === "rtl" ? box.current!.offsetWidth - last.offsetLeft : last.offsetLeft + last.offsetWidth}`);
     if (wraps || side !== "both") box.current!.classList.add("small");
     small.value = wraps || side !== "both";
     turn.value++;
@@ -109,46 +110,22 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       });
   }
 
-  const passage = (a: number, b: number): number[] => labels.slice(Math.min(a, b), Math.max(a, b) + 1).flatMap(({ tokens }) => tokens);
-  const wordAt = (event: Event): number | null => {
-    const found = (event.target as HTMLElement).closest<HTMLElement>(".said-word")?.dataset.at;
-    return found === undefined ? null : Number(found);
-  };
   const now = numbers();
   const most = current.value ? mostOf(current.value) : 1;
   const dark = state.dark.value;
   const masked = now && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
   return (
-    <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir="auto"
+    <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir={way}
       aria-label={say(looks ? "queries" : "keys")} aria-activedescendant={pinned.value === null ? undefined : `word-${side}-${pinned.value}`}
       onKeyDown={(event) => {
-        const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+        const by = (event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0) * (way === "rtl" ? -1 : 1);
         const next = labels[(pinned.peek() ?? -by) + by];
         if (!by || event.shiftKey) return;
         event.preventDefault();
         event.stopPropagation();
         if (next) held.value = next.tokens[0];
       }}
-      onPointerOver={(event) => {
-        const n = wordAt(event);
-        hover.value = n;
-        if (n === null || !drag.current || !(event.buttons & 1) || n === drag.current.start) return;
-        drag.current.moved = true;
-        choosePassage(looks ? "row" : "column", passage(drag.current.start, n));
-      }}
-      onPointerLeave={() => { hover.value = null; }}
-      onPointerDown={(event) => {
-        const n = wordAt(event);
-        drag.current = n !== null && event.button === 0 && event.pointerType === "mouse" ? { start: n, moved: false } : null;
-      }}
-      onClick={(event) => {
-        const n = wordAt(event);
-        const dragged = drag.current?.moved;
-        drag.current = null;
-        if (n === null || dragged) return;
-        if (event.shiftKey) choose(looks ? "row" : "column", labels[n].tokens);
-        else pin(looks ? "row" : "column", n, labels[n]);
-      }}>
+      {...pointed(looks ? "row" : "column", labels)}>
       <svg class="arcs" height={SKY} aria-hidden="true">{arcs.value.map(({ d, wide, t, pinned: here }) => (
         <path key={d} d={d} class={here ? "here" : ""} stroke-width={wide.toFixed(1)} stroke-opacity={here ? 1 : (0.3 + 0.7 * t).toFixed(2)} />
       ))}</svg>
@@ -158,7 +135,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
         const colour = sequentialAt(t, dark);
         const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1);
         const asked = set.value.length > 0 && label.tokens.some((token) => set.value.includes(token));
-        const classes = `said-word${label.special ? " special" : ""}${label.continues ? " on" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}`;
+        const classes = `said-word${isQuiet(label) ? " special" : ""}${label.continues ? " on" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}`;
         return (
           <span key={n} id={`word-${side}-${n}`} class={classes} role="option" aria-selected={pinned.value === n || asked} data-at={n} data-weight={value} title={label.title}>
             <bdi style={t > 0 ? { background: css(colour), color: inkOn(colour) } : {}}>{text[n]}</bdi>

@@ -2,19 +2,19 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, effect, useSignal, type ReadonlySignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../colour";
-import { choose, choosePassage, clearSets, pin } from "../asking";
+import { choose, choosePassage, clearSets, sides, type Side } from "../asking";
 import { ink, isEvery, subject } from "../ink";
 import { memo } from "../memo";
 import { current, mostOf } from "../pictures";
-import { prose, type Piece } from "../prose";
+import { direction, prose, type Piece } from "../prose";
 import * as state from "../state";
-import { column, doc, row, shown } from "../store";
+import { doc, shown } from "../store";
 import { count, number, say } from "../words";
-import type { Label } from "../shown";
+import { isQuiet, type Label } from "../shown";
+import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { short } from "./slots";
 
-type Side = "row" | "column";
 
 /** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
 const SIZES = [28, 18];
@@ -28,10 +28,6 @@ const LEAST = { from: 0.03, to: 0.1 };
 const FAINT = 0.035;
 const CHIPS = 4;
 
-const sides = (side: Side) => (side === "row"
-  ? { hover: state.hoverRow, pinned: row, held: state.query, set: state.from }
-  : { hover: state.hoverColumn, pinned: column, held: state.key, set: state.to });
-
 const labelsOf = (side: Side): Label[] => (side === "row" ? shown.value?.rows : shown.value?.columns) ?? [];
 
 /** True if queries and keys are the same words: then one text stands for both. */
@@ -40,13 +36,9 @@ const isOne = (): boolean => {
   return Boolean(words && info && info.queries === info.keys && words.rows.length === words.columns.length && words.rows[0]?.tokens[0] === words.columns[0]?.tokens[0]);
 };
 
-/** The keys of cross-attention are another text, which the trace does not have. */
 const pieces: Record<Side, ReadonlySignal<Piece[]>> = {
-  row: computed(() => (doc.value ? prose(labelsOf("row"), doc.value.info.queries, [doc.value.info.text, doc.value.info.pair]) : [])),
-  column: computed(() => {
-    const info = doc.value?.info;
-    return info ? prose(labelsOf("column"), info.keys, info.keys === info.queries ? [info.text, info.pair] : [null, null]) : [];
-  }),
+  row: computed(() => (doc.value ? prose(labelsOf("row"), doc.value.info.queries) : [])),
+  column: computed(() => (doc.value ? prose(labelsOf("column"), doc.value.info.keys) : [])),
 };
 
 /** The side whose words the ink is about. */
@@ -77,7 +69,6 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
   const seen = useSignal({ top: 0, height: 0 });
   /** What each word looks like now, so that only changes reach the page. */
   const looks = useRef<string[]>([]);
-  const drag = useRef<{ start: number; moved: boolean } | null>(null);
   const { hover, pinned, held, set } = sides(side);
 
   /** Choose the size of the letters, and remember where each word stands. */
@@ -197,7 +188,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
       const t = onScale(value, most, scale);
       const colour = t > FAINT || Number.isNaN(t) ? sequentialAt(t, dark) : null;
       const tokens = words[n]?.tokens ?? [];
-      const classes = `word${words[n]?.special ? " special" : ""}${colour ? " inked" : ""}${ringed.has(n) ? " chosen" : ""}${hovered === n ? " hovered" : ""}${tokens.some((token) => asked.has(token)) ? " other" : ""}`;
+      const classes = `word${words[n] && isQuiet(words[n]) ? " special" : ""}${colour ? " inked" : ""}${ringed.has(n) ? " chosen" : ""}${hovered === n ? " hovered" : ""}${tokens.some((token) => asked.has(token)) ? " other" : ""}`;
       const [ground, number] = [colour ? css(colour) : "", digitsAt.get(n)];
       const look = `${classes}${ground}${number}`;
       if (looks.current[n] === look) continue;
@@ -219,12 +210,6 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     outer.scrollTop = Math.max(0, y - outer.clientHeight / 2);
   }
 
-  const wordAt = (event: Event): number | null => {
-    const at = (event.target as HTMLElement).dataset.at;
-    return at === undefined ? null : Number(at);
-  };
-  const passage = (a: number, b: number): number[] => labels.slice(Math.min(a, b), Math.max(a, b) + 1).flatMap(({ tokens }) => tokens);
-
   /** Arrows move the pinned word, by lines too; with Shift they extend the passage. */
   function keys(event: KeyboardEvent): void {
     const { top, right } = placed.value!;
@@ -236,44 +221,23 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
       while (labels[next + by] && (top[next + by] === top[ends] || (top[next] !== top[ends] && top[next + by] === top[next] && by * (right[next] - right[ends]) < 0))) next += by;
       return top[next] === top[ends] ? next + by : next;
     };
-    const next = event.key === "ArrowRight" ? ends + 1 : event.key === "ArrowLeft" ? ends - 1 : event.key === "ArrowDown" ? line(1) : event.key === "ArrowUp" ? line(-1) : null;
+    const on = direction(labels) === "rtl" ? -1 : 1;
+    const next = event.key === "ArrowRight" ? ends + on : event.key === "ArrowLeft" ? ends - on : event.key === "ArrowDown" ? line(1) : event.key === "ArrowUp" ? line(-1) : null;
     if (next === null) return;
     event.preventDefault();
     event.stopPropagation();
     if (!labels[next]) return;
-    if (event.shiftKey && now >= 0) choosePassage(side, passage(now, next));
+    if (event.shiftKey && now >= 0) choosePassage(side, between(labels, now, next));
     else held.value = labels[next].tokens[0];
   }
 
   return (
     <div class="prose" ref={box} onScroll={look} data-test={`prose-${side}`}>
-      <div class="flow" ref={flow} role="listbox" aria-multiselectable="true" tabIndex={0} dir="auto"
+      <div class="flow" ref={flow} role="listbox" aria-multiselectable="true" tabIndex={0} dir={direction(labels)}
         aria-label={say(side === "row" ? "queries" : "keys")} aria-activedescendant={pinned.value === null ? undefined : `${side}-${pinned.value}`} onKeyDown={keys}
-        onPointerOver={(event) => {
-          const n = wordAt(event);
-          hover.value = n;
-          if (n === null || !drag.current || !(event.buttons & 1) || n === drag.current.start) return;
-          drag.current.moved = true;
-          choosePassage(side, passage(drag.current.start, n));
-        }}
-        onPointerLeave={() => { hover.value = null; }}
-        onPointerDown={(event) => {
-          const n = wordAt(event);
-          drag.current = n !== null && event.button === 0 && event.pointerType === "mouse" ? { start: n, moved: false } : null;
-        }}
-        onClick={(event) => {
-          const n = wordAt(event);
-          const dragged = drag.current?.moved;
-          drag.current = null;
-          if (n === null || dragged) return;
-          if (event.shiftKey) choose(side, labels[n].tokens);
-          else {
-            set.value = state.NONE;
-            pin(side, n, labels[n]);
-          }
-        }}
+        {...pointed(side, labels, () => { set.value = state.NONE; })}
         onDblClick={(event) => {
-          const n = wordAt(event);
+          const n = placeAt(event);
           if (n === null) return;
           const alike = labels.filter(({ text }) => text.toLowerCase() === labels[n].text.toLowerCase()).flatMap(({ tokens }) => tokens);
           held.value = labels[n].tokens[0];

@@ -13,6 +13,8 @@ export interface Axis {
   words: (number | null)[];
   spans?: ([number, number] | null)[];
   labels: string[];
+  /** What the spans count in; null where the text is not known. */
+  texts: [string | null, string | null];
 }
 
 export interface Part {
@@ -122,9 +124,10 @@ export function plainName(name: string): string {
   return outer && PLAIN_FOLDER.test(last) ? `${outer}/${last}` : last;
 }
 
-function axis(kept: Omit<Axis, "labels">, labels: string[] | null | undefined): Axis {
+function axis(kept: Omit<Axis, "labels" | "texts">, labels: string[] | null | undefined, ...texts: Axis["texts"]): Axis {
   return {
     ...kept,
+    texts,
     labels:
       labels ??
       kept.tokens.map((token, at) =>
@@ -165,7 +168,7 @@ export class HeldTrace {
       const heads = entries.get(`layers.${index}.q`)?.shape[0];
       if (heads !== first.shape[0]) throw new FormatError(`layer ${index} has ${heads} heads, layer 0 has ${first.shape[0]}`);
     });
-    const queries = axis(about.queries, view?.labels);
+    const queries = axis(about.queries, view?.labels, about.text, about.pair);
     const heads = first.shape[0];
     const thumbs = entries.get("view.thumbs");
     this.info = {
@@ -177,7 +180,7 @@ export class HeldTrace {
       pair: about.pair,
       stack: about.stack ?? "self",
       queries,
-      keys: about.keys ? axis(about.keys, view?.key_labels) : queries,
+      keys: about.keys ? axis(about.keys, view?.key_labels, null, null) : queries,
       layers: about.layers.map((layer: LayerRule, index: number) => ({
         scale: layer.scale,
         stage: layer.stage,

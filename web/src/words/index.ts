@@ -2,10 +2,10 @@
 import type { ComponentChildren } from "preact";
 import { common } from "./common";
 import { en as english, type Word as PageWord } from "./en";
-import { speaker, type Language } from "./speech";
+import { speaker, type Language, type Parts } from "./speech";
 
 export { count, number, percent } from "./numbers";
-export { LANGUAGES, letters, spoken } from "./speech";
+export { cut, LANGUAGES, letters, spoken } from "./speech";
 
 const en = { ...common.en, ...english };
 export type Word = PageWord | keyof typeof common.en;
@@ -22,6 +22,6 @@ export const say = speaker<Word>((language) => (tables[language] ??= read(langua
 
 export const isWord = (name: string): name is Word => name in en;
 
-/** A sentence in which the names in braces are replaced by elements. */
-export const tell = (word: Word, parts: Record<string, ComponentChildren>): ComponentChildren[] =>
-  say(word).split(/(\{\w+\})/).map((part) => parts[part.slice(1, -1)] ?? part);
+/** A sentence in which the names in braces are replaced by elements, other parts by what `say` makes of them. */
+export const tell = (word: Word, parts: Record<string, ComponentChildren>, plain: Parts = {}): ComponentChildren[] =>
+  say(word, plain).split(/(\{\w+\})/).map((part) => parts[part.slice(1, -1)] ?? part);

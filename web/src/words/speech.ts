@@ -32,9 +32,10 @@ export function letters(text: string): string[] {
   return Array.from(segmenter.segment(text), ({ segment }) => segment);
 }
 
-function quoted(text: string): string {
+/** A long text's beginning. */
+export function cut(text: string): string {
   const all = text.length > LONGEST ? letters(text) : [];
-  return `\u2068${all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text}\u2069`;
+  return all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text;
 }
 
 /** A function that returns a word in the reader's language, with the names in braces replaced by parts: “{n} heads” is “1 head”. */
@@ -43,6 +44,6 @@ export function speaker<Word extends string>(table: (language: Language) => Reco
     table(spoken.value)[word].replace(/\{(\w+)\}((?: other)? \w{3,})s\b/g, (whole, name: string, thing: string) => (parts[name] == 1 ? 1 + thing : whole))
       .replace(/\{(\w+)\}/g, (whole, name: string) => {
         const part = parts[name];
-        return part === undefined ? whole : QUOTED.has(name) ? quoted(String(part)) : String(part);
+        return part === undefined ? whole : QUOTED.has(name) ? `\u2068${cut(String(part))}\u2069` : String(part);
       });
 }
