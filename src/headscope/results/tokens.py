@@ -97,7 +97,7 @@ def whole_words(axis: TokenAxis, text: str | None, pair: str | None = None) -> t
 
 
 def names(axis: TokenAxis, text: str | None, pair: str | None = None) -> list[str]:
-    """What a sentence about a text calls each token: its word, as it stands in the text.
+    """The name of each token in a sentence about the text: its word, as it stands there.
 
     Where a script has no spaces and the vocabulary calls all between two spaces a word (any but WordPiece's, whose
     texts are split into words first), that would be a clause: a token is called by its own letters.
