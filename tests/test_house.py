@@ -232,7 +232,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3476,
-    "checkpoint": 6029,
+    "checkpoint": 6032,
     "anatomy": 5262,
     "attention": 1543,
     "traces": 1624,
@@ -253,7 +253,7 @@ FILES_IN_ALL = 328
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 94
+LONG_FUNCTIONS = 93
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""

@@ -232,7 +232,8 @@ def test_dropout_is_reported_and_not_verified() -> None:
         model(**BERT.inputs(padded=False))
     report = captured.traces[0].verify()
     assert report.agrees
-    assert {name for name, _ in report.skipped} == {"module output", "tokens", "eager weights"}
+    assert {name for name, _ in report.skipped} == {"module output", "eager weights"}
+    assert "tokens" in {check.name for check in report.checks}  # two passes with the same random numbers agree
 
 
 def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:

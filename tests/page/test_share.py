@@ -138,7 +138,7 @@ def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open
         link = page.locator("[data-test=share-link]").input_value()
         who = page.locator("[data-test=share-who]").inner_text()
         assert "on this machine only" in who
-        assert "whoever has the link can run texts" in who
+        assert "whoever has it can run texts" in who
         page.keyboard.press("Escape")
         file = shared(watched, tmp_path)
         assert session.token not in file.read_text(encoding="utf-8")

@@ -90,10 +90,13 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
-    model = held.model if kind == "pipeline" else held
-    checkpoint.held = type(model).__name__
+    checkpoint.held, checkpoint.name = _names_of(held.model if kind == "pipeline" else held)
+    return checkpoint
+
+
+def _names_of(model: Any) -> tuple[str, str]:
+    """Its class, and a name of its own, with that of the model that it was loaded from."""
     loaded_by = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
     loaded_by = Path(loaded_by).name if os.path.isdir(loaded_by) else loaded_by
-    own = f"{checkpoint.held} in memory {next(OPENED)}"
-    checkpoint.name = f"{loaded_by} ({own})" if loaded_by else own
-    return checkpoint
+    own = f"{type(model).__name__} in memory {next(OPENED)}"
+    return type(model).__name__, f"{loaded_by} ({own})" if loaded_by else own
