@@ -210,6 +210,15 @@ def test_describe_counts_ties_once_and_repeats_together() -> None:
     assert json.loads(json.dumps(description.to_dict()))["total"] == description.total
 
 
+@pytest.mark.parametrize("lazy", [nn.LazyLinear(8), nn.LazyBatchNorm1d()], ids=["LazyLinear", "LazyBatchNorm1d"])
+def test_describe_of_a_model_whose_parameters_are_not_made_yet(lazy: nn.Module) -> None:
+    model = nn.Sequential(lazy, nn.Linear(8, 2)).eval()
+    with pytest.raises(InputError, match=r"0\.weight, .*: no shape before the first forward pass"):
+        describe(model)
+    model(torch.zeros(3, 8))
+    assert describe(model).total == sum(parameter.numel() for parameter in model.parameters())
+
+
 def test_describe_bert_base_as_published() -> None:
     """FACTS: 109,482,240 parameters, and the shares of its components."""
     description = modules_of_checkpoint({"model_type": "bert"})

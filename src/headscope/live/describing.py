@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, MissingExtraError, install
 
 
@@ -140,13 +143,20 @@ def describe(module: nn.Module) -> Description:
         The description. Counts are numbers of scalars; a shared parameter counts once.
 
     Raises:
-        InputError: `module` is not an nn.Module.
+        InputError: `module` is not an nn.Module, or has parameters that are made by the first forward pass.
     """
     if not isinstance(module, nn.Module):
         raise InputError(
             f"expected an nn.Module, got {type(module).__name__}",
             where="describe",
             advice="pass a model or a part of one",
+        )
+    unmade = [name for name, tensor in chain(module.named_parameters(), module.named_buffers()) if is_lazy(tensor)]
+    if unmade:
+        raise InputError(
+            f"{few(unmade, 4)}: no shape before the first forward pass, as in a LazyLinear",
+            where="describe",
+            advice="call the module once on an input, then describe it",
         )
     names: dict[int, list[str]] = {}
     parameters = dict(module.named_parameters(remove_duplicate=False))
