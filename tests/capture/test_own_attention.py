@@ -138,6 +138,56 @@ def test_more_axes_than_a_trace_has_are_refused() -> None:
         model(torch.randn(1, 2, 3, 4, 8))
 
 
+class Inherits(Mixer):
+    """Whose attention runs by super() alone."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask)
+
+
+class InheritsTwice(Inherits):
+    """The same, a class further down."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask)
+
+
+@pytest.mark.parametrize("cls", [Inherits, InheritsTwice])
+def test_attention_that_a_class_inherits_through_super(cls: type[Mixer]) -> None:
+    torch.manual_seed(0)
+    mixer, x = cls().eval(), torch.randn(2, 5, 32)
+    with torch.no_grad(), capture(mixer) as captured:
+        mixer(x)
+    expected = weights_of(mixer, x, None).detach().numpy()
+    for row, trace in enumerate(captured.traces):
+        for head in range(4):
+            np.testing.assert_allclose(trace[0, head].weights[:], expected[row, head], atol=1e-6)
+
+
+EMPTY: dict[str, nn.Module] = {
+    "a class of its own": nn.Sequential(nn.Embedding(50, 32), nn.Sequential(Mixer(), Mixer())),
+    "torch.nn": nn.Sequential(
+        nn.Embedding(50, 32), nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 40, batch_first=True), 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("shape", [(0, 6), (2, 0), (0, 0)])
+@pytest.mark.parametrize("name", EMPTY)
+def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], grad: bool) -> None:
+    model, ids = EMPTY[name].eval(), torch.zeros(shape, dtype=torch.long)
+    with torch.set_grad_enabled(grad):
+        alone = model(ids)
+        with capture(model) as captured:
+            assert model(ids).shape == alone.shape
+        with ablate(model, {(0, 1)}):
+            assert model(ids).shape == alone.shape
+    assert captured.traces == []
+    with pytest.raises(InputError, match="attended to any token"):
+        _ = captured.trace
+
+
 class AttentionClassifier(nn.Module):
     """Named like attention, with a softmax that isn't; two of its parts are attention."""
 
