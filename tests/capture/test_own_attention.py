@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.functional import scaled_dot_product_attention
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from families import BY_NAME
 from headscope.errors import InputError, UnsupportedError
@@ -186,6 +190,23 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
     assert captured.traces == []
     with pytest.raises(InputError, match="attended to any token"):
         _ = captured.trace
+
+
+@pytest.fixture
+def two_processes() -> Iterator[Any]:
+    """A mesh of two processes, of which this is the second; nothing is sent between them."""
+    store = FakeStore()  # type: ignore[no-untyped-call]
+    distributed.init_process_group("fake", store=store, rank=1, world_size=2)
+    yield init_device_mesh("cpu", (2,))
+    distributed.destroy_process_group()
+
+
+def test_a_model_in_parts_over_processes_is_refused(two_processes: Any) -> None:
+    model = nn.Sequential(Mixer())
+    parallelize_module(model, two_processes, {"0.into": ColwiseParallel()})
+    for block in (lambda: capture(model), lambda: ablate(model, {(0, 1)})):
+        with pytest.raises(UnsupportedError, match=r"0\.into\.weight is a DTensor over 2 processes"):
+            block()
 
 
 class AttentionClassifier(nn.Module):
