@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.functional import scaled_dot_product_attention
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from families import BY_NAME
 from headscope.errors import InputError, UnsupportedError
@@ -136,6 +140,73 @@ def test_more_axes_than_a_trace_has_are_refused() -> None:
 
     with pytest.raises(UnsupportedError, match=r"Windows calls[\s\S]*5 dimensions"), capture(model := Windows()):
         model(torch.randn(1, 2, 3, 4, 8))
+
+
+class Inherits(Mixer):
+    """Whose attention runs by super() alone."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask)
+
+
+class InheritsTwice(Inherits):
+    """The same, a class further down."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask)
+
+
+@pytest.mark.parametrize("cls", [Inherits, InheritsTwice])
+def test_attention_that_a_class_inherits_through_super(cls: type[Mixer]) -> None:
+    torch.manual_seed(0)
+    mixer, x = cls().eval(), torch.randn(2, 5, 32)
+    with torch.no_grad(), capture(mixer) as captured:
+        mixer(x)
+    expected = weights_of(mixer, x, None).detach().numpy()
+    for row, trace in enumerate(captured.traces):
+        for head in range(4):
+            np.testing.assert_allclose(trace[0, head].weights[:], expected[row, head], atol=1e-6)
+
+
+EMPTY: dict[str, nn.Module] = {
+    "a class of its own": nn.Sequential(nn.Embedding(50, 32), nn.Sequential(Mixer(), Mixer())),
+    "torch.nn": nn.Sequential(
+        nn.Embedding(50, 32), nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 40, batch_first=True), 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("shape", [(0, 6), (2, 0), (0, 0)])
+@pytest.mark.parametrize("name", EMPTY)
+def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], grad: bool) -> None:
+    model, ids = EMPTY[name].eval(), torch.zeros(shape, dtype=torch.long)
+    with torch.set_grad_enabled(grad):
+        alone = model(ids)
+        with capture(model) as captured:
+            assert model(ids).shape == alone.shape
+        with ablate(model, {(0, 1)}):
+            assert model(ids).shape == alone.shape
+    assert captured.traces == []
+    with pytest.raises(InputError, match="attended to any token"):
+        _ = captured.trace
+
+
+@pytest.fixture
+def two_processes() -> Iterator[Any]:
+    """A mesh of two processes, of which this is the second; nothing is sent between them."""
+    store = FakeStore()  # type: ignore[no-untyped-call]
+    distributed.init_process_group("fake", store=store, rank=1, world_size=2)
+    yield init_device_mesh("cpu", (2,))
+    distributed.destroy_process_group()
+
+
+def test_a_model_in_parts_over_processes_is_refused(two_processes: Any) -> None:
+    model = nn.Sequential(Mixer())
+    parallelize_module(model, two_processes, {"0.into": ColwiseParallel()})
+    for block in (lambda: capture(model), lambda: ablate(model, {(0, 1)})):
+        with pytest.raises(UnsupportedError, match=r"0\.into\.weight is a DTensor over 2 processes"):
+            block()
 
 
 class AttentionClassifier(nn.Module):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import xml.dom.minidom
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,19 @@ def test_broken_weights_and_dollars(model: Any) -> None:
     values.array[0, 0] = np.nan
     image = values.plot().images[0]
     assert np.ma.getmaskarray(image.get_array())[0, 0]
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_lone_surrogates_and_control_characters_are_escaped(trace: Any, tmp_path: Path, kind: str) -> None:
+    odd = ["\ud800", "\x1b[31m", "\x00", "a\nb", "\u202e"]
+    axis = trace.queries
+    tokens = (*odd, *axis.tokens[len(odd) :])
+    changed = dataclasses.replace(trace, queries=dataclasses.replace(axis, tokens=tokens))
+    axes = changed.plot(0, 0, save=tmp_path / f"head.{kind}")
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[: len(odd)] == [r"\ud800", r"\x1b[31m", r"\0", r"a\nb", r"\u202e"]
+    if kind == "svg":
+        xml.dom.minidom.parse(str(tmp_path / "head.svg"))
 
 
 def test_signs_have_the_pages_colours() -> None:

@@ -84,7 +84,7 @@ def score_blocks(
         low, high = int(firsts[seeing].min()), int(ends[seeing].max())
         corners = _corners(firsts, ends, (low, high), q.device)
         rows, span = stop - start, high - low
-        many = min(groups, max(1, cells // (shared * rows * span)))
+        many = max(1, min(groups, cells // (shared * rows * span)))
         if buffer.numel() < many * shared * rows * span:
             buffer = q.new_empty(many * shared * rows * span)
         for group in range(0, groups, many):

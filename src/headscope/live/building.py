@@ -134,6 +134,8 @@ class TraceBuilder(Listener):
             self._take(forward, call)
 
     def _take(self, forward: Forward, call: Call) -> None:
+        if not call.context.numel():
+            return  # no rows or no tokens: nothing attended
         if self.keeps_padding:
             call = replace(call, rules=call.rules.uncut())
         batch, heads, queries, _ = call.q.shape

@@ -283,7 +283,7 @@ class Captured(Watching):
             raise InputError(
                 f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
                 if stray
-                else "nothing was captured: no forward pass of the model ran attention inside the block",
+                else "nothing was captured: no forward pass of the model attended to any token inside the block",
                 where=where,
                 advice="call the captured model itself inside the block, or capture the part that you call",
             )

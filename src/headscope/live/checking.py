@@ -188,8 +188,8 @@ def sample_of(call: Call, row: int) -> Sample | None:
 
 
 def probed_rows(call: Call) -> tuple[int, ...]:
-    """The first and the last row of a batch; none under dropout."""
-    if call.dropout:
+    """The first and the last row of a batch; none under dropout, or without tokens."""
+    if call.dropout or not call.context.numel():
         return ()
     return (0,) if len(call.q) == 1 else (0, len(call.q) - 1)
 

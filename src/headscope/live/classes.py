@@ -109,13 +109,19 @@ def names_used(cls: type, besides: tuple[str, ...] = ()) -> frozenset[str]:
 
 
 def _functions_of(cls: type, besides: tuple[str, ...]) -> Iterator[FunctionType]:
-    """The functions of a class and of its parents, except PyTorch's and those of the names `besides`."""
-    attributes = {name for base in cls.__mro__ if base not in (nn.Module, object) for name in vars(base)}
-    for attribute in attributes.difference(besides):
-        function = inspect.unwrap(value) if callable(value := getattr(cls, attribute, None)) else None
-        function = getattr(function, "__func__", function)
-        if isinstance(function, FunctionType) and not _is_in(function, ("torch.nn",)):
-            yield function
+    """The functions of a class and of its parents, except PyTorch's, those of the names `besides`, and overridden ones.
+
+    A function that calls super() runs the one that it overrides, too.
+    """
+    bases = [base for base in cls.__mro__ if base not in (nn.Module, object)]
+    for attribute in {name for base in bases for name in vars(base)}.difference(besides):
+        for value in [vars(base)[attribute] for base in bases if attribute in vars(base)]:
+            value = getattr(value, "__func__", value)
+            function = inspect.unwrap(value) if callable(value) else None
+            if isinstance(function, FunctionType) and not _is_in(function, ("torch.nn",)):
+                yield function
+            if not isinstance(function, FunctionType) or "super" not in function.__code__.co_names:
+                break
 
 
 def calls_sdpa(module: nn.Module) -> bool:

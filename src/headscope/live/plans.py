@@ -19,7 +19,7 @@ from headscope.errors import UnsupportedError
 from headscope.live import torch_nn
 from headscope.live.classes import calls_sdpa, classes_where, models_in
 from headscope.live.readers import reader_of, reads
-from headscope.live.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_unreadable
+from headscope.live.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_sharded, refuse_unreadable
 from headscope.live.stacks import Plan
 
 NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
@@ -77,6 +77,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
             where=type(model).__name__,
             advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
         )
+    refuse_sharded(type(model).__name__, model)
     at = id(model), strict
     kept = KEPT.get(at)
     if kept is not None and kept.modules[0]() is model:

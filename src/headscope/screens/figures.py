@@ -13,6 +13,7 @@ import numpy as np
 from headscope.errors import InputError, MissingExtraError, install
 from headscope.files import write_atomically
 from headscope.screens.inked import LESS, MORE
+from headscope.screens.labels import printable
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -140,7 +141,7 @@ def plot_values(
     with pyplot.rc_context(STYLE):
         axes = new_axes(pyplot, ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)))
         image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))
-        axes.set(xlabel="head", ylabel="layer", title=values.measure.names[0] if values.measure.names else values.name)
+        axes.set(xlabel="head", ylabel="layer", title=plain([*values.measure.names, values.name])[0])
         _every(axes, layers, heads)
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
         bar.set_label(values.measure.unit.name)
@@ -222,8 +223,8 @@ def _weights(axes: Any, weights: Float[np.ndarray, "queries keys"], title: str) 
 
 
 def plain(tokens: Sequence[str]) -> list[str]:
-    """Tokens as they are: matplotlib would read a pair of dollar signs as mathematics."""
-    return [token.replace("$", r"\$") for token in tokens]
+    """Tokens with control characters and lone surrogates escaped, and dollar signs: a pair of them is mathematics."""
+    return [printable(token).replace("$", r"\$") for token in tokens]
 
 
 def _tokens(axes: Any, queries: Sequence[str], keys: Sequence[str]) -> None:

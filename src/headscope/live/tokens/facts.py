@@ -120,7 +120,8 @@ class Follower(KnownTensors):
             others = [axis for axis in range(x.dim()) if axis not in (batch, tokens)]
             table = mixed(sources, others)
             table = table.expand(*(1 if axis in others else x.shape[axis] for axis in range(x.dim())))
-            table = (table if batch is None else table.movedim(batch, 0)).reshape(-1, x.shape[tokens])
+            table = table if batch is None else table.movedim(batch, 0)
+            table = table.reshape(1 if batch is None else len(table), x.shape[tokens])
             numbers = torch.where((table < 0) | (table >= ELEMENTS), NOTHING, table).numpy()
             self.memory.results[key] = [sources], numbers if (numbers >= 0).any() else None
         return self.memory.results[key][1]
