@@ -159,40 +159,6 @@ def test_shared_layers_are_counted_as_they_run() -> None:
     assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
 
 
-@pytest.mark.parametrize(("channels", "layers"), [(3, 1), (3, 2), (4, 2)])
-def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, layers: int) -> None:
-    from transformers import PatchTSTConfig, PatchTSTModel
-
-    torch.manual_seed(0)
-    config = PatchTSTConfig(
-        num_input_channels=channels,
-        context_length=32,
-        patch_length=8,
-        patch_stride=8,
-        num_hidden_layers=layers,
-        d_model=32,
-        num_attention_heads=4,
-        ffn_dim=40,
-        channel_attention=True,
-        attn_implementation="sdpa",
-    )
-    model, x = PatchTSTModel(config).eval(), torch.randn(2, 32, channels)
-    eager: list[torch.Tensor] = []
-    with torch.no_grad():
-        with capture(model) as captured:
-            model(past_values=x)
-        model.set_attn_implementation("eager")
-        for layer in model.encoder.layers:
-            layer.self_attn.register_forward_hook(lambda module, args, output: eager.append(output[1]))
-        model(past_values=x, output_attentions=True)
-    assert captured.stacks == ("self", "self.2")
-    for call, stack in enumerate(captured.stacks):
-        for row, trace in enumerate(captured[stack]):
-            assert trace.numbers == tuple(range(layers))
-            for layer in range(layers):
-                np.testing.assert_allclose(trace[layer, 1].weights[:], eager[2 * layer + call][row, 1], atol=1e-6)
-
-
 class Siamese(nn.Module):
     """One encoder called for each of two texts, as in training embeddings."""
 

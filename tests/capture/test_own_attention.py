@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -169,7 +170,9 @@ def test_attention_that_a_class_inherits_through_super(cls: type[Mixer]) -> None
 
 
 EMPTY: dict[str, nn.Module] = {
-    "a class of its own": nn.Sequential(nn.Embedding(50, 32), nn.Sequential(Mixer(), Mixer())),
+    "a class of its own": nn.Sequential(
+        OrderedDict(embedding=nn.Embedding(50, 32), layers=nn.Sequential(Mixer(), Mixer()))
+    ),
     "torch.nn": nn.Sequential(
         nn.Embedding(50, 32), nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 40, batch_first=True), 2)
     ),

@@ -84,10 +84,8 @@ class Input:
 @dataclass(frozen=True)
 class _Last:
     entries: tuple[int, int]
-    layer: int
     place: Place
     base: Stack
-    sizes: Hashable
 
 
 @dataclass(eq=False)
@@ -140,8 +138,7 @@ class Progress:
 
         A module is the layer that its position in the model says. If it has run before, either its transformer was
         called again and starts anew, or several layers share the module: then it is the next layer. If it attends again
-        without having been entered again, it is the same layer's next part; and if its layer runs it again, for other
-        sizes or although the other layers have a module of their own.
+        without having been entered again, it is the same layer's next part.
 
         Args:
             plan: the model's attention modules.
@@ -155,13 +152,8 @@ class Progress:
         stack = plan.stacks[id(module)]
         home = plan.homes.get(id(module))
         entries = (self.entered.get(id(module), 0), 0 if home is None else self.entered.get(home, 0))
-        within = self.entered.get(plan.layers.get(id(module), 0), 0)
         last = self._last.get(id(module))
-        again = last is not None and last.entries == entries and entries[0]
-        if last is not None and within and (last.layer, last.entries[1]) == (within, entries[1]):
-            in_pieces = (fewer and last.sizes == sizes) or id(module) in self.parted
-            again |= not in_pieces and (last.sizes != sizes or len(plan.members(last.base.name)) > 1)
-        if last is not None and again:
+        if last is not None and last.entries == entries and entries[0]:
             part = plan.part(last.base, last.place.stack.call + 1)
             place = Place(part, last.place.layer, last.place.turn)
         else:
@@ -180,5 +172,5 @@ class Progress:
             layer = max(taken) + 1 if layer in taken else layer
             taken.add(layer)
             place = Place(stack, layer, turn)
-        self._last[id(module)] = _Last(entries, within, place, stack, sizes)
+        self._last[id(module)] = _Last(entries, place, stack)
         return place

@@ -79,7 +79,6 @@ class Plan:
             run is attention.
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
-        layers: module id -> id of the element of a list that it is a direct part of, for attention modules.
         readers: module id -> name, for modules that may read an attention's output.
         blocks: where each block of a library's model with attention begins and ends in `modules`.
         memory: how the model's passes treated tokens.
@@ -99,7 +98,6 @@ class Plan:
         self.paths: dict[int, str] = {}
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
-        self.layers: dict[int, int] = {}
         self.readers = {id(module): path for path, module in modules if may_read(module)}
         self._numbers: dict[int, int] = {}
         self._names: list[str] = []
@@ -119,7 +117,7 @@ class Plan:
         plan = copy(self)
         plan.modules = modules
         plan.__dict__.pop("_by_name", None)
-        for name in ("paths", "stacks", "homes", "layers", "_numbers", "_names"):
+        for name in ("paths", "stacks", "homes", "_numbers", "_names"):
             setattr(plan, name, copy(getattr(self, name)))
         return plan
 
@@ -217,8 +215,6 @@ class Plan:
         self.paths[id(module)] = path
         self.stacks[id(module)] = stack
         parts = path.split(".")
-        if len(parts) > 1 and parts[-2].isdigit() and (layer := self._by_name.get(".".join(parts[:-1]))) is not None:
-            self.layers[id(module)] = id(layer)
         for length in range(len(parts) - 1, -1, -1):
             above = self._by_name.get(".".join(parts[:length]))
             if above is not None and id(above) in self._transformers:
