@@ -237,7 +237,7 @@ LINES = {
     "attention": 1543,
     "traces": 1624,
     "encoder": 1507,
-    "live": 13164,
+    "live": 13152,
     "heads": 2917,
     "runs": 2132,
     "explain": 3657,
