@@ -1,4 +1,4 @@
-"""What surrounds the command: its streams, its environment, numbers of any size, Ctrl-C at any moment."""
+"""What surrounds the command: its streams, numbers of any size, Ctrl-C at any moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from making import sparse_safetensors, write_config
@@ -18,7 +17,6 @@ from products import pairwise
 from small_bert import small_bert
 
 HEADSCOPE = f"{sys.executable} -m headscope"
-LONG = "9" * 5000
 COMMANDS = {
     "help": "--help",
     "shapes": "shapes {small} --json",
@@ -48,67 +46,15 @@ def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_streams_that_are_closed_full_or_broken(small: str, command: str) -> None:
+def test_streams_that_are_full_or_broken(small: str, command: str) -> None:
     line = f"headscope {command.format(small=small)}"
     whole = shell(line)
     assert whole.returncode == 0, whole.stderr
     done = shell(f"{line} | true")
     assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")
-    for broken, why in ((">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")):
-        done = shell(f"{line} {broken}")
-        assert done.returncode == 2
-        assert done.stderr.decode() == f"error: standard output can't be written to: {why}\n"
-    if command != COMMANDS["attend"]:
-        return  # standard input and standard error are seen to before a command is
-    for redirected in ("2>&-", "2>/dev/full", "<&-"):
-        done = shell(f"{line} {redirected}")
-        assert (done.returncode, done.stdout, done.stderr) == (0, whole.stdout, b"")
-    assert shell(f"{line} <&- >&- 2>&-").returncode == 2
-
-
-def test_a_refusal_has_its_exit_code_where_nothing_can_be_said(small: str) -> None:
-    for redirected in ("2>&-", "2>/dev/full", ">&- 2>&-"):
-        done = shell(f"headscope attend {small} '' {redirected}")
-        assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
-
-
-def test_no_file_is_written_to_in_place_of_a_closed_stream(small: str, tmp_path: Path) -> None:
-    """The first file that is opened would get the number of the closed stream, and every message."""
-    kept = tmp_path / "kept.npz"
-    shell(f"headscope head {small} 0.0 --save {shlex.quote(str(kept))}")
-    before = kept.read_bytes()
-    for at, closed in enumerate(("<&-", "2>&-", "<&- 2>&-", ">&-", "<&- >&- 2>&-")):
-        file = tmp_path / f"{at}.npz"
-        shell(f"headscope head {small} 0.0 --save {shlex.quote(str(file))} {closed}")
-        with np.load(file) as found, np.load(kept) as wanted:
-            assert all(np.array_equal(found[name], wanted[name]) for name in wanted.files)
-    assert kept.read_bytes() == before
-
-
-def test_a_text_from_a_closed_standard_input(small: str) -> None:
-    for command in (f"attend {small} -", f"survey {small} - --out {small}/out"):
-        done = shell(f"headscope {command} <&-")
-        assert done.returncode == 2
-        assert done.stderr.startswith(b"error: standard input is closed")
-
-
-ODD_NUMBERS = (LONG, "0", "\u00b2", "999999999")
-
-
-@pytest.mark.parametrize("first", range(4))
-def test_an_environment_of_odd_numbers(small: str, first: int) -> None:
-    """Each of four variables once with each number, all at once: each start of a process takes a fifth of a second."""
-    names = ("COLUMNS", "LINES", "TERMINAL_WIDTH", "COMP_CWORD")
-    odd = {name: ODD_NUMBERS[(first + at) % 4] for at, name in enumerate(names)}
-    for line in ("headscope --help", f"headscope shapes {small}"):
-        done = shell(line, **odd, FORCE_COLOR="1")
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == b""
-        assert len(done.stdout) < 200_000
-    done = shell(
-        "headscope", _HEADSCOPE_COMPLETE="complete_bash", COMP_WORDS="headscope att", COMP_CWORD=odd["COMP_CWORD"]
-    )
-    assert b"Traceback" not in done.stderr
+    done = shell(f"{line} >/dev/full")
+    assert done.returncode == 2
+    assert done.stderr.decode() == "error: standard output can't be written to: No space left on device\n"
 
 
 NUMBERS = [
@@ -133,7 +79,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("digits", [17, 19, 4300, 5000])
+@pytest.mark.parametrize("digits", [19, 5000])
 @pytest.mark.parametrize("command", NUMBERS)
 def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digits: int) -> None:
     from typer.testing import CliRunner
@@ -199,13 +145,10 @@ def test_ctrl_c_while_modules_are_imported(small: str, command: str) -> None:
 
 def test_a_warning_of_a_library_is_printable() -> None:
     code = (
-        "from headscope.cli.streams import prepare; prepare(); import warnings; "
-        "warnings.warn('a\\x1b[31m\\u202eb\\nc'); raise ValueError('a\\x1b[31mb')"
+        "from headscope.cli.streams import prepare; prepare(); import warnings; warnings.warn('a\\x1b[31m\\u202eb\\nc')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE)
-    assert done.returncode == 1
     assert b"a\\x1b[31m\\u202eb\n" in done.stderr
-    assert b"ValueError: a\\x1b[31mb" in done.stderr
     assert b"\x1b" not in done.stderr
 
 

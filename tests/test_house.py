@@ -232,28 +232,28 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3476,
-    "checkpoint": 6032,
+    "checkpoint": 5949,
     "anatomy": 5262,
     "attention": 1543,
-    "traces": 1624,
+    "traces": 1622,
     "encoder": 1507,
     "live": 13152,
     "heads": 2917,
     "runs": 2132,
     "explain": 3657,
     "verify": 1164,
-    "atlas": 11252,
-    "screens": 4642,
+    "atlas": 11240,
+    "screens": 4636,
     "page": 2517,
-    "cli": 1946,
-    "": 1409,
+    "cli": 1855,
+    "": 1316,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 328
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 93
+LONG_FUNCTIONS = 94
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""

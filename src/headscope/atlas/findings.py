@@ -26,8 +26,6 @@ FORMAT = "headscope survey 2"
 
 SIMILARITY = "similarity.parquet"
 
-MOST_ITEMS = 20_000_000
-"""Items of aggregates.json: a model of 16,000 heads has 3 million."""
 
 LARGEST = 1 << 31
 """Most bytes of a file that is read whole."""
@@ -105,7 +103,7 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
         raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
     data = read_listed(folder, "aggregates.json", manifest["files"].get("aggregates.json"))
     try:
-        aggregates = parse_object(data, unique=False, items=MOST_ITEMS)
+        aggregates = parse_object(data, unique=False)
         check_aggregates(aggregates, manifest["statistics"])
     except (JsonError, ValueError) as error:
         raise InputError(
@@ -196,7 +194,7 @@ def parse_manifest(path: Path) -> dict[str, Any]:
         ) from error
     problem = fault(data)
     try:
-        manifest = parse_object(data, unique=False, items=MOST_ITEMS)
+        manifest = parse_object(data, unique=False)
     except JsonError as error:
         problem = f"{problem or 'its hash is right'}, and it holds no JSON object ({error})"
         raise ManifestError(f"the manifest can't be read: {problem}", path, AGAIN) from error

@@ -19,7 +19,7 @@ from headscope.errors import CheckpointError, ConfigError, InputError
 if TYPE_CHECKING:
     import numpy as np
 
-CONFIG_LIMIT, CONFIG_ITEMS = 16_000_000, 500_000
+CONFIG_LIMIT = 16_000_000
 """Maximum bytes and items of a config: id2label and label2id for 100,000 classes have 400,000 items."""
 
 
@@ -171,6 +171,6 @@ def read_config(place: FileTree) -> dict[str, Any] | None:
         return None
     advice = "download or copy config.json again, and check its permissions; it must be a JSON object in UTF-8"
     try:
-        return read_object(path, unique=False, most=CONFIG_LIMIT, items=CONFIG_ITEMS)
+        return read_object(path, unique=False, most=CONFIG_LIMIT)
     except JsonError as error:
         raise ConfigError(f"config.json can't be read: {error}", where=str(path), advice=advice) from error

@@ -15,7 +15,7 @@ from headscope.results.explained import Pooling
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint
 
-MOST_BYTES, MOST_ITEMS = 1_000_000, 10_000
+MOST_BYTES = 1_000_000
 """Maximum bytes and items of one of these files; real files have a few hundred bytes."""
 
 AGAIN = "download or copy the file again"
@@ -164,7 +164,7 @@ def json_list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
 def _parsed(path: Path, form: bytes, checkpoint: Checkpoint, filename: str) -> dict[str, Any]:
     try:
         data = read_whole(path, MOST_BYTES)
-        return parse_object(form.replace(b"%s", data), unique=False, items=MOST_ITEMS)
+        return parse_object(form.replace(b"%s", data), unique=False)
     except (OSError, JsonError) as error:
         raise CheckpointError(
             f"the file can't be read: {getattr(error, 'strerror', None) or error}",

@@ -216,18 +216,16 @@ def _bar(stream: TextIO) -> Progress:
 
 def main() -> None:
     """The entry point of the `headscope` command."""
-    interrupt = prepare()
+    prepare()
     try:
         try:
             app(prog_name="headscope")
         finally:
-            sys.excepthook = interrupt.show  # typer replaces it
-            if not interrupt.seen:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except OutputError as error:
         finish(error)
     except SystemExit as end:
-        if interrupt.seen:
+        if end.code == INTERRUPTED:
             sys.stderr.flush()
-            os._exit(end.code if isinstance(end.code, int) else 0)  # without waiting for threads that may still compute
+            os._exit(INTERRUPTED)  # without waiting for threads that may still compute
         raise

@@ -24,7 +24,6 @@ Line = tuple[tuple[str, str], ...]
 GAP = 2
 PIPE_WIDTH = 80
 LEAST_PROSE = 24
-MOST_COLUMNS = 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,18 +325,13 @@ def console_for(stream: TextIO) -> Console | None:
     return console if console.is_terminal else None
 
 
-def usable_size(text: str) -> bool:
-    """Return True if an environment variable's text is a number of columns or lines from 1 to MOST_COLUMNS."""
-    return text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_COLUMNS)) and 0 < int(text) <= MOST_COLUMNS
-
-
 def paper_for(stream: TextIO, console: Console | None) -> Paper:
     """The paper for a stream: as wide as the window, or COLUMNS, or 80 columns."""
     encoding = (stream.encoding or "ascii").lower().replace("-", "")
     unicode = encoding.startswith("utf")
     if console is None:
         requested = os.environ.get("COLUMNS", "")
-        columns = int(requested) if usable_size(requested) else PIPE_WIDTH
+        columns = (int(requested) if requested.isdecimal() and len(requested) < 5 else 0) or PIPE_WIDTH
         return Paper(width=columns, unicode=unicode, colour=False, folds=False)
     colour = not console.no_color and console.color_system in ("256", "truecolor")
     columns = console.width or shutil.get_terminal_size().columns

@@ -14,7 +14,7 @@ from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.files import LocalFile
 from headscope.checkpoint.formats import TRACE_FORMAT
-from headscope.checkpoint.json_text import JsonError, brief, check_structure, parse_object, written
+from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
 from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
@@ -45,14 +45,12 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
     if dtype not in DTYPES:
         raise InputError(f"a trace can't be saved with dtype {dtype!r}", where="dtype", advice="use fp32 or fp16")
     tensors, header = pack(trace, DTYPES[dtype], values)
-    try:
-        check_structure(header["headscope"].encode("utf-8", "surrogatepass"))
-    except JsonError as error:
+    if (size := len(header["headscope"])) > MOST_BYTES:
         raise InputError(
-            f"a trace of {len(trace)} tokens can't be saved: {error}",
+            f"a trace of {len(trace)} tokens can't be saved: they take {size:,} bytes, the limit is {MOST_BYTES:,}",
             where=str(path),
             advice="trace a shorter text",
-        ) from error
+        )
     write_atomically(path, to_bytes(tensors, metadata=header))
     return path
 

@@ -1,16 +1,11 @@
-"""Tokenization by the `tokenizers` library, and its failures as headscope's errors, without the text of Rust panics."""
+"""Tokenization by the `tokenizers` library, and its failures as headscope's errors."""
 
 from __future__ import annotations
 
 import copy
 import json
-import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from tempfile import TemporaryFile
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shortened
@@ -268,13 +263,7 @@ def _with_prefix_space(component: Any) -> Any:
     return component
 
 
-STDERR = 2
-PANIC = re.compile(rb"\n?thread '[^\n]* panicked at .*?(?:\nnote: [^\n]*\n|\Z)", re.DOTALL)
-"""The text of a Rust panic: location, reason, a backtrace if enabled, and a note on backtraces."""
-
 LONGEST_MESSAGE = 400
-
-_redirected = RLock()
 
 
 @contextmanager
@@ -288,11 +277,10 @@ def library_errors(
     """Turn exceptions of the `tokenizers` library, or of another one that uses it, into an error of headscope's.
 
     The library raises plain Exception for bad files and, if its Rust code panics, a PanicException, which derives only
-    from BaseException.
+    from BaseException; what Rust prints about a panic stands on standard error.
     """
     try:
-        with _without_panics():
-            yield
+        yield
     except HeadscopeError:
         raise
     except Exception as error:
@@ -303,45 +291,3 @@ def library_errors(
             raise
         message = shortened(str(error), LONGEST_MESSAGE)
         raise kind(f"{library} panicked: {message}", where=where, advice=advice) from error
-
-
-@contextmanager
-def _without_panics() -> Iterator[None]:
-    """Remove the text of panics from the output to standard error during the block.
-
-    Rust writes to the descriptor itself, whatever sys.stderr is. So the descriptor is redirected to a file during the
-    block; afterwards, all other output in the file, from any thread, is written to standard error.
-    """
-    with _redirected:
-        try:
-            stderr = os.dup(STDERR)
-        except OSError:  # standard error is closed
-            yield
-            return
-        try:
-            buffer = _buffer_file(os.getpid())
-        except OSError:  # no folder for temporary files, as on a full disk
-            os.close(stderr)
-            yield
-            return
-        os.dup2(buffer, STDERR)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, STDERR)
-            os.close(stderr)
-            size = os.lseek(buffer, 0, os.SEEK_CUR)
-            if size:
-                os.lseek(buffer, 0, os.SEEK_SET)
-                text = PANIC.sub(b"", os.read(buffer, size))
-                os.lseek(buffer, 0, os.SEEK_SET)
-                os.ftruncate(buffer, 0)
-                while text:
-                    text = text[os.write(STDERR, text) :]
-
-
-@cache
-def _buffer_file(_process: int) -> int:
-    """Open the file that standard error is redirected to; a forked process gets a separate one."""
-    with TemporaryFile() as file:
-        return os.dup(file.fileno())
