@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from headscope import files as writing
-
 ALICE = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
 
 OPTIONS: dict[str, Any] = {"length": 32, "part_size": 500, "max_document": 10_000, "threads": 1, "report": False}
@@ -74,4 +72,3 @@ def dying(name: str, files: int = 1, calls: int = 0) -> Iterator[None]:
             yield
     finally:
         _watching.remove(count)
-        writing._cleaned.clear()  # the next process has seen no folder yet

@@ -56,10 +56,10 @@ def mimebundle(
         exclude: MIME types to leave out.
     """
     bundle = {"text/plain": repr(trace)}
-    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
     if "text/html" not in (include or {"text/html"}) or "text/html" in (exclude or ()):
-        pass  # the page is made only if it will be shown
-    elif size <= SHOWN_UP_TO:
+        return bundle  # the page is made only if it will be shown
+    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
+    if size <= SHOWN_UP_TO:
         bundle["text/html"] = frame(trace)
     else:
         bundle["text/plain"] += (
