@@ -26,11 +26,11 @@ COMMANDS = {
     "shapes": ("shapes", "-"),
     "summary": ("summary", "-"),
     "config": ("config", "-"),
-    "tree": ("tree", "-"),
+    "tree": ("shapes", "-", "--tree"),
     "fit": ("fit", "-", "BertForSequenceClassification"),
     "head": ("head", "-", "2.1"),
     "attend-token": ("attend", "-", MASKED, "-q", "took"),
-    "fill": ("fill", "-", MASKED),
+    "fill": ("predict", "-", MASKED),
     "effects": ("effects", "-", MASKED),
     "attribute": ("attribute", "-", MASKED),
     "why": ("why", "-", MASKED, "2.1", "her", "took"),
@@ -38,7 +38,7 @@ COMMANDS = {
     "compare": ("compare", "-", "-", "{texts}"),
     "survey": ("survey", "-", "{texts}", "--out", "{out}"),
     "match": ("match", "-", "her hat", "a coat", "his hat"),
-    "error": ("predict", "-", MASKED),
+    "error": ("predict", "./nowhere", MASKED),
 }
 CLASSIFIED = {"predict": ("predict",), "effects": ("effects",), "attribute": ("attribute",)}
 
@@ -101,7 +101,7 @@ def test_every_record_has_a_schema_and_a_version() -> None:
 @pytest.mark.parametrize(
     ("args", "kind"),
     [
-        (("fill", "-", MASKED, "--no-such-option"), "UsageError"),
+        (("predict", "-", MASKED, "--no-such-option"), "UsageError"),
         (("attend", "-", MASKED, "--heads", "9.9"), "OutOfRangeError"),
         (("shapes", "no-such-folder/at-all/x"), "NotFoundError"),
     ],
@@ -128,7 +128,7 @@ def asked(ask: Callable[[Client], Any]) -> Any:
         return thread.submit(lambda: asyncio.run(run())).result()
 
 
-def test_tools_only_read_and_say_what_they_take_and_give() -> None:
+def test_tools_only_read_and_say_what_they_take() -> None:
     import jsonschema
 
     listed = asked(lambda client: client.list_tools()).tools
@@ -136,7 +136,7 @@ def test_tools_only_read_and_say_what_they_take_and_give() -> None:
     for tool in listed:
         assert tool.annotations.read_only_hint
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
-        assert tool.output_schema == json_schema(TOOLS[tool.name][3])
+        assert {one["type"] for one in tool.input_schema["properties"].values()} <= {"string", "array", "integer"}
         assert set(tool.input_schema["required"]) <= set(tool.input_schema["properties"])
 
 
@@ -146,7 +146,7 @@ def test_tools_only_read_and_say_what_they_take_and_give() -> None:
         ("shapes", {"model": "-"}, COMMANDS["shapes"]),
         ("head", {"model": "-", "head": "2.1"}, COMMANDS["head"]),
         ("attend", {"model": "-", "text": MASKED, "token": "took"}, COMMANDS["attend-token"]),
-        ("fill", {"model": "-", "text": MASKED}, COMMANDS["fill"]),
+        ("predict", {"model": "-", "text": MASKED}, COMMANDS["fill"]),
         ("effects", {"model": "-", "text": MASKED}, COMMANDS["effects"]),
         ("attribute", {"model": "-", "text": MASKED}, COMMANDS["attribute"]),
         ("match", {"model": "-", "query": "her hat", "documents": ["a coat", "his hat"]}, COMMANDS["match"]),
@@ -168,12 +168,12 @@ def test_a_classifier_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "kind"),
     [
-        ("predict", {"model": "-", "text": MASKED}, "UnsupportedError"),
+        ("predict", {"model": "-", "text": "a cat"}, "InputError"),
         ("effects", {"model": "-"}, "UsageError"),
         ("effects", {"model": "-", "text": MASKED, "more": 1}, "UsageError"),
         ("match", {"model": "-", "query": "a", "documents": []}, "UsageError"),
         ("head", {"model": "-", "head": "9.0"}, "OutOfRangeError"),
-        ("fill", {"model": "--out=x", "text": "-"}, "NotFoundError"),
+        ("predict", {"model": "--out=x", "text": "-"}, "NotFoundError"),
         ("survey", {"model": "-"}, "UsageError"),
     ],
 )
@@ -193,4 +193,4 @@ def test_the_skill_names_commands_that_exist() -> None:
     assert skill.startswith("---\nname: headscope\ndescription: ")
     named = set(re.findall(r"headscope (\w+)", skill.partition("# headscope")[2]))
     assert named <= set(PLACES), named - set(PLACES)
-    assert {"predict", "fill", "attribute", "effects", "attend", "verify"} <= named
+    assert {"predict", "attribute", "effects", "attend", "verify"} <= named

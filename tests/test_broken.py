@@ -183,7 +183,7 @@ def test_verify_head_and_fill(folders: dict[str, Path]) -> None:
         report = hs.open(folders[place]).verify(TEXT, reference=False)
         assert any("It begins" in note for note in report.notes)
         assert report.agrees == (place == "last norm")
-        assert "NaN or infinite" in run("fill", folders[place], "the [MASK] sat on the cat", code=2).stderr
+        assert "NaN or infinite" in run("predict", folders[place], "the [MASK] sat on the cat", code=2).stderr
     assert "NaN or infinity in W_Q of layer 0, head 0" in run("head", folders["query"], "0.0").stderr
     run("head", folders["query"], "0.1", code=0)
 

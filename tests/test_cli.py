@@ -82,7 +82,7 @@ def test_shapes_in_csv_and_markdown(published):
     assert lines[2] == "| `embeddings.word_embeddings.weight` | (30522, 768) | F32 | 23,440,896 | embeddings | base |"
 
 
-@pytest.mark.parametrize("command", ["shapes", "summary", "config", "tree"])
+@pytest.mark.parametrize("command", ["shapes", "summary", "config"])
 def test_screens_fit_eighty_columns_in_a_pipe(command, published):
     text = run(command, published).stdout
     assert max(map(len, text.splitlines())) <= 80
@@ -111,9 +111,9 @@ def test_config(published):
 
 
 def test_tree(published):
-    found = answer("tree", published)["tree"]
+    found = answer("shapes", published, "--tree")["tree"]
     assert found["count"] == 110_106_428
-    assert "12 × BertLayer" in run("tree", published).stdout
+    assert "12 × BertLayer" in run("shapes", published, "--tree").stdout
 
 
 def test_fit(published):
@@ -261,7 +261,7 @@ def test_a_text_from_standard_input(small):
 
 def test_a_text_that_was_left_out(small):
     assert "- 'The cat sat.'" in run("attend", "The cat sat.", code=2).stderr
-    for command in ("attend", "view", "verify", "fill"):
+    for command in ("attend", "verify", "predict"):
         assert f'{shlex.quote(small)} "The cat sat on the mat."' in run(command, small, code=2).stderr
 
 
@@ -285,12 +285,11 @@ COMMANDS = {
     "shapes": (),
     "summary": (),
     "config": (),
-    "tree": (),
     "fit": ("BertForSequenceClassification",),
     "head": ("1.0",),
     "attend": ("the cat's hat", "--pair", "she sat", "--ablate", "0.1", "--set", "max_length=9"),
     "verify": ("5 6 7", "--set", "ids=true"),
-    "fill": ("the [MASK] sat",),
+    "predict": ("the [MASK] sat",),
 }
 
 
@@ -301,7 +300,7 @@ def test_the_next_step_can_be_pasted(small, command):
     program, *args = shlex.split(last.removeprefix("next: "))
     assert program == "headscope"
     assert args[1] == small
-    if command in ("attend", "verify", "fill"):
+    if command in ("attend", "verify", "predict"):
         assert args[2] == COMMANDS[command][0]
         assert set(COMMANDS[command][1:]) <= set(args[3:])
     if args[0] != "view":
@@ -314,7 +313,7 @@ def test_a_step_after_a_long_text_is_about_the_model(small):
     assert last == f"next: headscope summary {shlex.quote(small)}"
 
 
-@pytest.mark.parametrize("command", ["attend", "verify", "fill", "view"])
+@pytest.mark.parametrize("command", ["attend", "verify", "predict", "view"])
 def test_every_command_takes_a_text_in_the_same_ways(small, command):
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", run(command, "--help").stdout).split())
     for option in ("MODEL", "TEXT", "--pair", "--ablate", "--set", "max_length=N", "words=true|false"):
@@ -337,7 +336,7 @@ def test_shapes_at_a_terminal_shows_layers_that_are_alike_once(published):
 
 
 def test_fill(small):
-    found = answer("fill", small, "the [MASK] sat on [MASK]", "--top", "3")
+    found = answer("predict", small, "the [MASK] sat on [MASK]", "--top", "3")
     assert [mask["position"] for mask in found["masks"]] == [2, 5]
     chances = [piece["probability"] for piece in found["masks"][0]["pieces"]]
     assert len(chances) == 3
@@ -346,8 +345,8 @@ def test_fill(small):
 
 def test_fill_with_a_head_silenced(small):
     text = "the [MASK] sat on the mat."
-    assert answer("fill", small, text, "--ablate", "0.1") != answer("fill", small, text)
-    silenced = answer("fill", small, text, "--ablate", "0.1")["masks"][0]
+    assert answer("predict", small, text, "--ablate", "0.1") != answer("predict", small, text)
+    silenced = answer("predict", small, text, "--ablate", "0.1")["masks"][0]
     (by_hand,) = hs.open(small).fill(text, ablate={(0, 1)})
     assert [piece["probability"] for piece in silenced["pieces"]] == pytest.approx(by_hand.probabilities)
 
@@ -418,8 +417,12 @@ def refused(*args: str) -> str:
         (["head", "{small}", "0.2"], "no head 2"),
         (["head", "{small}", "0.1", "--save", "x.csv"], "unsupported suffix"),
         (["fit", "{small}", "BertForEverything"], "no class 'BertForEverything'"),
-        (["fill", "{small}", "the cat"], "no [MASK]"),
-        (["fill", "{small}", "the [MASK]", "--top", "0"], "top is 0"),
+        (["predict", "{small}", "the cat"], "no [MASK]"),
+        (["predict", "{small}", "the [MASK]", "--top", "0"], "top is 0"),
+        (["shapes", "{small}", "--tree", "--csv"], "--tree shows a tree, not a table"),
+        (["shapes", "{small}", "--modules", "--all"], "--modules shows a tree, not a table"),
+        (["view", "{small}", "--heads", "0.1"], "add a TEXT"),
+        (["view", "{small}", "--pair", "the cat"], "add a TEXT"),
         (["shapes", "nowhere/at-all"], "nowhere/at-all"),
         (["shapes", "./not-there"], "not-there"),
     ],
@@ -438,8 +441,8 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 
 def test_a_model_without_masked_lm_is_refused_by_name(tmp_path):
-    said = refused("fill", str(small_bert(tmp_path, masked_lm=False)), "the [MASK]")
-    assert "no masked-LM head" in said
+    said = refused("predict", str(small_bert(tmp_path, masked_lm=False)), "the [MASK]")
+    assert "no head that predicts" in said
 
 
 def test_another_family_has_its_table_and_no_heads(tmp_path):
@@ -447,9 +450,9 @@ def test_another_family_has_its_table_and_no_heads(tmp_path):
     sparse_safetensors(tmp_path / "model.safetensors", {"wte.weight": ("F16", (10, 4)), "h.0.b": ("F32", (4,))})
     assert answer("shapes", str(tmp_path))["total"] == 44
     assert "gpt2" in run("summary", str(tmp_path)).stdout
-    run("tree", str(tmp_path))
+    run("shapes", str(tmp_path), "--tree")
     run("config", str(tmp_path))
-    for command in (["head", "0.0"], ["attend", "text"], ["verify", "text"], ["fill", "text"]):
+    for command in (["head", "0.0"], ["attend", "text"], ["verify", "text"], ["predict", "text"]):
         refused(command[0], str(tmp_path), *command[1:])
 
 
@@ -489,7 +492,7 @@ def test_hostile_tensor_names_are_shown_as_themselves(tmp_path, monkeypatch):
     name = "[red]\x1b[31m\u202ename\n"
     write_config(tmp_path, {"model_type": "[bold]\x1b[2Jx"})
     sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
-    for command in ("shapes", "summary", "tree", "config"):
+    for command in ("shapes", "summary", "config"):
         for columns in ("40", "200"):
             monkeypatch.setenv("COLUMNS", columns)
             text = run(command, str(tmp_path)).stdout

@@ -99,9 +99,9 @@ def test_version():
 
 def test_help_names_every_command():
     done = headscope("--help")
-    for command in ("shapes", "summary", "config", "tree", "head", "attend", "verify", "fit", "fill"):
+    for command in ("shapes", "summary", "config", "head", "attend", "verify", "fit", "predict"):
         assert re.search(rf"\b{command}\b", done.stdout)
-    assert "[MASK]" in headscope("fill", "--help").stdout
+    assert "[MASK]" in headscope("predict", "--help").stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -196,7 +196,7 @@ def test_a_command_imports_its_own_module_only() -> None:
         "app({arguments!r}, standalone_mode=False); "
         "print(*(name for name in MODULES if f'headscope.cli.{{name}}' in sys.modules))"
     )
-    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look run typed corpus explain agents")):
+    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look run corpus explain agents")):
         done = subprocess.run(
             [sys.executable, "-c", code.format(arguments=arguments)], capture_output=True, encoding="utf-8", check=True
         )

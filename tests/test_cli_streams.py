@@ -92,7 +92,7 @@ def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digi
     assert isinstance(result.exception, SystemExit)
 
 
-@pytest.mark.parametrize("command", ["attend {small} cat --set max_length={n}", "fill {small} [MASK] --top {n}"])
+@pytest.mark.parametrize("command", ["attend {small} cat --set max_length={n}", "predict {small} [MASK] --top {n}"])
 def test_a_limit_may_be_of_any_size_that_is_read(small: str, command: str) -> None:
     from typer.testing import CliRunner
 
@@ -177,11 +177,11 @@ def hostile(tmp_path_factory):
 
 def hostile_runs(folder: str, odd: str) -> list[list[str]]:
     ids = ["5 6 7", "--set", "ids=true"]
-    runs = [[command, folder] for command in ("shapes", "summary", "config", "tree")]
+    runs = [[command, folder] for command in ("shapes", "summary", "config")]
     runs += [["fit", folder, "BertModel"], ["fit", folder, odd], ["head", folder, "0", "0"], ["shapes", odd], [odd]]
     runs += [["attend", folder, *ids], ["attend", folder, *ids, "--heads", "0.0"]]
     runs += [["attend", folder, *ids, "--heads", "0.0", "-q", odd], ["attend", folder, odd, "--set", "words=true"]]
-    runs += [["fill", folder, "[MASK]"], ["fill", folder, odd]]
+    runs += [["predict", folder, "[MASK]"], ["predict", folder, odd]]
     runs += [
         ["attend", folder, *ids, "--save", f"{odd}.npz"],
         ["shapes", folder, f"--{odd}"],
@@ -219,7 +219,7 @@ def test_a_tensor_by_a_hostile_name_in_every_form(tmp_path: Path) -> None:
     name = HOSTILE.replace("\ud800", "")
     write_config(tmp_path, {"model_type": f"m{name}"})
     sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
-    for command in ("shapes", "summary", "config", "tree"):
+    for command in ("shapes", "summary", "config"):
         for form in ("", "--json", "--csv", "--markdown"):
             done = shell(f"headscope {command} {tmp_path} {form}", COLUMNS="40")
             assert acting(done.stdout) | acting(done.stderr) == set()

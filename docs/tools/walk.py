@@ -180,7 +180,7 @@ def screen(line: str) -> str:
     """A command as it is typed, where all-MiniLM-L6-v2 has its name on the hub, and its output, as a fenced block.
 
     Args:
-        line: such as `headscope fill - "A [MASK]." | head -5`; see `printed`.
+        line: such as `headscope predict - "A [MASK]." | head -5`; see `printed`.
     """
     return "\n".join(["```console", f"$ {line}", *printed(line), "```"])
 

@@ -43,7 +43,7 @@ def test_a_tokenizer_from_elsewhere(tmp_path: Path) -> None:
         hs.open(weights).trace(TEXT)
     assert hs.open(weights, tokenizer=words).trace(TEXT).ids == whole.ids
     assert hs.open(weights, tokenizer=tmp_path / "whole").trace(TEXT).ids == whole.ids
-    done = CliRunner().invoke(app, ["fill", str(weights), "the [MASK]", "--tokenizer", str(words), "--json"])
+    done = CliRunner().invoke(app, ["predict", str(weights), "the [MASK]", "--tokenizer", str(words), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["masks"]
 

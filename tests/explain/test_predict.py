@@ -98,8 +98,25 @@ def test_a_tagger_predicts_a_label_for_each_token(tmp_path: Path) -> None:
 def test_fill_and_predict_name_each_other(tmp_path: Path) -> None:
     readable(tmp_path / "classifier", "Bert", "ForSequenceClassification")
     small_bert(tmp_path / "masked")
-    assert "headscope predict" in " ".join(run("fill", str(tmp_path / "classifier"), TEXT, code=2).stderr.split())
-    assert "headscope fill" in " ".join(run("predict", str(tmp_path / "masked"), TEXT, code=2).stderr.split())
+    with pytest.raises(hs.errors.UnsupportedError, match=r"ask for its classes \(predict\)"):
+        hs.open(tmp_path / "classifier").fill("the [MASK]")
+    with pytest.raises(hs.errors.UnsupportedError, match="fill its masks"):
+        hs.open(tmp_path / "masked").predict("the cat")
+
+
+def test_one_command_predicts_what_the_checkpoint_can(tmp_path: Path) -> None:
+    """A model with both heads fills the masks of a text that has some, and classifies one that has none."""
+    small_bert(tmp_path / "masked")
+    assert (
+        json.loads(run("predict", str(tmp_path / "masked"), "the [MASK] sat", "--json").stdout)["schema"]
+        == "headscope/fill"
+    )
+    assert "no [MASK]" in run("predict", str(tmp_path / "masked"), "the cat", code=2).stderr
+    readable(tmp_path / "both", "Bert", "ForPreTraining")
+    assert (
+        json.loads(run("predict", str(tmp_path / "both"), "the [MASK] sat", "--json").stdout)["schema"]
+        == "headscope/fill"
+    )
 
 
 @pytest.mark.parametrize("command", ["effects", "attribute"])

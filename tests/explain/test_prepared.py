@@ -223,7 +223,7 @@ def test_the_screen_says_what_was_cut(folders: dict[str, Path], capsys: pytest.C
     assert record["notes"] == ["the text was cut from 362 to 24 tokens"]
 
 
-@pytest.mark.parametrize("command", ["attend", "fill", "verify", "why"])
+@pytest.mark.parametrize("command", ["attend", "predict", "verify", "why"])
 def test_commands_say_what_was_done_to_a_text(tmp_path: Path, command: str) -> None:
     import sentence_transformers
     from typer.testing import CliRunner

@@ -36,7 +36,7 @@ COMMANDS = {
     "shapes": ("shapes", "-"),
     "summary": ("summary", "-"),
     "config": ("config", "-"),
-    "tree": ("tree", "-"),
+    "tree": ("shapes", "-", "--tree"),
     "fit": ("fit", "-", "BertForSequenceClassification"),
     "head": ("head", "-", "1.2"),
     "attend": ("attend", "-", TEXT),
@@ -45,7 +45,7 @@ COMMANDS = {
     "attend-query": ("attend", "-", TEXT, "--heads", "1.0", "--query", "cat", "--top", "3"),
     "attend-pair": ("attend", "-", TEXT, "--pair", "It was old.", "--ablate", "0.1"),
     "verify": ("verify", "-", TEXT),
-    "fill": ("fill", "-", "The [MASK] sat on the mat."),
+    "fill": ("predict", "-", "The [MASK] sat on the mat."),
 }
 MACHINE = {"shapes", "summary", "config", "tree", "fit", "head", "attend", "attend-head", "fill"}
 
@@ -60,12 +60,11 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         "shapes",
         "summary",
         "config",
-        "tree",
         "fit",
         "head",
         "attend",
         "verify",
-        "fill",
+        "predict",
         "view",
         "survey",
     ):

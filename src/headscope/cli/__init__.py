@@ -15,9 +15,8 @@ from headscope.cli.app import Commands, app, main
 __all__ = ["app", "main"]
 
 MODULES = {
-    "look": ("shapes", "summary", "config", "tree", "fit", "head"),
-    "run": ("attend", "verify", "fill", "predict", "view"),
-    "typed": ("live",),
+    "look": ("shapes", "summary", "config", "fit", "head"),
+    "run": ("attend", "verify", "predict", "view"),
     "corpus": ("survey", "compare", "pairs"),
     "explain": ("effects", "attribute", "why", "match"),
     "agents": ("mcp",),

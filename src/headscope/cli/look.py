@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, opened, show, tell, tell_saved
-from headscope.cli.options import AsJson, Form, ModelName, Save, takes_options
+from headscope.cli.options import Form, ModelName, Save, takes_options
 from headscope.cli.request import pasted
 from headscope.errors import InputError
 
@@ -29,11 +29,33 @@ def shapes(
     model: ModelName,
     form: Form,
     every: Annotated[bool, typer.Option("--all", help="List every layer, even if layers are alike.")] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Show the module tree instead, with repeated modules collapsed.")
+    ] = False,
+    modules: Annotated[
+        bool,
+        typer.Option(
+            "--modules",
+            help="Show every module of the class instead, as transformers builds it. Requires the extra `torch`.",
+        ),
+    ] = False,
 ) -> None:
-    """List every parameter: name, shape, dtype, count, component."""
+    """List every parameter: name, shape, dtype, count, component; or show the modules that hold them."""
     from headscope.screens.anatomy_sheets import shapes_sheet
+    from headscope.screens.config_sheets import modules_sheet, tree_sheet
 
-    show(shapes_sheet(opened(model), every=every), form.name, step=pasted("summary", model))
+    if not (tree or modules):
+        show(shapes_sheet(opened(model), every=every), form.name, step=pasted("summary", model))
+        return
+    if every or form.name in ("--csv", "--markdown") or (tree and modules):
+        option = "--modules" if modules else "--tree"
+        raise InputError(
+            f"{option} shows a tree, not a table of parameters",
+            where=option,
+            advice="use it alone, or with --json",
+        )
+    sheet = (modules_sheet if modules else tree_sheet)(opened(model))
+    show(sheet, form.name, step=pasted("shapes", model, "--all"))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -66,26 +88,7 @@ def config(
     """Explain every field of the config."""
     from headscope.screens.config_sheets import config_sheet
 
-    show(config_sheet(opened(model)), form.name, step=pasted("tree", model))
-
-
-@app.command(rich_help_panel=LOOK)
-@takes_options
-def tree(
-    model: ModelName,
-    modules: Annotated[
-        bool,
-        typer.Option(
-            "--modules", help="Every module of the class, as transformers builds it. Requires the extra `torch`."
-        ),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show the module tree, with repeated modules collapsed."""
-    from headscope.screens.config_sheets import modules_sheet, tree_sheet
-
-    sheet = (modules_sheet if modules else tree_sheet)(opened(model))
-    show(sheet, "--json" if as_json else None, step=pasted("shapes", model, "--all"))
+    show(config_sheet(opened(model)), form.name, step=pasted("shapes", model, "--tree"))
 
 
 @app.command(rich_help_panel=LOOK)

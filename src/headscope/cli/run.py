@@ -126,37 +126,23 @@ def verify(request: Request, form: Form) -> None:
 
 @app.command(rich_help_panel=RUN)
 @takes_options
-def fill(
-    request: Request,
-    form: Form,
-    top: Top = None,
-) -> None:
-    r"""Show the likeliest tokens for each \[MASK] in TEXT, with their probabilities."""
-    from headscope.runs.filling import check_masks, fill_trace
-    from headscope.screens.filling_sheet import fill_sheet
-
-    model, trace = request.trace(check=check_masks)
-    show(
-        fill_sheet(trace, fill_trace(model, trace, top=5 if top is None else top)),
-        form.name,
-        step=request.step("attend", trace.text),
-    )
-
-
-@app.command(rich_help_panel=RUN)
-@takes_options
 def predict(
     request: Request,
     form: Form,
     top: Top = None,
 ) -> None:
-    """Show the classes that a classifier predicts for TEXT, or for each of its tokens, with their probabilities."""
-    from headscope.runs.predicting import check_classes, predict_trace
+    r"""Show predictions for TEXT: tokens for each \[MASK], or a classifier's classes, with probabilities."""
+    from headscope.runs.filling import fill_trace
+    from headscope.runs.predicting import check_predicts, fills, predict_trace
+    from headscope.screens.filling_sheet import fill_sheet
     from headscope.screens.prediction_sheet import prediction_sheet
 
-    model, trace = request.trace(check=check_classes)
-    sheet = prediction_sheet(model.name, predict_trace(model, trace), top)
-    show(sheet, form.name, step=request.step("attribute", trace.text))
+    model, trace = request.trace(check=check_predicts)
+    if fills(model, trace):
+        sheet, step = fill_sheet(trace, fill_trace(model, trace, top=5 if top is None else top)), "attend"
+    else:
+        sheet, step = prediction_sheet(model.name, predict_trace(model, trace), top), "attribute"
+    show(sheet, form.name, step=request.step(step, trace.text))
 
 
 @dataclass(frozen=True)
@@ -251,21 +237,19 @@ def view(
 ) -> None:
     """Explore every head in the browser: served on this machine, or as one offline file.
 
-    Without TEXT, MODEL may also be a saved trace. With --html nothing is served, unless a port is set; --html - is
-    standard output.
+    Without TEXT, the page holds the model itself and answers on whatever is typed: one offline file, for models of
+    BERT's form up to 60 MB in half precision. MODEL may also be a saved trace.
+
+    With --html nothing is served, unless a port is set; --html - is standard output.
 
     Where the extra `view` is not installed, nothing is served: a temporary file is opened.
     """
     from headscope.page.html import notes_of
     from headscope.page.server import can_serve, check_extra, serve
     from headscope.screens.values import checked_state
+    from headscope.traces import is_trace
 
     settings = replace(settings, open=checked_state(settings.open))
-    port = settings.port
-    if port is not None:
-        check_extra("port")
-    if html is None and (port is not None or can_serve()):
-        settings.check_unused(heads)
     to_stdout = html is not None and str(html) == "-"
     if to_stdout and sys.stdout.isatty():
         raise InputError(
@@ -273,6 +257,14 @@ def view(
             where="--html -",
             advice="redirect it: --html - > page.html, or name a file: --html page.html",
         )
+    if request.text is None and not is_trace(request.model):
+        put_typed(request, html, heads, settings)
+        return
+    port = settings.port
+    if port is not None:
+        check_extra("port")
+    if html is None and (port is not None or can_serve()):
+        settings.check_unused(heads)
     model, trace = request.load_or_trace()
     code, atlas = exit_code(trace), notes_of(settings.atlas, trace, lambda notice: tell(f"note: {notice}"))
     if html is not None or not (port is not None or can_serve()):
@@ -294,6 +286,26 @@ def view(
     else:
         tell(f"next: {request.step('attend', trace.text)}")
     raise typer.Exit(code)
+
+
+def put_typed(request: Request, html: Path | None, heads: str | None, settings: PageSettings) -> None:
+    """Write the page that holds the model, and open it if it isn't given a name."""
+    from headscope.page.typed import typed_page
+
+    text_options = replace(request, tokenizer=None) != Request(request.model)
+    if text_options or heads is not None or replace(settings, no_browser=False) != PageSettings():
+        raise InputError(
+            "these options are for the page of one text", where=f"view {request.model}", advice="add a TEXT"
+        )
+    content, note = typed_page(request.opened())
+    if html is None:
+        open_file(content, note, opens=not settings.no_browser)
+    elif str(html) == "-":
+        put_bytes(content)
+    else:
+        write_atomically(html, content)
+        tell_saved(html, note)
+        tell(f"next: open {html} in a browser, and type")
 
 
 def open_file(content: bytes, note: str, *, opens: bool) -> None:

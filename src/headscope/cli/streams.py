@@ -66,9 +66,10 @@ def prepare() -> None:
         sys.stdout.buffer,
         encoding=sys.stdout.encoding,
         errors="backslashreplace",
-        line_buffering=sys.stdout.line_buffering,
+        line_buffering=sys.stdout.isatty(),
     )
-    sys.stderr.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="backslashreplace")
     # NaN and infinity are reported in messages.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="headscope")
     formatted = warnings.formatwarning

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
-from headscope.errors import InputError
 from headscope.page.html import CHUNK, page
 from headscope.page.packed import packed
 from headscope.page.trace import model_name
@@ -24,32 +23,22 @@ EXAMPLES = (
 PLAIN = "The animal didn't cross the street because it was too tired."
 
 
-def typed_page(model: Model, text: str | None = None) -> tuple[bytes, str]:
+def typed_page(model: Model) -> tuple[bytes, str]:
     """Make the page of a model.
 
     Args:
         model: of BERT's form; headscope.page.packed says what the page runs.
-        text: what it opens on; by default a sentence with a mask for the bundled model, another one otherwise.
 
     Returns:
         The file's content, and a line that describes it.
 
     Raises:
-        InputError: the text is empty, or longer than the model's window or its own limit.
         UnsupportedError: the page can't run the model.
         CheckpointError: a weight is not a number, or beyond half precision.
     """
     bundled = model.name == "-"
-    first = text if text is not None else EXAMPLES[0] if bundled else PLAIN
-    if not first.strip():
-        raise InputError("the text is empty", where="TEXT", advice="type some words, or leave it out")
+    first = EXAMPLES[0] if bundled else PLAIN
     read = as_traced(model, first)
-    if read.whole > len(read.encoded):
-        raise InputError(
-            f"the text has {read.whole} tokens, the model takes {len(read.encoded)} at most",
-            where="TEXT",
-            advice="shorten it",
-        )
     model.encoder.check(as_input(read.encoded))
     content = packed(model)
     name = model_name(model.name)

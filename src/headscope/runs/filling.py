@@ -55,7 +55,7 @@ def check_masks(model: Model) -> str:
     tasks = model.anatomy.tasks
     if "masked_lm" not in tasks:
         classes = {"sequence", "token"} & set(tasks)
-        instead = "or use `headscope predict`: this one predicts classes" if classes else ""
+        instead = "or ask for its classes (predict)" if classes else ""
         raise lacks(model, "masked-LM head", "ForMaskedLM or …ForPreTraining", instead=instead)
     mask = model.tokenizer.mask_token
     if mask is None:

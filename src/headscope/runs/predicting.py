@@ -9,6 +9,7 @@ import numpy as np
 
 from headscope.errors import CheckpointError
 from headscope.results.prediction import Prediction
+from headscope.runs.filling import check_masks
 from headscope.runs.targets import label_name, lacks
 from headscope.traces import broken_line
 
@@ -54,9 +55,29 @@ def check_classes(model: Model) -> str:
     for task in TASKS:
         if task in model.anatomy.tasks:
             return task
-    fills = "masked_lm" in model.anatomy.tasks
-    instead = "or use `headscope fill`: this one predicts tokens at masks" if fills else ""
+    instead = "or fill its masks: this one predicts tokens at them" if "masked_lm" in model.anatomy.tasks else ""
     raise lacks(model, "classifier", "ForSequenceClassification or …ForTokenClassification", instead=instead)
+
+
+def check_predicts(model: Model) -> None:
+    """Check that a checkpoint predicts classes, or tokens at masks.
+
+    Raises:
+        UnsupportedError: it predicts neither, or headscope can't run the model.
+    """
+    model.anatomy.computable()
+    tasks = model.anatomy.tasks
+    if "masked_lm" in tasks and not {*TASKS} & {*tasks}:
+        check_masks(model)
+    elif not {*TASKS} & {*tasks}:
+        saved_from = "ForMaskedLM, …ForSequenceClassification or …ForTokenClassification"
+        raise lacks(model, "head that predicts", saved_from, instead="")
+
+
+def fills(model: Model, trace: Trace) -> bool:
+    """Return True if the model predicts tokens at masks: it has no classes, or the text has a mask."""
+    tasks = model.anatomy.tasks
+    return "masked_lm" in tasks and (not {*TASKS} & {*tasks} or model.tokenizer.mask_id in trace.ids)
 
 
 def predict_trace(model: Model, trace: Trace) -> Prediction:

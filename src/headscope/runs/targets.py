@@ -275,7 +275,7 @@ def token_id(model: Model, word: str, why: str) -> int:
     raise InputError(
         f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; {why}",
         where="target",
-        advice="name a word that the vocabulary has as one token; `headscope fill` lists the best",
+        advice="name a word that the vocabulary has as one token; `headscope predict` lists the best",
     )
 
 

@@ -111,6 +111,7 @@ def tree_sheet(model: Model) -> Sheet:
     root = model.tree()
     return Sheet(
         record=lambda: {"model": model.name, "tree": _tree_record(root)},
+        schema="tree",
         table=None,
         drawings=(
             title(called(model.name), headline(model.anatomy)),
@@ -137,6 +138,7 @@ def modules_sheet(model: Model) -> Sheet:
 
     return Sheet(
         record=lambda: {"model": model.name, **modules.to_dict()},
+        schema="tree",
         table=None,
         drawings=(
             title(called(model.name), f"{modules.name}, {modules.total:,} parameters"),

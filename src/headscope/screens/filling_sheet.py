@@ -36,6 +36,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
         drawings += [blank, highlighted(shown_tokens(trace), mask.position), guesses(mask)]
     drawings.append(notes(["probabilities are over the whole vocabulary; a full bar is 1"]))
     return Sheet(
+        schema="fill",
         record=lambda: {
             "model": trace.model,
             "tokens": trace.tokens,

@@ -119,7 +119,7 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
                 (f"headscope attend {name} {text} --heads {layer}.{head}", "this head"),
                 (f"headscope view {name} {text} --html page.html", "all heads on one page"),
                 ("headscope summary google-bert/bert-base-uncased", "a model of your choice"),
-                ("headscope live --html live.html", "type, and every head answers"),
+                ("headscope view - --html live.html", "type, and every head answers"),
             )
         ),
     )
