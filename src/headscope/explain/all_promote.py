@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headscope.encoder import rows_of
+from headscope.attention.scores import join_heads
 from headscope.explain.promotes import before_the_decoder, normed
-from headscope.explain.residual import contexts_of, through_layer, values_of
+from headscope.explain.residual import from_sum
+from headscope.runs.engine import NumpyRunner
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -56,7 +57,7 @@ def all_promote(
         InputError: an id is beyond the vocabulary, or a text is longer than the position table.
         CheckpointError: a parameter is missing.
     """
-    layers, last = _at_places(model.encoder, texts, places)
+    layers, last = _at_places(model, texts, places)
     decoder = np.swapaxes(model.tops.decoder()[0][tokens], 1, 2)  # (heads or 1, width, k)
     sizes = model.anatomy.known()
     step = max(1, CELLS // (sizes.layers * sizes.heads * (last.shape[1] + tokens.shape[1])))
@@ -67,27 +68,19 @@ def all_promote(
 
 
 def _at_places(
-    encoder: Encoder, texts: Sequence[Input], places: Places
+    model: Model, texts: Sequence[Input], places: Places
 ) -> tuple[list[AtPlaces], Float[np.ndarray, "n d_model"]]:
     """Every layer at these positions, and the last hidden state there, from one pass over the texts."""
-    encoder.anatomy.computable()
-    encoder.checkpoint.fetch()
-    for text in texts:
-        encoder.check(text)
-    spans = rows_of(texts)
-    rows = np.concatenate([span.start + at for span, at in zip(spans, places, strict=True)])
-    x = encoder.embed(texts)
+    base = NumpyRunner(model).base(texts)
+    rows = np.concatenate([span.start + at for span, at in zip(base.rows, places, strict=True)])
     layers = []
-    for layer in range(encoder.anatomy.known().layers):
-        summed, records = encoder.self_attention(x, layer, spans)
-        contexts = np.concatenate(
-            [contexts_of(record, values_of(record, layer), at) for record, at in zip(records, places, strict=True)]
-        )
-        written = through_layer(encoder, layer, x[rows], contexts)
+    for layer, kept in enumerate(base.layers):
+        assert kept.summed is not None
+        assert kept.contexts is not None
+        written = from_sum(model.encoder, layer, kept.into[rows], kept.summed[rows])
+        contexts = join_heads(kept.contexts[:, rows])
         layers.append(AtPlaces(contexts, written.deviation, written.output_deviation))
-        summed += x
-        x = encoder.after_attention(summed, layer)
-    return layers, encoder.after_layers(x)[rows]
+    return layers, base.last[rows]
 
 
 def _directions(

@@ -286,8 +286,12 @@ def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Writ
 
 def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> Written:
     """One layer from its input and its heads' contexts, side by side, both (n, d_model)."""
+    return from_sum(encoder, layer, x, encoder.linear(contexts, "layer.attention_output", layer) + x)
+
+
+def from_sum(encoder: Encoder, layer: int, x: Tokens, total: Tokens) -> Written:
+    """One layer from its input and the sum of that and its attention's output, both (n, d_model)."""
     eps = float(encoder.anatomy.setting("norm_eps"))
-    total = encoder.linear(contexts, "layer.attention_output", layer) + x
     deviation = deviations(total, eps)
     middle = encoder.norm(total, "layer.attention_norm", layer)
     fed = encoder.feed_forward(middle, layer)
