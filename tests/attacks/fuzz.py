@@ -208,6 +208,8 @@ def watch() -> None:
 
 def limit_memory() -> None:
     """Let this process take MOST_MEMORY more than it has."""
+    import torch  # noqa: F401 -- its libraries are mapped before the limit
+
     linux = sys.platform == "linux"
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if linux else 0
     resource.setrlimit(resource.RLIMIT_AS, (taken + MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -309,25 +309,3 @@ def mutate_array(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
     sink = io.BytesIO()
     np.save(sink, array)
     return sink.getvalue() + record
-
-
-def mutate_lines(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """Lines dropped, repeated, swapped, joined, or replaced by words that break things."""
-    lines = data.split(b"\n")
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(len(lines))
-        kind = rng.randrange(6)
-        if kind == 0 and len(lines) > 1:
-            del lines[at]
-        elif kind == 1:
-            lines[at:at] = [lines[rng.randrange(len(lines))]] * rng.choice((1, 3, 300))
-        elif kind == 2:
-            other = rng.randrange(len(lines))
-            lines[at], lines[other] = lines[other], lines[at]
-        elif kind == 3:
-            lines[at] = rng.choice((b"", b" ", b"\r", b"\xff", b"[CLS]", b"a b c", b"\0", b"#", b"##", b"\xe2\x80\xa8"))
-        elif kind == 4:
-            lines[at] = rng.choice(WORDS).encode("utf-8", "surrogatepass") * rng.choice((1, 50))
-        else:
-            lines[at] += rng.choice((b" ", b"\t", b"\r", b"\0")) + lines[rng.randrange(len(lines))]
-    return b"\n".join(lines)[:MOST_BYTES]

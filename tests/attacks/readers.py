@@ -138,42 +138,10 @@ def modules_files(folder: Path) -> list[bytes]:
     return [json.dumps(modules).encode(), json.dumps(modules[:2]).encode()]
 
 
-def pooling_files(folder: Path) -> list[bytes]:
-    """1_Pooling/config.json beside a modules.json that names it."""
-    (folder / "modules.json").write_bytes(modules_files(folder)[0])
-    flags = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
-    return [json.dumps({"word_embedding_dimension": 48, **flags}).encode(), b'{"pooling_mode": "cls"}']
-
-
 def read_sentence(folder: Path) -> None:
     model = hs.open(folder)
     assert model.pooling.mode in ("mean", "cls")
     str(model.pooling)
-
-
-def scoring_files(folder: Path) -> list[bytes]:
-    """config_sentence_transformers.json beside a bi-encoder."""
-    (folder / "modules.json").write_bytes(modules_files(folder)[0])
-    prompts = {"query": "query: ", "document": ""}
-    return [json.dumps({"model_type": "SentenceTransformer", "prompts": prompts, "similarity_fn_name": "dot"}).encode()]
-
-
-def late_files(folder: Path) -> list[bytes]:
-    """sentence_bert_config.json of a late-interaction model."""
-    small_bert(folder)
-    modules = [{"idx": 0, "name": "0", "path": "", "type": "st.Transformer"}]
-    modules.append({"idx": 1, "name": "1", "path": "1_MultiVectorMask", "type": "st.MultiVectorMask"})
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_MultiVectorMask").mkdir(exist_ok=True)
-    (folder / "1_MultiVectorMask" / "config.json").write_text(
-        '{"skiplist_words": ["."], "skiplist_tasks": ["document"]}'
-    )
-    expansion = {"strategy": "fixed", "attend": True, "length": 12, "token": None}
-    return [json.dumps({"query_length": 12, "document_length": 20, "query_expansion": expansion}).encode()]
-
-
-def read_matching(folder: Path) -> None:
-    repr(hs.match(folder, "the cat", "the mat", check=False))
 
 
 def read_index(folder: Path) -> None:
@@ -259,46 +227,6 @@ def read_survey(folder: Path) -> None:
         for field in FIELDS:
             assert survey.measure(name, field).shape == (2, 3)
     assert read_findings(folder / "survey").distances is not None
-
-
-def survey_model_files(folder: Path) -> list[bytes]:
-    """Each file of a checkpoint that a survey loads, after its name; the others are whole."""
-    from torch import from_numpy, save
-
-    wordpiece = tokenizer_json_files(folder)[0]
-    model = hs.open(small_bert(folder))
-    (folder / "vocab.txt").unlink()
-    (folder / "tokenizer.json").write_bytes(wordpiece)
-    save(
-        {name: from_numpy(np.array(model.checkpoint.read(name))) for name in model.checkpoint.tensors}, folder / BINARY
-    )
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "model_max_length": 24}')
-    names = ("config.json", "model.safetensors", BINARY, "tokenizer.json", "tokenizer_config.json")
-    return [name.encode() + b"\0" + (folder / name).read_bytes() for name in names]
-
-
-BINARY = "pytorch_model.bin"
-
-
-def read_survey_model(data: bytes, folder: Path) -> None:
-    """The model as a survey loads, checks and runs it."""
-    from headscope.atlas.loading import ModelSource
-    from headscope.atlas.replica import Replica
-    from headscope.atlas.settings import SurveySettings
-
-    name, _, content = data.partition(b"\0")
-    path, weights = folder / name.decode(), folder / "model.safetensors"
-    whole = path.read_bytes()
-    path.write_bytes(content)
-    if path.name == BINARY:
-        weights.rename(folder / "aside")  # it would be read instead
-    try:
-        replica = Replica(ModelSource(str(folder)), SurveySettings(device="cpu", dtype="fp32", length=8).resolved())
-        assert replica.described.model["class"].endswith("Model")
-    finally:
-        if path.name == BINARY:
-            (folder / "aside").rename(weights)
-        path.write_bytes(whole)
 
 
 def survey_files(name: str) -> Callable[[Path], list[bytes]]:
@@ -522,70 +450,40 @@ def sentencepiece_files(folder: Path) -> list[bytes]:
     return [(Path(__file__).parent.parent / "data" / "sentencepiece" / "spm.model").read_bytes()]
 
 
-def vocab_txt_files(folder: Path) -> list[bytes]:
+def settings_files(folder: Path) -> list[bytes]:
+    """tokenizer_config.json beside a vocab.txt: what it says of special and added tokens, and of Japanese."""
     _write_config(folder)
-    return ["\n".join(VOCABULARY).encode() + b"\n", "\r\n".join((*VOCABULARY, "Cat", "é")).encode()]
-
-
-def small_files(name: str) -> Callable[[Path], list[bytes]]:
-    """The small files beside a vocab.txt: what they say of special and added tokens."""
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     token = {"content": "[CLS]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
-    files: dict[str, list[Any]] = {
-        "tokenizer_config.json": [
-            {
-                "do_lower_case": True,
-                "strip_accents": None,
-                "tokenizer_class": "BertTokenizer",
-                "cls_token": "[CLS]",
-                "mask_token": token,
-                "model_max_length": 512,
-                "additional_special_tokens": ["<x>"],
-                "truncation_side": "right",
-                "model_input_names": ["input_ids"],
-                "added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}},
-            },
-            {
-                "tokenizer_class": "BertJapaneseTokenizer",
-                "word_tokenizer_type": "basic",
-                "subword_tokenizer_type": "wordpiece",
-                "do_lower_case": False,
-                "never_split": ["cat"],
-                "mecab_kwargs": {"mecab_dic": "ipadic"},
-            },
-            {
-                "tokenizer_class": "BertJapaneseTokenizer",
-                "word_tokenizer_type": "mecab",
-                "subword_tokenizer_type": "character",
-                "mecab_kwargs": {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True},
-            },
-        ],
-        "special_tokens_map.json": [{"cls_token": token, "sep_token": "[SEP]", "additional_special_tokens": ["<x>"]}],
-        "added_tokens.json": [{"<x>": 25, "<y>": 26}],
-    }
-
-    def prepare(folder: Path) -> list[bytes]:
-        _write_config(folder)
-        (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
-        return [json.dumps(value).encode() for value in files[name]]
-
-    return prepare
-
-
-def byte_level_files(name: str) -> Callable[[Path], list[bytes]]:
-    """vocab.json and merges.txt, one of which is damaged."""
-
-    def prepare(folder: Path) -> list[bytes]:
-        _write_config(folder, model_type="roberta")
-        pieces, merges = _byte_level()
-        files = {
-            "vocab.json": json.dumps(pieces).encode(),
-            "merges.txt": "".join(["#version: 0.2\n", *(" ".join(pair) + "\n" for pair in merges)]).encode(),
-        }
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
-        return [files[name]]
-
-    return prepare
+    settings: list[Any] = [
+        {
+            "do_lower_case": True,
+            "strip_accents": None,
+            "tokenizer_class": "BertTokenizer",
+            "cls_token": "[CLS]",
+            "mask_token": token,
+            "model_max_length": 512,
+            "additional_special_tokens": ["<x>"],
+            "truncation_side": "right",
+            "model_input_names": ["input_ids"],
+            "added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}},
+        },
+        {
+            "tokenizer_class": "BertJapaneseTokenizer",
+            "word_tokenizer_type": "basic",
+            "subword_tokenizer_type": "wordpiece",
+            "do_lower_case": False,
+            "never_split": ["cat"],
+            "mecab_kwargs": {"mecab_dic": "ipadic"},
+        },
+        {
+            "tokenizer_class": "BertJapaneseTokenizer",
+            "word_tokenizer_type": "mecab",
+            "subword_tokenizer_type": "character",
+            "mecab_kwargs": {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True},
+        },
+    ]
+    return [json.dumps(value).encode() for value in settings]
 
 
 def trace_files(folder: Path) -> list[bytes]:
@@ -623,7 +521,6 @@ def with_terms(trace: hs.Trace) -> hs.Trace:
 
 
 BYTES_AND_JSON = (ways.mutate_bytes, ways.mutate_json)
-BYTES_AND_LINES = (ways.mutate_bytes, ways.mutate_lines)
 
 
 READERS: dict[str, Reader] = {
@@ -633,22 +530,9 @@ READERS: dict[str, Reader] = {
     "index": Reader(index_files, BYTES_AND_JSON, in_file("model.safetensors.index.json", read_index)),
     "config": Reader(config_files, BYTES_AND_JSON, in_file("config.json", read_config)),
     "tokenizer.json": Reader(tokenizer_json_files, BYTES_AND_JSON, in_file("tokenizer.json", read_tokenizer)),
-    "vocab.txt": Reader(vocab_txt_files, BYTES_AND_LINES, in_file("vocab.txt", read_tokenizer)),
-    "vocab.json": Reader(byte_level_files("vocab.json"), BYTES_AND_JSON, in_file("vocab.json", read_tokenizer)),
     "spm.model": Reader(sentencepiece_files, (ways.mutate_bytes,), in_file("spm.model", read_tokenizer)),
-    "merges.txt": Reader(byte_level_files("merges.txt"), BYTES_AND_LINES, in_file("merges.txt", read_tokenizer)),
-    **{
-        name: Reader(small_files(name), BYTES_AND_JSON, in_file(name, read_tokenizer))
-        for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-    },
+    "tokenizer_config.json": Reader(settings_files, BYTES_AND_JSON, in_file("tokenizer_config.json", read_tokenizer)),
     "modules.json": Reader(modules_files, BYTES_AND_JSON, in_file("modules.json", read_sentence)),
-    "1_Pooling/config.json": Reader(pooling_files, BYTES_AND_JSON, in_file("1_Pooling/config.json", read_sentence)),
-    "sentence_transformers": Reader(
-        scoring_files, BYTES_AND_JSON, in_file("config_sentence_transformers.json", read_matching)
-    ),
-    "sentence_bert_config.json": Reader(
-        late_files, BYTES_AND_JSON, in_file("sentence_bert_config.json", read_matching)
-    ),
     "trace": Reader(
         trace_files,
         (ways.mutate_bytes, ways.mutate_header, ways.mutate_about, ways.mutate_about),
@@ -657,12 +541,5 @@ READERS: dict[str, Reader] = {
     "survey manifest": Reader(
         survey_files("manifest.json"), BYTES_AND_JSON, in_file("survey/manifest.json", read_survey)
     ),
-    "survey aggregates": Reader(
-        survey_files("aggregates.json"), BYTES_AND_JSON, in_file("survey/aggregates.json", read_survey)
-    ),
-    "survey similarity": Reader(
-        survey_files("similarity.parquet"), (ways.mutate_bytes,), in_file("survey/similarity.parquet", read_survey)
-    ),
     "survey by a stranger": Reader(stranger_files, (ways.mutate_named,), read_stranger),
-    "survey model": Reader(survey_model_files, (ways.mutate_named,), read_survey_model),
 }
