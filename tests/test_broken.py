@@ -202,7 +202,7 @@ def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Pa
 
 
 def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> None:
-    from headscope.runs.outcomes import outcomes, shifts
+    from headscope.runs.predicting import outcomes, shifts
 
     model = hs.open(folders["query"])
     trace = model.trace("the [MASK] sat")

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 import headscope as hs
 from headscope.errors import CheckpointError, InputError, UnsupportedError
-from headscope.runs.filling import fill
+from headscope.runs.predicting import fill
 from small_bert import small_bert
 
 

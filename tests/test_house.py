@@ -232,24 +232,24 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3476,
-    "checkpoint": 5949,
+    "checkpoint": 5923,
     "anatomy": 5262,
     "attention": 1543,
     "traces": 1622,
     "encoder": 1507,
     "live": 13152,
-    "heads": 2917,
-    "runs": 2153,
-    "explain": 3657,
+    "heads": 2894,
+    "runs": 2122,
+    "explain": 3654,
     "verify": 1164,
     "atlas": 11240,
     "screens": 4639,
-    "page": 2506,
-    "cli": 1814,
+    "page": 2498,
+    "cli": 1813,
     "": 1316,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 327
+FILES_IN_ALL = 320
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -210,7 +210,7 @@ def size() -> str:
 @cache
 def _packed() -> bytes:
     import headscope as hs
-    from headscope.page.packed import packed
+    from headscope.page.typed import packed
 
     return packed(hs.open())
 

@@ -322,7 +322,7 @@ class Model(Suggesting):
         """
         return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
 
-    @late("headscope.runs.filling:fill")
+    @late("headscope.runs.predicting:fill")
     def fill(
         self,
         text: str,
@@ -332,7 +332,7 @@ class Model(Suggesting):
         max_length: int | None = None,
         ablate: Iterable[tuple[int, int]] = (),
     ) -> tuple[Filled, ...]:
-        """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.filling."""
+        """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.predicting."""
         raise NotImplementedError
 
     @late("headscope.runs.predicting:predict")

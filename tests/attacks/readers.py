@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from headscope.checkpoint.weights import read_weights
 
 import headscope as hs
 from attacks import mutations as ways
@@ -33,7 +34,6 @@ from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.checkpoint.tokenizer import load_tokenizer
-from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.files import BLANK, MARK, sealed
 from headscope.page.trace import page_file

@@ -16,7 +16,7 @@ import headscope as hs
 from explain.tops import NAMES, TEXT, readable
 from headscope.cli import app
 from headscope.errors import InputError
-from headscope.runs.outcomes import outcomes
+from headscope.runs.predicting import outcomes
 from small_bert import small_bert
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headscope as hs
-from headscope.page.packed import packed
+from headscope.page.typed import packed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

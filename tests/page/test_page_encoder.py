@@ -15,8 +15,8 @@ from encoders import page_with
 
 import headscope as hs
 from headscope.errors import CheckpointError, UnsupportedError
-from headscope.page import packed as packing
-from headscope.page.packed import packed
+from headscope.page import typed as packing
+from headscope.page.typed import packed
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.texts import as_input

@@ -132,8 +132,7 @@ def predict(
     top: Top = None,
 ) -> None:
     r"""Show predictions for TEXT: tokens for each \[MASK], or a classifier's classes, with probabilities."""
-    from headscope.runs.filling import fill_trace
-    from headscope.runs.predicting import check_predicts, fills, predict_trace
+    from headscope.runs.predicting import check_predicts, fill_trace, fills, predict_trace
     from headscope.screens.filling_sheet import fill_sheet
     from headscope.screens.prediction_sheet import prediction_sheet
 

@@ -15,7 +15,7 @@ from headscope.results.effects import Target, Wanted
 from headscope.results.explained import Attribution
 from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking
-from headscope.runs.outcomes import predicted
+from headscope.runs.predicting import predicted
 from headscope.runs.targets import check_slope, choose, read
 from headscope.runs.texts import as_input, axis_of
 

@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.explain.content import Content
 from headscope.explain.residual import blocks_of_rows, output_weights, record_of, values_of, weights_of
 from headscope.heads.kinds import FINDINGS
-from headscope.heads.roles import padding
+from headscope.heads.reference import padding
 from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from headscope.attention.scores import softmax_rows
 from headscope.errors import TraceError
-from headscope.heads.roles import roles_of
+from headscope.heads.reference import roles_of
 from headscope.results.arrays import Named
 from headscope.results.lazy_maps import TILE_CELLS
 

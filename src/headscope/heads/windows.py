@@ -13,7 +13,7 @@ from headscope.anatomy import family_of
 from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.checkpoint.tokenizer.settings import AGAIN
 from headscope.errors import InputError, UnsupportedError
-from headscope.heads.roles import Roles, roles_of_tokens
+from headscope.heads.reference import Roles, roles_of_tokens
 from headscope.results.arrays import TokenAxis
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from headscope.results.effects import Target
 from headscope.runs.edits import Edit
 from headscope.runs.effects import LayerRead, effects_of
 from headscope.runs.engine import NumpyRunner
-from headscope.runs.outcomes import outcomes, shifts
+from headscope.runs.predicting import outcomes, shifts
 from headscope.runs.targets import choose, read, token_id
 from headscope.runs.texts import as_input, encoded_trace
 from headscope.screens.pieces import labels

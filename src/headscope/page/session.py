@@ -17,7 +17,7 @@ from headscope.page.parts import header_bytes, is_large
 from headscope.page.questions import in_the_page, question_of
 from headscope.page.runs import Runs, answer, compared, rerun
 from headscope.page.trace import page_bytes
-from headscope.runs.outcomes import classes_of, outcomes
+from headscope.runs.predicting import classes_of, outcomes
 from headscope.traces import Trace
 
 if TYPE_CHECKING:

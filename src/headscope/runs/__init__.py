@@ -9,7 +9,7 @@ Read them in this order:
     windows.py     the same over a corpus's windows, with sets of heads silenced
     masking.py     words masked for real
     texts.py       texts as a model reads them, and passes over them: traces, or the last states alone
-    filling.py, outcomes.py    predictions at masks, and of labels
+    predicting.py  predictions at masks, and of labels
 
     runner = NumpyRunner(model)
     base = runner.base([as_input(model.tokenizer.encode("a text"))])

@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.checkpoint import called
 from headscope.results.explained import Filled
-from headscope.runs.filling import check_masks, fill_trace
+from headscope.runs.predicting import check_masks, fill_trace
 from headscope.screens.anatomy_sheets import share_bars
 from headscope.screens.filling_sheet import guesses
 from headscope.screens.matrix import matrix

@@ -1,4 +1,4 @@
-// A model in the page: its parameters by role, as headscope/page/packed.py wrote them.
+// A model in the page: its parameters by role, as headscope/page/typed.py wrote them.
 import { floats, readSafetensors } from "../trace/safetensors";
 import type { Anatomy } from "../trace/trace";
 import type { Vocabulary } from "./wordpiece";

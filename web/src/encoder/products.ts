@@ -72,7 +72,7 @@ const gelu = (x: number): number => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
 const geluByTanh = (x: number): number => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
 const silu = (x: number): number => x / (1 + Math.exp(-x));
 
-/** By the names of configs: page/packed.py refuses the others. */
+/** By the names of configs: page/typed.py refuses the others. */
 export const ACTIVATIONS: Record<string, (x: number) => number> = {
   gelu, gelu_python: gelu, gelu_new: geluByTanh, gelu_fast: geluByTanh, gelu_pytorch_tanh: geluByTanh,
   relu: (x) => Math.max(0, x), silu, swish: silu, tanh: Math.tanh,

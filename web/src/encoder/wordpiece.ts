@@ -6,7 +6,7 @@ import { DECOMPOSED, DROPPED, IDEOGRAPHS, MARKS, PUNCTUATION, SEPARATORS, SPACES
 /** A special token of the template, or the text in that place (0 or 1). */
 export type Slot = { id: number; segment: number } | { text: number; segment: number };
 
-/** A tokenizer as headscope/page/packed.py writes it. */
+/** A tokenizer as headscope/page/typed.py writes it. */
 export interface Vocabulary {
   /** Tokens by id. */
   tokens: string[];
