@@ -97,13 +97,11 @@ def write_survey(
     heads: Sequence[Weights],
     *,
     trees: bool = True,
-    numbers_of: Callable[[str], int] = hash_of,
 ) -> pyarrow.Table:
     """Write the files of one part, each sentence a document; the table of pairs."""
     generator = np.random.default_rng(11)
     rows: list[tuple[object, ...]] = []
-    keys: list[list[float]] = []
-    strengths: list[list[float]] = []
+    keys: list[list[int]] = []
     strong = np.zeros((2, len(heads)), dtype=np.int64)
     for number, sentence in enumerate(made):
         taken: list[list[tuple[int, float, float]]] = []
@@ -116,8 +114,7 @@ def write_survey(
                 if strength > 0:
                     forms = sentence.forms[query], sentence.forms[key]
                     rows.append((number % 2, cell, 0, number, 0, query, key, strength, weight, *forms))
-        keys.append([float(key) for of in taken for key, _, _ in of])
-        strengths.append([strength for of in taken for _, strength, _ in of])
+        keys.append([key for of in taken for key, _, _ in of])
     rows.sort(key=lambda row: (row[0], row[1], -float(row[7]), row[3], row[5]))  # type: ignore[arg-type]
     counts: Counter[tuple[object, ...]] = Counter()
     sizes: Counter[tuple[object, ...]] = Counter()
@@ -131,7 +128,7 @@ def write_survey(
     places = ["list", "cell", "order", "document", "window", "query", "key"]
     names = [*places, "strength", "weight", "query_word", "key_word"]
     pairs = pyarrow.table({name: [row[at] for row in kept] for at, name in enumerate(names)})
-    _write(folder, made, {"keys": keys, "strength": strengths}, trees=trees, numbers_of=numbers_of)
+    _write(folder, made, keys, trees=trees)
     sums = {name: np.ones(len(heads)) for name in ("first", "sep", "special", "stop", "inner", "entropy", "words")}
     far = np.full(len(heads), 1 << 20)
     table = {**sums, "stop_words": sums["words"], "inner_words": sums["words"]}
@@ -143,10 +140,9 @@ def write_survey(
 def _write(
     folder: Path,
     made: Sequence[Made],
-    lists: dict[str, list[list[float]]],
+    keys: list[list[int]],
     *,
     trees: bool,
-    numbers_of: Callable[[str], int],
 ) -> None:
     of_token = [[word for word, size in enumerate(of.sizes) for _ in range(size)] for of in made]
     numbers = list(range(len(made)))
@@ -154,7 +150,7 @@ def _write(
         "document": numbers,
         "window": [0] * len(made),
         "name": [str(number) for number in numbers],
-        "ids": [[numbers_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
+        "ids": [[hash_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
         "of_token": of_token,
         "looks": [list(range(len(of.forms))) for of in made],
         "words": [list(of.forms) for of in made],
@@ -165,8 +161,8 @@ def _write(
     (folder / "atlas").mkdir(parents=True)
     parquet.write_table(pyarrow.table(texts), folder / "atlas" / "texts-00000.parquet")
     drawn = {"document": numbers, "window": [0] * len(made), "order": numbers}
-    single = {name: pyarrow.array(rows, pyarrow.list_(pyarrow.float32())) for name, rows in lists.items()}
-    parquet.write_table(pyarrow.table({**drawn, **single}), folder / "atlas" / "choices-00000.parquet")
+    chosen = pyarrow.array(keys, pyarrow.list_(pyarrow.int32()))
+    parquet.write_table(pyarrow.table({**drawn, "keys": chosen}), folder / "atlas" / "choices-00000.parquet")
 
 
 def no_vectors(ids: Sequence[int]) -> np.ndarray:

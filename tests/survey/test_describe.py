@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from built_heads import TREEBANK, Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
+from built_heads import TREEBANK, Made, Weights, choices, no_vectors, random_vectors, sentences, write_survey
 
 from headscope.atlas.labels.labelling import unions
 from headscope.atlas.labels.names import (
@@ -30,8 +29,6 @@ from headscope.atlas.labels.passages import (
     UNIONS,
     Passage,
     classes_of,
-    common_first,
-    initial,
 )
 from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
@@ -75,11 +72,6 @@ def offset(by: int) -> Weights:
 def forms_of(*forms: str) -> Weights:
     """A head that looks at words of these forms."""
     return lambda made, _: to(np.tile([form in forms for form in made.forms], (len(made.forms), 1)))
-
-
-def begins(*letters: str) -> Weights:
-    """A head that looks at words that begin with these letters, whoever looks."""
-    return lambda made, _: to(np.tile([form[0].lower() in letters for form in made.forms], (len(made.forms), 1)))
 
 
 def same_tag(made: Made, _: np.random.Generator) -> np.ndarray:
@@ -204,10 +196,8 @@ PLACED: dict[str, tuple[Weights, str]] = {
         forms_of(*(form for word in LISTS["demonstrative"].split() for form in (word, word.title()))),
         "a demonstrative",
     ),
-    "begins with r": (begins("r"), "a word that begins with “r”"),
-    "begins with d, l or r": (begins("d", "l", "r"), "a word that begins with “d”, “l” or “r”"),
 }
-"""Heads of one place, of a few forms, of first letters, or of three acts, and their labels."""
+"""Heads of one place, of a few forms, or of three acts, and their labels."""
 
 
 @pytest.fixture(scope="module")
@@ -283,15 +273,15 @@ def test_even_shares_beyond_other_clauses_are_counted_once() -> None:
     names = ("VERB", "ADJ", "NOUN")
     facts, targets = (Facts({"key": {of: drawn.random(n) < 0.4 for of in names}}, n) for n in (600, 120))
     ground = Ground(facts, np.full(600, 1.0), np.arange(600), 600)
-    search = Search(targets, np.full(120, 1 / 120), ground, {}, cost=0.0)
+    search = Search(targets, np.full(120, 1 / 120), ground, {})
     first, second, third = (Clause(key=of) for of in names)
     free, left = (~(of.of("key", "VERB") | of.of("key", "ADJ")) for of in (targets, facts))
     h, b = ((of.of("key", "NOUN") & rest).mean() for of, rest in ((targets, free), (facts, left)))
-    gain = gain_of(h, b, free.mean(), left.mean(), 1, 0.0)
+    gain = gain_of(h, b, free.mean(), left.mean(), 1)
     state = search._state([first, second])
     assert (state.h, state.b) == pytest.approx((free.mean(), left.mean()))
     assert search._beyond(third, state) == pytest.approx((h, b))
-    assert gain == pytest.approx(gain_of(*search._beyond(third, state), state.h, state.b, 1, 0.0))
+    assert gain == pytest.approx(gain_of(*search._beyond(third, state), state.h, state.b, 1))
 
 
 def test_a_clause_that_is_refused_leaves_room_for_the_next_best() -> None:
@@ -323,19 +313,6 @@ def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made], tm
     assert row["label"] == "the previous word; or an adjective or adverb"
 
 
-@pytest.mark.parametrize(("ahead", "side"), [(0.88, "ahead"), (0.6, "")])
-def test_a_side_is_said_if_nearly_all_words_stand_there(ahead: float, side: str) -> None:
-    """Of 100 targets all are verbs, and of 1,000 pairs 300; by chance half of them stand ahead."""
-
-    def facts(count: int, verbs: float, ahead: float) -> Facts:
-        at = np.arange(count) / count
-        return Facts({"key": {"VERB": at < verbs}, "side": {"ahead": at % verbs < ahead * verbs}}, count)
-
-    ground = Ground(facts(1000, 0.3, 0.5), np.full(1000, 1.0), np.arange(1000), 1000)
-    (found,) = Search(facts(100, 1.0, ahead), np.full(100, 0.01), ground, {}).description()
-    assert found.clause == Clause(key="VERB", side=side)
-
-
 def test_words_that_stand_for_others_are_of_all_kinds() -> None:
     """Five words of one kind, three of another, two of a third, at right angles; the first is of the kind that most
     documents have."""
@@ -360,28 +337,10 @@ def test_a_clause_extends_what_says_less() -> None:
     assert not some.extends(Clause(key="NOUN"))
 
 
-@pytest.mark.parametrize(
-    ("form", "letter"),
-    [
-        ("River", "r"),
-        ("R\u0301el", "\u0155"),
-        ("Élan", "é"),
-        ("2017", "2"),
-        ("“r", ""),
-        ("", ""),
-        ("किताब", "कि"),
-        ("東京", "東"),
-    ],
-)
-def test_first_letters(form: str, letter: str) -> None:
-    """Whatever their case, with their accents and vowel signs; signs have none."""
-    assert initial(form) == letter
-
-
 def test_clitics_and_negations_are_classes() -> None:
     """What is cut off the word before; words that deny or limit."""
     forms = ("It", "'s", "n’t", "'", "don't", "’LL", "'90s", "only", "never")
-    classes = classes_of(Passage(forms, np.ones(9, dtype=int), np.zeros(9, dtype=int), np.zeros((9, 0))), english=True)
+    classes = classes_of(Passage(forms, np.ones(9, dtype=int), np.zeros((9, 0))), english=True)
     assert [form for form, held in zip(forms, classes["clitic"], strict=True) if held] == ["'s", "n’t", "’LL"]
     negations = [form for form, held in zip(forms, classes["negation|limiting"], strict=True) if held]
     assert negations == ["n’t", "only", "never"]
@@ -409,27 +368,22 @@ def test_who_looks_is_said_where_most_are_of_a_kind(made: list[Made], tmp_path: 
 
 
 def test_forms_of_one_word_against_the_lemmas_of_a_treebank() -> None:
-    """Of different forms with one lemma nearly all count; most that do have one, or are pronouns of one person."""
-    pronouns = "i me my, you your, he him his himself, she her herself, it its, we us our, they them their themselves"
-    persons = [{*person.split()} for person in pronouns.split(", ")]
-    right = wrong = missed = 0
+    """All different forms of a noun count, and whatever counts has a lemma that begins alike."""
+    nouns = 0
     for block in TREEBANK.read_text(encoding="utf-8").split("\n\n")[:500]:
         rows = [line.split("\t") for line in block.splitlines() if line[:1].isdigit()]
-        words = [(row[1], row[2].casefold()) for row in rows if row[0].isdigit() and row[1][0].isalpha()]
-        forms, count = tuple(form for form, _ in words), len(words)
-        passage = Passage(forms, np.ones(count, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((count, 0)))
+        words = [(row[1], row[2].casefold(), row[3]) for row in rows if row[0].isdigit() and row[1][0].isalpha()]
+        forms, count = tuple(form for form, *_ in words), len(words)
+        passage = Passage(forms, np.ones(count, dtype=np.int64), np.zeros((count, 0)))
         counted = dict(relations_of(passage, classes_of(passage, english=True), None, english=True))["stem"]
-        for at, (form, lemma) in enumerate(words):
-            for other in range(at):
-                pair = {form.casefold(), forms[other].casefold()}
-                if len(pair) == 2:
-                    alike = lemma == words[other][1] or any(pair <= person for person in persons)
-                    right += alike and counted[at, other]
-                    wrong += counted[at, other] and not alike
-                    missed += alike and not counted[at, other]
-    assert right > 100
-    assert missed < 0.05 * right
-    assert wrong < 0.3 * right
+        for at, (form, lemma, tag) in enumerate(words):
+            for before, (other, its, kind) in enumerate(words[:at]):
+                if form.casefold() != other.casefold():
+                    assert not counted[at, before] or lemma[:4].startswith(its[:4]) or its[:4].startswith(lemma[:4])
+                    if lemma == its and tag == kind == "NOUN":
+                        nouns += 1
+                        assert counted[at, before], (form, other)
+    assert nouns == 9
 
 
 @pytest.mark.parametrize("relation", ["same tag", "same kind"])
@@ -439,39 +393,13 @@ def test_who_looks_follows_from_the_key(made: list[Made], relation: str) -> None
     assert len(told) >= 12
     for of in made:
         count = len(of.forms)
-        sizes, none = np.ones(count, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        passage = Passage(of.forms, sizes, none, np.zeros((count, 0)), of.tags, of.heads, of.relations)
+        sizes = np.ones(count, dtype=np.int64)
+        passage = Passage(of.forms, sizes, np.zeros((count, 0)), of.tags, of.heads, of.relations)
         classes = classes_of(passage, english=True)
         pairs = dict(relations_of(passage, classes, None, english=True))[relation]
         for key, query in told.items():
             if key in classes:
                 assert not (pairs & classes[key] & ~classes[query][:, None]).any(), (key, query, of.forms)
-
-
-@pytest.mark.parametrize("common_first", [True, False])
-def test_the_rarest_words_are_named_if_the_vocabulary_has_common_words_first(
-    made: list[Made], tmp_path: Path, common_first: bool
-) -> None:
-    """A head that looks at the rarest third of a sentence's content words; as good as none where that isn't known."""
-    counts = Counter(form.casefold() for of in made for form in of.forms)
-    ranks = {form: at for at, (form, _) in enumerate(counts.most_common())}
-
-    def rarest(of: Made, _: np.random.Generator) -> np.ndarray:
-        content = [at for at, tag in enumerate(of.tags) if tag in ("NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM")]
-        content.sort(key=lambda at: (of.sizes[at] > 1, ranks[of.forms[at].casefold()]), reverse=True)
-        some = content[: -(-len(content) // 3)]
-        return to(np.tile([at in some for at in range(len(of.forms))], (len(of.forms), 1)))
-
-    numbers_of = (lambda form: ranks[form.casefold()]) if common_first else hash_of
-    pairs = write_survey(tmp_path, made, [rarest], numbers_of=numbers_of)
-    (row,) = labels_of(tmp_path, [len(made)], [(0, 0)], pairs, random_vectors).table.to_pylist()
-    assert (row["label"] == "one of the rarest words") == common_first
-    assert common_first or "rarest" not in row["label"]
-
-
-@pytest.mark.parametrize(("numbers", "known"), [([1, 1, 1, 2, 2, 3, 4], True), ([1, 2, 3, 4], False), ([], False)])
-def test_common_words_first(numbers: list[int], known: bool) -> None:
-    assert common_first(np.array(numbers, dtype=np.int64)) == known
 
 
 def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:
@@ -495,8 +423,7 @@ def test_sum_of_a_label(labels: dict[str, dict[str, object]], made: list[Made]) 
     assert float(str(row["accuracy_chance"])) == pytest.approx(np.mean(shares), abs=0.01)
     assert float(str(row["accuracy"])) > 0.9
     assert 0.8 * -np.log2(np.mean(shares)) < float(str(row["bits"])) <= -np.log2(np.mean(shares)) + 0.1
-    assert row["line"] == ["pairs", "words"]
-    assert row["key"] == ["VERB", "VERB"]
+    assert row["key"] == ["VERB"]
 
 
 @pytest.mark.parametrize(
@@ -556,7 +483,7 @@ def test_choices_are_above_an_even_share_of_tokens() -> None:
 
 
 def test_every_clause_has_words_in_every_language() -> None:
-    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rarest"}
+    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces"}
     classes |= {"clitic", "negation|limiting", "function|PUNCT", "time|number"}
     assert classes <= set(CLASSES)
     assert set(BOUNDS) == set(SIDES)
@@ -590,11 +517,5 @@ def test_every_clause_has_words_in_every_language() -> None:
     brief = shortest([Clause(relation="opens or closes"), Clause(key="last")], [])
     assert (brief["en"], brief["ja"]) == ("what opens or closes its pair", "組を開く・閉じる語")
     assert shortest([Clause(key="~5")], ["", "a (b)"])["en"] == "words such as a (b)"
-    letters = sentence([Clause(key="^r", side="ahead"), Clause(key="^d|l|r")], [])
-    assert letters == {
-        "en": "a word that begins with “r” ahead; or a word that begins with “d”, “l” or “r”",
-        "ja": "後ろの「r」で始まる語、または「d」か「l」か「r」で始まる語",
-        "zh": "之后的以“r”开头的词；或以“d”、“l”或“r”开头的词",
-    }
     such = sentence([Clause(key="~5")], ["NOUN", "river", "chat"])
     assert such["en"] == "nouns such as river, chat"

@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import { language } from "../src/appearance";
 import type { Label, Line, Survey } from "../src/report/data";
 import { fitted, type Item } from "../src/report/fit";
-import { byGroup, groupOf, ruleOf, shortOf, titleOf } from "../src/report/kinds";
+import { byGroup, groupOf, shortOf, titleOf } from "../src/report/kinds";
 import { headHref, homeHref } from "../src/report/links";
 import { placeOf, short, targetOf } from "../src/report/sections/lines";
 import { median, rankOf } from "../src/report/sections/ranks";
@@ -11,10 +11,10 @@ import { columnsOf, rowsOf } from "../src/report/sections/table";
 
 const said = (en: string, ja = en) => ({ en, ja, zh: en });
 const label = (name: string, kind: string, score: number | null, baseline: number | null): Label =>
-  ({ label: name, kind, says: said(name), short: said(name), often: null, score, baseline }) as unknown as Label;
+  ({ label: name, kind, says: said(name), short: said(name), score, baseline }) as unknown as Label;
 const VERB = { ...label("its verb (from the object)", "syntax", 0.7, 0.4), says: said("its verb (from the object)", "その動詞（目的語から）") };
 const survey = {
-  layers: [0, 1], heads: [0, 1], named: [0, 1, 2, 3], single: false,
+  layers: [0, 1], heads: [0, 1], named: [0, 1, 2, 3],
   statistics: [{ name: "entropy", mean: [3, 1, null, 2] }],
   labels: [
     label("the previous word", "position", 0.5, 0.1), VERB, label("none", "none", null, null), label("the next word", "position", 0.9, 0.1),
@@ -57,7 +57,6 @@ test("every word is drawn once or counted once, whatever the room", () => {
 test("labels read as sentences; a label of an unknown kind stands in the last group", () => {
   expect([titleOf(VERB), shortOf(VERB)]).toEqual(["Its verb (from the object)", "its verb (from the object)"]);
   expect([groupOf(VERB), groupOf(label("new", "strange", 1, 0))]).toEqual(["syntax", "other"]);
-  expect([ruleOf("nearest VERB before"), ruleOf("something else")]).toEqual(["the nearest verb before", "something else"]);
   language.value = "ja";
   expect(titleOf(VERB)).toBe("その動詞（目的語から）");
 });
@@ -79,12 +78,11 @@ test("the table sorts, empty cells last, and filters by kind and by words", () =
   expect(cells("head", true, "", "0.1")).toEqual([1]);
 });
 
-test("links lead to files beside each other, or to hashes of a single file", () => {
+test("links lead to files beside each other", () => {
   language.value = "";
-  expect([headHref(survey, 3), homeHref(survey)]).toEqual(["head-1-1.html", "index.html"]);
-  expect([headHref({ ...survey, single: true }, 3), homeHref({ ...survey, single: true })]).toEqual(["#l=1&h=1", "#"]);
+  expect([headHref(survey, 3), homeHref()]).toEqual(["head-1-1.html", "index.html"]);
   language.value = "zh";
-  expect([headHref(survey, 3), headHref({ ...survey, single: true }, 3)]).toEqual(["head-1-1.html#lang=zh", "#l=1&h=1&lang=zh"]);
+  expect([headHref(survey, 3), homeHref()]).toEqual(["head-1-1.html#lang=zh", "index.html#lang=zh"]);
 });
 
 test("a random word's arc goes to a special token that gets more than every word", () => {

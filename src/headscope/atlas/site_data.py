@@ -20,8 +20,8 @@ from headscope.atlas.labels.search import Clause
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (
-    "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance", "share",
-    "share_chance", "looks_share", "looks_chance", "special", "first", "sep", "stop", "inner", "entropy",
+    "score", "low", "high", "baseline", "bits", "offset_bits", "accuracy", "accuracy_chance",
+    "looks_share", "looks_chance", "special", "first", "sep", "stop", "inner", "entropy",
 )  # fmt: skip
 
 RELATIONS = 12
@@ -84,13 +84,8 @@ def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
 
 def label_data(row: dict[str, Any]) -> dict[str, Any]:
     """A head's label; one of an earlier version has no clauses, and stands as it is, in English."""
-    clauses = [
-        (line, Clause(*parts))
-        for line, *parts in zip(*(row.get(name, []) for name in ("line", *Clause._fields)), strict=True)
-    ]
-    said = [clause for line, clause in clauses if line == "pairs"]
-    often = [clause for line, clause in clauses if line == "words"]
-    old = "line" not in row and row["label"] != NONE
+    said = [Clause(*parts) for parts in zip(*(row.get(name, []) for name in Clause._fields), strict=True)]
+    old = "query" not in row and row["label"] != NONE
     such = all_printable(row.get("such", []))
     plain = dict.fromkeys(LANGUAGES, printable(row["label"]))
     return {
@@ -101,7 +96,6 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
         "part": bool(row.get("part")),
         "says": plain if old else sentence(said, such, part=bool(row.get("part")), looks=row.get("looks") or ""),
         "short": plain if old else shortest(said, such),
-        "often": sentence(often, such) if often else None,
         "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
         "clauses": len(said),
         "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
@@ -242,17 +236,8 @@ def _line(model: str, example: dict[str, Any], line: dict[str, Any]) -> dict[str
         "window": example["window"],
         "up": None if example["up"] is None else printable(example["up"]),
         "down": None if example["down"] is None else printable(example["down"]),
-        "raised": _tokens(line, "raised"),
-        "lowered": _tokens(line, "lowered"),
         "command": command_of(model, line),
     }
-
-
-def _tokens(line: dict[str, Any], name: str) -> list[tuple[str, float | None]] | None:
-    """Tokens whose logits a head raises or lowers, each with its effect."""
-    if line[name] is None:
-        return None
-    return list(zip(all_printable(line[name]), map(_short, line[f"{name}_by"]), strict=True))
 
 
 def command_of(model: str, line: dict[str, Any]) -> str:
@@ -283,9 +268,9 @@ def _relations(tables: Tables) -> list[list[dict[str, Any]]] | None:
     return [
         [
             {
-                **{name: row[name] for name in ("way", "count", "offset", "rule")},
+                **{name: row[name] for name in ("way", "count", "offset")},
                 "relation": printable(row["relation"]),
-                **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline", "rule_score")},
+                **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline")},
                 "bestCell": tables.cell(best[row["relation"], row["way"]]),
                 "bestScore": _short(best[row["relation"], row["way"]]["score"]),
             }

@@ -56,8 +56,6 @@ class RelationRow:
     count: Of[int, "such words."]
     offset: Of[Int32, "the best fixed offset from the word that looks."]
     baseline: Of[float, "how often that offset is right."]
-    rule: Of[str | None, "the best simple rule, such as “nearest VERB before”."]
-    rule_score: Of[float | None, "how often that rule is right."]
 
 
 @dataclass(frozen=True)
@@ -80,12 +78,10 @@ class LabelRow:
     coverage: Of[Int32 | None, "the score as a percentage."]
     bits: Of[float | None, "what the label gains beside an even share, in bits per pair."]
     offset_bits: Of[float | None, "what the best fixed offset gains."]
-    key_bits: Of[float | None, "what the frequency of each key gains."]
     accuracy: Of[float | None, "of words that have a possible case, the share whose choice is one."]
     accuracy_chance: Of[float | None, "the same if every word looked evenly."]
     stable: Of[Int32 | None, "how many of its clauses the other half of the documents would choose, too."]
     part: Of[bool, "whether the label holds in part only."]
-    line: Of[list[str], "of each clause, `pairs` if it is of the label, `words` if it is of the line over all words."]
     query: Of[list[str], "of each clause, the class of the words that look; or empty."]
     key: Of[list[str], "of each clause, the class of the words that they look at; or empty."]
     relation: Of[list[str], "of each clause, the relation between the two; or empty."]
@@ -96,8 +92,6 @@ class LabelRow:
     ]
     looks_share: Of[float | None, "the share of these pairs that have it."]
     looks_chance: Of[float | None, "the share that has it of all pairs that the label could explain."]
-    share: Of[float | None, "share of the strength of all words that the line over all words explains."]
-    share_chance: Of[float | None, "the same if every word looked evenly."]
     note: Of[str, "reservations, in English."]
     reason: Of[
         list[str],
@@ -160,14 +154,6 @@ class LineRow:
     key_token: Of[Int32, "where the other begins."]
     ids: Of[list[Int32], "the window's tokens."]
     text: Of[str | None, "a text that the tokenizer turns into exactly these, or null."]
-    raised: Of[
-        list[str] | None,
-        "of the two best examples of each head, for a checkpoint with a masked-LM head, the tokens whose logits the "
-        "head's output raises most at the word that looks.",
-    ]
-    raised_by: Of[list[Float32] | None, "by how much."]
-    lowered: Of[list[str] | None, "those that it lowers most."]
-    lowered_by: Of[list[Float32] | None, "by how much."]
 
 
 @dataclass(frozen=True)

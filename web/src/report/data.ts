@@ -90,8 +90,6 @@ export interface Label extends LabelRow {
   says: Spoken;
   /** Its first clause. */
   short: Spoken;
-  /** What explains most of the strength over all words; null if nothing does. */
-  often: Spoken | null;
   /** The words that look in most of its pairs, if they stand out and it names none. */
   looks: Spoken | null;
   /** How many clauses it has. */
@@ -135,9 +133,6 @@ export interface Line {
   /** The relation of the word that looks, where it looks at its head; of the other, where it looks at its dependent. */
   up: string | null;
   down: string | null;
-  /** Tokens whose masked-LM logits the head raises and lowers at the word that looks; null where that isn't known. */
-  raised: [string, number][] | null;
-  lowered: [string, number][] | null;
   /** A command that opens the page on this window. */
   command: string;
 }
@@ -206,8 +201,6 @@ export interface Survey {
   distances: Numbers[] | null;
   /** The medians over heads. */
   middle: Shapes | null;
-  /** True if all pages are in this file. */
-  single: boolean;
   effects: Effects | null;
   /** The first token's name, and [SEP]'s, as the tokenizer has them. */
   special: { first: string | null; sep: string | null };
@@ -227,8 +220,8 @@ function embedded<T>(name: string): T {
 /** The survey embedded in this page. */
 export const readSurvey = (): Survey => embedded<Survey>("hs-survey");
 
-/** The heads whose pages are in this file: all, one, or none on the home page. */
-export const readHeads = (): Map<number, Head> => new Map(embedded<Head[]>("hs-heads").map((head) => [head.cell, head]));
+/** The head whose page this is; none on the home page. */
+export const readHead = (): Head | undefined => embedded<Head[]>("hs-heads")[0];
 
 /** A head's label: layer.head. */
 export const headLabel = ({ layers, heads }: Survey, cell: number): string =>

@@ -23,8 +23,6 @@ export interface LabelRow {
   bits: number | null;
   /** What the best fixed offset gains. */
   offsetBits: number | null;
-  /** What the frequency of each key gains. */
-  keyBits: number | null;
   /** Of words that have a possible case, the share whose choice is one. */
   accuracy: number | null;
   /** The same if every word looked evenly. */
@@ -37,10 +35,6 @@ export interface LabelRow {
   looksShare: number | null;
   /** The share that has it of all pairs that the label could explain. */
   looksChance: number | null;
-  /** Share of the strength of all words that the line over all words explains. */
-  share: number | null;
-  /** The same if every word looked evenly. */
-  shareChance: number | null;
   /** Mean weight of words on special tokens. */
   special: number | null;
   /** Mean weight of words on the first token. */
@@ -91,10 +85,6 @@ export interface RelationRow {
   offset: number;
   /** How often that offset is right. */
   baseline: number;
-  /** The best simple rule, such as “nearest VERB before”. */
-  rule: string | null;
-  /** How often that rule is right. */
-  ruleScore: number | null;
 }
 
 /** The tokens that a head writes: `writes.parquet`. */

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow
 
 from headscope.atlas.labels.choices import drawn_windows, renumbered_by
-from headscope.atlas.labels.passages import QUERIES, Passage, classes_of, common_first, is_english
+from headscope.atlas.labels.passages import QUERIES, Passage, classes_of, is_english
 from headscope.atlas.labels.predicates import HIGH, MIDDLE, relations_of, sides_of
 from headscope.atlas.labels.search import Clause, Facts, Ground
 from headscope.atlas.store import read_beside
@@ -36,12 +36,10 @@ class Drawn:
     Attributes:
         places: of the windows.
         keys: of each window (heads, words that look), -1 for none.
-        strength: likewise.
     """
 
     places: list[Place]
     keys: list[Int[np.ndarray, "heads looks"]]
-    strength: list[Float[np.ndarray, "heads looks"]]
 
 
 class Texts:
@@ -64,13 +62,9 @@ class Texts:
                     }
             before += count
         self._table = np.zeros((0, 0), dtype=np.float32)
-        self._common_first = True
         self._ids: dict[int, int] = {}
         self._cosines: tuple[float, float] | None = None
-        passages = [self.passage(place) for place in self._rows]
-        self.english = is_english(passages)
-        known = [passage.rarity[passage.sizes == 1] for passage in passages]
-        self._common_first = common_first(np.concatenate([np.zeros(0, dtype=np.int64), *known]))
+        self.english = is_english([self.passage(place) for place in self._rows])
 
     def text(self, place: Place) -> tuple[str, list[str]]:
         """The document's name and the words of a window."""
@@ -113,15 +107,12 @@ class Texts:
         inside = of >= 0
         count = len(row["words"])
         sizes = np.bincount(of[inside], minlength=count)
-        rarity = np.zeros(count, dtype=np.int64)
-        rarity[of[inside][::-1]] = ids[inside][::-1]
-        rarity[sizes > 1] += 1 << 32  # rarer than all words of one token
         vectors = np.zeros((count, self._table.shape[1]), dtype=np.float32)
         if self._table.shape[1]:
             np.add.at(vectors, of[inside], self._table[[self._ids[token] for token in ids[inside].tolist()]])
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
         trees = (tuple(row[name]) for name in ("tags", "heads", "relations"))
-        return Passage(tuple(row["words"]), sizes, rarity if self._common_first else rarity[:0], vectors, *trees)
+        return Passage(tuple(row["words"]), sizes, vectors, *trees)
 
     def facts(self, place: Place) -> PassageFacts:
         """Everything that may be said of the pairs of a window."""
@@ -200,7 +191,6 @@ class Half:
         gaps: (pairs,), key minus query.
         starts: (rows,), where each row's pairs begin: all words of its window, in order.
         keys: (heads, rows), each head's choice; -1 for none.
-        strength: (heads, rows).
         words: (words,) of (window, word) -> their number; `word` (pairs,) is each key's.
         names: (words,), the forms.
         vectors: (words, d).
@@ -211,7 +201,6 @@ class Half:
     gaps: Int[np.ndarray, " pairs"]
     starts: Int[np.ndarray, " rows"]
     keys: Int[np.ndarray, "heads rows"]
-    strength: Float[np.ndarray, "heads rows"]
     word: Int[np.ndarray, " pairs"]
     names: np.ndarray
     vectors: Float[np.ndarray, "words d"]
@@ -247,7 +236,6 @@ def half_of(drawn: Drawn, texts: Texts) -> Half:
         gaps,
         starts,
         np.concatenate(drawn.keys, 1).astype(np.int64) if drawn.keys else np.zeros((0, 0), dtype=np.int64),
-        np.concatenate(drawn.strength, 1) if drawn.strength else np.zeros((0, 0)),
         word,
         np.array(names, dtype=object),
         np.concatenate(vectors) if vectors else np.zeros((0, 0)),
@@ -269,14 +257,14 @@ def drawn_of(folder: Path, documents: Sequence[int], cells: int) -> tuple[Drawn,
         table = renumbered_by(table, before)
         for row in range(table.num_rows):
             place = (table["document"][row].as_py(), table["window"][row].as_py())
-            keys, strength = (table[name][row].values.to_numpy().reshape(cells, -1) for name in ("keys", "strength"))
+            keys = table["keys"][row].values.to_numpy().reshape(cells, -1)
             size = sizes[place[0] - before, place[1]]
-            entry = (table["order"][row].as_py(), (place, keys, strength), keys.shape[1], size)
+            entry = (table["order"][row].as_py(), (place, keys), keys.shape[1], size)
             kept[place[0] % 2].append(entry)
         for half in kept:
             some = {id(window) for window in drawn_windows(half)}
             half[:] = [entry for entry in half if id(entry[1]) in some]
         before += count
     halves = [drawn_windows(half) for half in kept]
-    drawn = [Drawn([w[0] for w in half], [w[1] for w in half], [w[2] for w in half]) for half in halves]
+    drawn = [Drawn([w[0] for w in half], [w[1] for w in half]) for half in halves]
     return drawn[0], drawn[1]

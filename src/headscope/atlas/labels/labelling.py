@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ import pyarrow
 
 from headscope.atlas.labels.choices import RANDOM, STRONGEST
 from headscope.atlas.labels.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
-from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, initial, name_of
-from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, LEAST_SHARE, Clause, Facts, Ground, Search
+from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, name_of
+from headscope.atlas.labels.search import FORM, LEARNED, Clause, Facts, Ground, Search
 from headscope.atlas.store import read_beside
 from headscope.atlas.sums import summed
 from headscope.results.tokens import is_punctuation
@@ -31,8 +31,6 @@ TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
 FORMS, FORM_SHARE = 3, 0.03
 """Most forms of keys that are named together; documents in which each must be one, as a share of the targets."""
-LETTERS, LETTER_SHARE, LETTER_FORMS = 3, 0.5, 5
-"""Most first letters that are named together; the share of the keys' forms that they must begin, and how many."""
 DOMINANT = 0.5
 """A clause about keys alone of which one form has more than this share must name it."""
 FEW, FEW_HELD = 4, 3
@@ -59,11 +57,6 @@ LEARNED_SHARES = (0.05, 0.10)
 
 def _is_form(forms: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return np.isin(names.astype(str), forms.split("|"))
-
-
-def _begins(letters: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    some = letters.split("|")
-    return np.array([initial(name) in some for name in names], dtype=bool)
 
 
 def _is_like(direction: np.ndarray, bound: float, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -99,14 +92,12 @@ class Described:
         own: its own classes of keys, by name.
         shares: of each of the pairs that report, the even share of some of the clauses together, as in `unions`.
         hits: likewise, whether the pair itself is held.
-        numbers: columns of its row.
     """
 
     clauses: list[Clause]
     own: dict[str, Own]
     shares: Float[np.ndarray, "pairs sets"]
     hits: Bool[np.ndarray, "pairs sets"]
-    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 class Labeller:
@@ -207,10 +198,9 @@ class Labeller:
         return {name: self._flags[half, test][of.word] for name, test in own.items()}
 
     def _own(self, cell: int, half: int) -> dict[str, Own]:
-        """Forms that are often its keys, letters that they begin with, and words like them."""
+        """Forms that are often its keys, and words like them."""
         rows = self.rows(cell, half, TARGETS)
         own: dict[str, Own] = {FORM + forms: partial(_is_form, forms) for forms in self._forms(rows, half)}
-        own |= {BEGINS + letters: partial(_begins, letters) for letters in self._letters(rows, half)}
         return own | self._like(self.rows(cell, half, STRONGEST), half)
 
     def _like(self, rows: Int[np.ndarray, " n"], half: int) -> dict[str, Own]:
@@ -247,24 +237,9 @@ class Labeller:
         best = sorted((name for name, gain in gains.items() if gain > 0), key=lambda name: (-gains[name], name))
         return ["|".join(sorted(best[:most])) for most in range(1, min(len(best), FORMS) + 1)]
 
-    def _letters(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
-        """First letters that most forms of keys have: those that are farthest above chance, alone and together."""
-        names = self.names[rows].tolist()
-        counts, forms = (Counter(map(initial, some)) for some in (names, set(names)))
-        usual = Counter(map(initial, self._halves[half].names.tolist()))
-        gains = {
-            letter: count * np.log2(count / len(names) / (usual[letter] + 1) * usual.total())
-            for letter, count in counts.items()
-            if letter and count >= LEAST_SHARE * len(names)
-        }
-        best = sorted((letter for letter, gain in gains.items() if gain > 0), key=lambda letter: -gains[letter])
-        sets = [sorted(best[:most]) for most in range(1, min(len(best), LETTERS) + 1)]
-        least = max(LETTER_SHARE * forms.total(), LETTER_FORMS)
-        return ["|".join(some) for some in sets if sum(forms[letter] for letter in some) >= least]
-
     def _dominated(self, clause: Clause, rows: Int[np.ndarray, " n"], half: int) -> bool:
         """Return True if what a clause about keys alone holds is a few forms that it doesn't name."""
-        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED, BEGINS):
+        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED):
             return False
         counts = Counter(self.names[rows][clause.mask(self._facts.at(rows))].tolist())
         some = counts.most_common(SOME)
@@ -311,7 +286,6 @@ class Labeller:
         """Hold each head's clauses against the pairs of the other half, with what they would hold by chance."""
         by_place: dict[Place, list[tuple[int, int, int]]] = {}
         found: dict[int, Described] = {}
-        priors = {}
         for cell, (clauses, own) in chosen.items():
             rows = self.rows(cell, 1, REPORTED)
             for at, row in enumerate(rows.tolist()):
@@ -319,32 +293,14 @@ class Labeller:
             facts = self.known(rows, own)
             hits = unions([clause.mask(facts) for clause in clauses], len(rows))
             found[cell] = Described(clauses, own, np.zeros(hits.shape), hits)
-            found[cell].numbers["key_bits"] = 0.0
-            priors[cell] = self._prior(cell)
         for place, wanted in by_place.items():
             known = self.texts.facts(place)
-            names = np.array(known.passage.names, dtype=object)
             for cell, at, row in wanted:
                 query, head = int(self.queries[row]), found[cell]
                 even = known.even(query, int(self.sums["behind"][cell]), int(self.sums["ahead"][cell]))
                 masks = [known.row(clause, query, head.own) for clause in head.clauses]
-                head.shares[at] = even @ unions(masks, len(names))
-                usual = even * np.array([priors[cell].get(name, priors[cell][""]) for name in names])
-                key = int(self._key[row])
-                bits = np.log2(usual[key] / usual.sum() / even[key]) if even[key] > 0 else 0.0
-                head.numbers["key_bits"] += float(bits) / max(len(head.hits), 1)
+                head.shares[at] = even @ unions(masks, len(known.passage))
         return found
-
-    def _prior(self, cell: int) -> dict[str, float]:
-        """Ratio to chance at which each form is a key of the half that chooses; of others, under ""."""
-        rows, of = self.rows(cell, 0, STRONGEST), self._halves[0]
-        ground = self.ground(cell, 0)
-        chances = np.bincount(of.word, ground.even, len(of.names)) * len(rows) / max(ground.rows, 1)
-        expected: Counter[str] = Counter()
-        for name, chance in zip(of.names.tolist(), chances.tolist(), strict=True):
-            expected[name] += chance
-        counts = Counter(self.names[rows].tolist())
-        return {"": 1.0, **{name: (count + 1) / (expected[name] + 1) for name, count in counts.items()}}
 
     def rests(self, cell: int) -> dict[str, float | None]:
         """The mean weights on special tokens, the closing mark, a word's own tokens; and the mean entropy."""
@@ -383,17 +339,3 @@ class Labeller:
         half, (ground, _, held) = self._halves[1], self._possible(cell, 1, clauses, own)
         keys = half.keys[cell]
         return held, ground.even, ground.row, np.where(keys >= 0, half.starts + keys, -1)
-
-    def words(self, cell: int, half: int) -> tuple[Facts, Float[np.ndarray, " words"]]:
-        """Return what holds of a head's choices over the words drawn from a half, and their strengths."""
-        of = self._halves[half]
-        if not of.ground.rows:
-            return Facts({}, 0), np.zeros(0)
-        some = np.flatnonzero(of.strength[cell] > 0)
-        return of.ground.facts.at(of.starts[some] + of.keys[cell, some]), of.strength[cell, some].astype(np.float64)
-
-    def chance_of(self, cell: int, clause: Clause) -> float:
-        """The even share of a clause over the words drawn from the half that reports, by their strength."""
-        of, ground = self._halves[1], self.ground(cell, 1)
-        strength = of.strength[cell] / of.strength[cell].sum()
-        return float(np.sum(ground.even * clause.mask(ground.facts) * strength[ground.row]))

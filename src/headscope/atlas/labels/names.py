@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from headscope.atlas.labels.passages import CONTENT, MARKS, TAGS
-from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, Clause
+from headscope.atlas.labels.search import FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
 
@@ -94,7 +94,6 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
         "the main predicate or its auxiliary", "main predicates", "主節の述語かその助動詞", "主句的谓语或其助动词",
     ),
     "pieces": ("a word of several tokens", "words of several tokens", "複数トークンの語", "由多个词元组成的词"),
-    "rarest": ("one of the rarest words", "the rarest words", "特にまれな語", "最罕见的词"),
     "noun head": ("a noun that heads its phrase", "nouns that head a phrase", "句の主要部の名詞", "短语中心的名词"),
 }  # fmt: skip
 """Class -> one of it and many of it in English; in Japanese; in Chinese."""
@@ -298,10 +297,6 @@ def _key(key: str, such: Sequence[str], language: int) -> str:
         forms = [f"“{form}”" if language != 1 else f"「{form}」" for form in key[1:].split("|")]
         said = _in_a_row(forms, (", ", "か", "、")[language], (" or ", "か", "或")[language])
         return (f"the word {said}", f"{said}という語", f"{said}这个词")[language]
-    if key[:1] == BEGINS:
-        letters = [f"“{letter}”" if language != 1 else f"「{letter}」" for letter in key[1:].split("|")]
-        said = _in_a_row(letters, (", ", "か", "、")[language], (" or ", "か", "或")[language])
-        return (f"a word that begins with {said}", f"{said}で始まる語", f"以{said}开头的词")[language]
     if key[:1] == LEARNED:
         kind, *words = such or [""]
         many = CLASSES[kind][(1, 2, 3)[language]] if kind else ("words", "語", "词")[language]

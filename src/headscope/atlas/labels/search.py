@@ -33,22 +33,17 @@ TRIES = 12
 """Most clauses that are found for a description, with those that are refused."""
 NEAR = 0.08
 """Of clauses whose gain is within this share of the best, the one with the fewest atoms wins."""
-SIDED = 0.85
-"""It also says on which side the words stand that are looked at, if this share of what it holds does, and it gains."""
 FLOOR = 1e-3
 """Least even share: below it a sample says nothing."""
 NAMED = 0.8
 """A learned class of keys is used only if no named clause has this share of its gain."""
-LETTERED = 0.33
-"""This share suffices for first letters: a learned class is measured on the keys that it is learned from."""
 NESTED = 0.9
 """A clause of whose even share another has this much is part of it."""
 WIDER = 0.7
 """It gives way to it if that alone has this share of its gain."""
 LEARNED = "~"
 FORM = "="
-BEGINS = "^"
-"""First characters of the names of a head's own classes of keys: learned, of a single form, of first letters (^l|r)."""
+"""First characters of the names of a head's own classes of keys: learned, and of a few forms (=but|not)."""
 SLOTS = ("query", "key", "relation", "side")
 
 
@@ -62,8 +57,8 @@ class Clause(NamedTuple):
 
     @property
     def atoms(self) -> int:
-        """Number of things it says, each letter that a word may begin with being one."""
-        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] in (BEGINS, FORM) else 0)
+        """Number of things it says, each form that is named being one."""
+        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] == FORM else 0)
 
     def extends(self, other: Clause) -> bool:
         """Return True if it says all that another says, or more."""
@@ -142,12 +137,12 @@ class Ground:
         return Ground(self.facts, np.where(total > 0, even / np.where(total > 0, total, 1), 0), self.row, self.rows)
 
 
-def gain_of(h: float, b: float, whole_h: float, whole_b: float, atoms: int, cost: float = COST) -> float:
+def gain_of(h: float, b: float, whole_h: float, whole_b: float, atoms: int) -> float:
     """G: see the head of the file."""
     rest_h, rest_b = max(whole_h - h, 0.0), max(whole_b - b, FLOOR)
     bits = h * math.log2(h / max(b, FLOOR)) if h > 0 else 0.0
     bits += rest_h * math.log2(rest_h / rest_b) if rest_h > 0 else 0.0
-    return bits - whole_h * math.log2(whole_h / max(whole_b, FLOOR)) - cost * atoms
+    return bits - whole_h * math.log2(whole_h / max(whole_b, FLOOR)) - COST * atoms
 
 
 class Found(NamedTuple):
@@ -174,7 +169,6 @@ class Search:
         weights: (targets,), of each, 1 in all.
         ground: the choosing half's.
         own: key classes of the head itself, (ground's pairs,) of bool.
-        cost, least: of an atom, and the least share of a clause.
         refuses: tells of a clause that it must not be used.
 
     Attributes:
@@ -188,15 +182,13 @@ class Search:
         ground: Ground,
         own: Mapping[str, Bool[np.ndarray, " n"]],
         *,
-        cost: float = COST,
-        least: float = LEAST_SHARE,
         refuses: Callable[[Clause], bool] = lambda _: False,
     ) -> None:
         self._targets, self._weights, self._ground = targets, weights, ground
         self._own = ground.facts.with_keys(own) if own else ground.facts
         self._names = set(own)
         self.refused: set[Clause] = set()
-        self._cost, self._least, self._refuses = cost, least, refuses
+        self._refuses = refuses
         self._tables = {}
         for slot, table in targets.tables.items():
             names = [name for name in table if name[:1] != LEARNED]
@@ -224,7 +216,7 @@ class Search:
             if at < len(clauses):  # it holds all that this one did, and more
                 state = self._state(clauses[:at])
                 h, b = self._beyond(clause, state)
-                found = Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))
+                found = Found(clause, gain_of(h, b, state.h, state.b, clause.atoms))
                 if at < len(kept) or found.gain < WIDER * result[at - len(kept)].gain:
                     self.refused.add(clause)
                     continue
@@ -279,22 +271,12 @@ class Search:
         named = [
             found for found in seen if (found.clause.key or found.clause.relation) and found.clause not in self.refused
         ]
-        found = self._simplest(named, special)
-        return found and self._sided(found, state)
-
-    def _sided(self, found: Found, state: _State) -> Found:
-        """The clause with the side that it gains most from, if nearly all that it holds lies on one."""
-        h, _ = self._beyond(found.clause, state)
-        sides = () if found.clause.side or found.clause.key[:1] == LEARNED else self._tables["side"][0]
-        clauses = (found.clause._replace(side=side) for side in sides)
-        some = [one for clause in clauses if clause not in self.refused and (one := self._measured(clause, state))]
-        some = [one for one in some if self._beyond(one.clause, state)[0] >= SIDED * h]
-        return max([found, *some], key=lambda one: (one.gain, one.clause))
+        return self._simplest(named, special)
 
     def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
-        best, key = max(((found.gain, found.clause.key) for found in named), default=(-math.inf, ""))
+        best = max((found.gain for found in named), default=-math.inf)
         most = max((found.gain for found in special), default=-math.inf)
-        if most > 0 and best < (LETTERED if key[:1] == BEGINS else NAMED) * most:
+        if most > 0 and best < NAMED * most:
             return max(special, key=lambda found: (found.gain, found.clause))
         if best <= 0:
             return None
@@ -321,11 +303,11 @@ class Search:
         return list(result.values())
 
     def _enough(self, state: _State) -> float:
-        return LATER_SHARE if state.before else self._least
+        return LATER_SHARE if state.before else LEAST_SHARE
 
     def _measured(self, clause: Clause, state: _State) -> Found | None:
         """A clause and its gain; None if it holds too little, or hardly more than chance."""
         h, b = self._beyond(clause, state)
         if h < self._enough(state) or h < LEAST_LIFT * b:
             return None
-        return Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))
+        return Found(clause, gain_of(h, b, state.h, state.b, clause.atoms))

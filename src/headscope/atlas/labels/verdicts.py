@@ -13,9 +13,8 @@ import pyarrow
 from headscope.atlas.labels.evidence import Vectors
 from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
 from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
-from headscope.atlas.labels.passages import RAREST
 from headscope.atlas.labels.predicates import OFFSETS
-from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, Search, gain_of
+from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, gain_of
 from headscope.results.schemas import LabelRow, columns
 
 if TYPE_CHECKING:
@@ -40,22 +39,16 @@ WHOLE, PART = (0.45, 0.10), (0.20, 0.05)
 """Share explained, and least margin above chance, of a description, and of one that holds in part."""
 TASTE = 0.50
 """Share that a description of nothing but forms must explain: heads that learned nothing have a taste for some, too."""
-OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
-"""The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
 SUCH, SUCH_KIND = 6, 0.8
 """Words that a learned class names, and the share of a kind in both halves from which it is named by it."""
-SUCH_KINDS = {
-    **dict.fromkeys(("PROPN", "number"), SUCH_KIND),
-    "rarest": 2 / RAREST,
-    **dict.fromkeys(("NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content"), SUCH_KIND),
-}
-"""Kinds that it may be named by, the first that fits, with its share: of the rarest, twice what chance gives."""
+SUCH_KINDS = ("PROPN", "number", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
+"""Kinds that it may be named by, the first that fits."""
 
 LOOK_SHARE, LOOK_BITS = 0.5, 0.2
 """Share of the pairs, and what it gains beside chance, from which a class of the words that look is named."""
 
 NUMBERS = (
-    "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "key_bits", "accuracy",
+    "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "accuracy",
     "accuracy_chance", "stable",
 )  # fmt: skip
 
@@ -179,22 +172,17 @@ class _Verdict:
     def row(self) -> dict[str, Any]:
         """The columns of a row of labels, but for layer and head."""
         clauses = self._of.clauses
-        often, share, chance = self._often()
         such = self._such()
         looks = self._looks() if clauses else ("", None, None)
         reasons = self._lacks or ({} if clauses else {"prediction": 0})
-        lines = [*(("pairs", clause) for clause in clauses), *([("words", often)] if often is not None else [])]
         return {
             **(self._numbers() if clauses else dict.fromkeys(NUMBERS)),
             "kind": kind_of(clauses),
             "label": sentence(clauses, such, part=self._part, looks=looks[0])["en"],
             "part": self._part,
-            "line": [line for line, _ in lines],
-            **{slot: [getattr(clause, slot) for _, clause in lines] for slot in Clause._fields},
+            **{slot: [getattr(clause, slot) for clause in clauses] for slot in Clause._fields},
             "such": such,
             **dict(zip(("looks", "looks_share", "looks_chance"), looks, strict=True)),
-            "share": share,
-            "share_chance": chance,
             "note": reservations(reasons)["en"],
             "reason": [*reasons],
             "reason_count": [*reasons.values()],
@@ -205,7 +193,7 @@ class _Verdict:
         score, chance = float(self._hits.mean()), float(self._shares.mean())
         low, high = (float(np.quantile(self._draws, at)) + chance for at in (0.025, 0.975))
         counted = score, max(low, 0.0), min(high, 1.0), len(self._rows), chance, round(100 * score)
-        bits = self._bits(self._of.clauses), self._offset_bits(), self._of.numbers["key_bits"]
+        bits = self._bits(self._of.clauses), self._offset_bits()
         swapped, _ = self._labeller.describe(self._cell, 1)
         stable = sum(clause in swapped for clause in self._of.clauses)
         return dict(zip(NUMBERS, (*counted, *bits, *self._accuracy(), stable), strict=True))
@@ -232,23 +220,6 @@ class _Verdict:
         if not possible.any():
             return None, None
         return float(held[choice[possible]].mean()), float(chances[possible].mean())
-
-    def _often(self) -> tuple[Clause | None, float | None, float | None]:
-        """The clause that explains most of the strength over all words: its share of the other half's, and chance."""
-        none = (None, None, None)
-        labeller = self._labeller
-        targets, weights = labeller.words(self._cell, 0)
-        if self._lacks or not weights.sum():
-            return none
-        ground = labeller.ground(self._cell, 0)
-        search = Search(targets, weights / weights.sum(), ground, {}, cost=OFTEN_COST, least=OFTEN_LEAST)
-        found = search.best()
-        targets, weights = labeller.words(self._cell, 1)
-        if found is None or not weights.sum():
-            return none
-        share = float(weights[found.clause.mask(targets)].sum() / weights.sum())
-        chance = labeller.chance_of(self._cell, found.clause)
-        return (found.clause, share, chance) if share >= max(OFTEN, OFTEN_LIFT * chance) else none
 
     def _looks(self) -> tuple[str, float | None, float | None]:
         """The class of most words that look, if no clause says it and it stands out in both halves; and its shares."""
@@ -281,8 +252,8 @@ class _Verdict:
             found.append((rows, facts, learned.mask(facts)))
         kinds = (
             kind
-            for kind, share in SUCH_KINDS.items()
-            if all(held.any() and facts.of("key", kind)[held].mean() >= share for _, facts, held in found)
+            for kind in SUCH_KINDS
+            if all(held.any() and facts.of("key", kind)[held].mean() >= SUCH_KIND for _, facts, held in found)
         )
         kind = next(kinds, "")
         rows, facts, held = found[0]
