@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from headscope.checkpoint.weights import read_weights
 
 import headscope as hs
 from attacks import mutations as ways
@@ -30,6 +29,7 @@ from headscope.atlas.result import Survey
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.files import Folder, check_span
+from headscope.checkpoint.opening import read_weights
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.reading import read_tensor
 from headscope.checkpoint.safetensors_header import read_safetensors_header
@@ -359,7 +359,7 @@ def _archive(pickled: bytes) -> bytes:
 def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
     """The files that the makers of hostile checkpoints make, the smaller ones."""
     files = []
-    for make, _kind, _message in attacks.values():
+    for make, _kind in attacks.values():
         with TemporaryDirectory(dir=folder) as inner:
             make(Path(inner))
             files += [path.read_bytes() for path in Path(inner).iterdir() if path.stat().st_size < 3000]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from pathlib import Path
 
 import pytest
@@ -37,8 +36,8 @@ TABLES = {
 ATTACKS = [(f"{table}: {name}", *attack) for table, attacks in TABLES.items() for name, attack in attacks.items()]
 
 
-@pytest.mark.parametrize(("make", "kind", "message"), [attack[1:] for attack in ATTACKS], ids=[a[0] for a in ATTACKS])
-def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, kind, message) -> None:
+@pytest.mark.parametrize(("make", "kind"), [attack[1:] for attack in ATTACKS], ids=[a[0] for a in ATTACKS])
+def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, kind) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -46,7 +45,6 @@ def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
         open_checkpoint(tmp_path)
     assert isinstance(caught.value, kind)
     assert isinstance(caught.value, UnsafeError) == (kind is UnsafeError)
-    assert re.search(message, str(caught.value)), str(caught.value)
     assert str(tmp_path) in str(caught.value.where)
     assert caught.value.advice
     assert len(str(caught.value)) < 2000
