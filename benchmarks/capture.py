@@ -13,8 +13,7 @@ Peers run in environments of their own, each beside the plain forward pass of tr
     python -m venv bertviz && bertviz/bin/pip install bertviz "transformers<5"
     python benchmarks/capture.py --transformer-lens lens/bin/python --bertviz bertviz/bin/python
 
-A peer that can't do it gets a "no" with its error. `--compiled` adds the model compiled with torch.compile, and the
-ratio of a captured compiled pass to a compiled one. With `--threads 1`, the processor's time is what a capture costs;
+A peer that can't do it gets a "no" with its error. With `--threads 1`, the processor's time is what a capture costs;
 its ratio has the 95 % interval of the median over the rounds, which alternate in one process. `--only mask` and
 `--only foreign` measure what the checks of masks and of functions that aren't transformers' own cost.
 """
@@ -39,7 +38,6 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.utils._python_dispatch import TorchDispatchMode
 
 OWN = "sdpa, the model's own forward"
-COMPILED = "the same, compiled"
 LEAST_TIMED = 120
 """Seconds that a peer is given at least; ten more for every round and a thousand tokens."""
 
@@ -163,25 +161,6 @@ def bertviz_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     return {OWN: own_forward(tokens, device), "bertviz, the neuron view's BertModel": lambda: model(ids)}
 
 
-def compiled_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
-    """The forward pass, the same compiled, and that under capture, in a graph of its own."""
-    from headscope.live import capture
-
-    model, ids = bert(tokens).to(device), ids_of(tokens, device)
-    compiled = torch.compile(model, fullgraph=True)
-
-    def captured() -> Any:
-        with capture(compiled) as found:
-            compiled(input_ids=ids)
-        return found
-
-    return {
-        OWN: lambda: model(input_ids=ids),
-        COMPILED: lambda: compiled(input_ids=ids),
-        "headscope, compiled": captured,
-    }
-
-
 def long_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     """The forward pass and the same under capture, alone: other ways would build maps of gigabytes."""
     ways = headscope_ways(tokens, device)
@@ -239,7 +218,6 @@ WAYS = {
     "long": long_ways,
     "mask": mask_ways,
     "foreign": foreign_ways,
-    "compiled": compiled_ways,
     "transformer-lens": lens_ways,
     "bertviz": bertviz_ways,
 }
@@ -284,9 +262,8 @@ def measure(who: str, tokens: int, count: int, device: str) -> list[dict[str, An
     base = peak(ways[OWN], device)
     rows = []
     for name, own in seconds.items():
-        basis = COMPILED if who == "compiled" and name not in (OWN, COMPILED) else OWN
-        ratios = sorted(one / forward for one, forward in zip(own, seconds[basis], strict=True))
-        processor = [one / forward for one, forward in zip(worked[name], worked[basis], strict=True)]
+        ratios = sorted(one / forward for one, forward in zip(own, seconds[OWN], strict=True))
+        processor = [one / forward for one, forward in zip(worked[name], worked[OWN], strict=True)]
         beyond = peak(ways[name], device) - base if name != OWN else 0
         rows.append(
             {
@@ -406,7 +383,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, nargs="*", default=[8192])
     parser.add_argument("--transformer-lens", type=Path, help="Python of an environment that has transformer_lens")
     parser.add_argument("--bertviz", type=Path, help="Python of an environment that has bertviz")
-    parser.add_argument("--compiled", action="store_true", help="also compile the model, and capture it compiled")
     parser.add_argument("--only", choices=list(WAYS), help="measure this one here, print its rows as JSON")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
@@ -425,8 +401,6 @@ def main() -> None:
     report["times"], report["allocations"] = [], []
     for tokens in options.tokens:
         report["times"] += measure("headscope", tokens, options.rounds, options.device)
-        if options.compiled:
-            report["times"] += measure("compiled", tokens, options.rounds, options.device)
         for who, python in (("transformer-lens", options.transformer_lens), ("bertviz", options.bertviz)):
             if python is not None:
                 report["times"] += measure_peer(python, who, tokens, options)

@@ -88,7 +88,6 @@ class Sizes:
     pages: dict[int, int]
     peer_pages: dict[int, int]
     encoder: tuple[str, ...]
-    compiled: dict[int, int]
     long: dict[int, int]
     statistics: dict[int, int]
     plain: dict[int, int]
@@ -108,7 +107,6 @@ FULL = Sizes(
     pages={64: 3, 128: 3, 512: 3},
     peer_pages={64: 3, 128: 2, 512: 1},
     encoder=("--layers", "12", "--rounds", "7"),
-    compiled={128: 7, 512: 5},
     long={8192: 2},
     statistics={512: 5, 8192: 3},
     plain={512: 5, 8192: 1},
@@ -127,7 +125,6 @@ QUICK = Sizes(
     pages={16: 1},
     peer_pages={16: 1},
     encoder=("--layers", "1", "--rounds", "1"),
-    compiled={16: 1},
     long={32: 1},
     statistics={64: 1},
     plain={64: 1},
@@ -419,12 +416,6 @@ def encoder(board: Board) -> None:
     say("encoder")
 
 
-def compiled(board: Board) -> None:
-    """A compiled model, with and without capture."""
-    task = "capture of every head of a compiled BERT-base, {tokens:,} tokens: time"
-    beside_forward(board, "compiled", board.sizes.compiled, task, "the same, compiled")
-
-
 def long(board: Board) -> None:
     """A long text, whose maps no other tool keeps."""
     task = "capture of every head, BERT-base, {tokens:,} tokens: time"
@@ -470,7 +461,6 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
     "captures": captures,
     "decoders": decoders,
     "encoder": encoder,
-    "compiled": compiled,
     "long": long,
     "pages": pages,
     "statistics": layer_statistics,

@@ -234,7 +234,7 @@ LINES = {
     "attention": 1543,
     "traces": 1622,
     "encoder": 1507,
-    "live": 13152,
+    "live": 12476,
     "heads": 2894,
     "runs": 2122,
     "explain": 3654,
@@ -246,11 +246,11 @@ LINES = {
     "": 1316,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 320
+FILES_IN_ALL = 318
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 94
+LONG_FUNCTIONS = 93
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

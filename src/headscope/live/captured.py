@@ -88,10 +88,6 @@ class Watching:
             if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
                 compiled.UNCOMPILED.enter()
                 undo.callback(compiled.UNCOMPILED.leave)
-                for module in modules:
-                    if module._compiled_call_impl is not None:
-                        compiled.IN_PLACE.enter(module)
-                        undo.callback(compiled.IN_PLACE.leave, module)
             operators.observe(sdpa_watch.observe)
             observed: list[nn.Module] = []
             session = Session(
@@ -135,11 +131,7 @@ def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
     Args:
         observed: the modules whose outputs are observed, after all other hooks.
         model: the captured model.
-
-    Raises:
-        UnsupportedError: a compiled function calls the model.
     """
-    compiled.refuse_compiled_function(model)
     transformers_support.INSTALLED.renew()
     for module in observed:
         hooks: Any = module._forward_hooks

@@ -1,4 +1,4 @@
-"""Hooks and settings of captures: set and removed in one pass, shared where several need them, put aside in graphs."""
+"""Hooks and settings of captures: set and removed in one pass, shared where several need them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class Hooks:
         self._attached: dict[Hook, Attached] = {}
         self._set: list[tuple[Any, Attached, bool]] = []
         self._sides: list[tuple[dict[Any, bool], Any]] = []
-        self._aside = False
 
     def before(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
         """Call `hook(module, args)` before the module runs; `hook(module, args, kwargs)` with `keywords`."""
@@ -77,25 +76,14 @@ class Hooks:
             if not first and self._key(hook) in table:
                 table.move_to_end(self._key(hook))
 
-    def put_aside(self) -> None:
-        """Remove the hooks until `put_back`."""
-        self._aside = True
-        for table, hook, _ in self._set:
-            table.pop(self._key(hook), None)
-
-    def put_back(self) -> None:
-        """Set the hooks again that were put aside: those before all others there, the rest at the end."""
-        self._aside = False
-        for table, hook, first in self._set:
-            self._put(table, hook, first)
-
     def remove(self) -> None:
         """Remove all hooks for good, also where somebody else has put them."""
         for attached in self._attached.values():
             attached.removed = True
         for side, key in self._sides:
             side.pop(key, None)
-        self.put_aside()
+        for table, hook, _ in self._set:
+            table.pop(self._key(hook), None)
         self._attached.clear()
         self._set.clear()
         self._sides.clear()
@@ -105,10 +93,6 @@ class Hooks:
 
     def _enter(self, table: Any, hook: Attached, *, first: bool = False) -> None:
         self._set.append((table, hook, first))
-        if not self._aside:
-            self._put(table, hook, first)
-
-    def _put(self, table: Any, hook: Attached, first: bool) -> None:
         table[self._key(hook)] = hook
         if first:
             table.move_to_end(self._key(hook), last=False)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from headscope.live.tokens.axes import Followed, Tokens
 from headscope.live.tokens.sources import Sources
 
 ELEMENTS = 1 << 40
@@ -50,46 +49,17 @@ class Lookup(NamedTuple):
     places: torch.Tensor | None
 
 
-@dataclass(frozen=True, eq=False)
-class Proof:
-    """Facts about graphs that an uncompiled pass has shown.
-
-    Attributes:
-        calls: the tokens of each call's queries and keys, in order.
-        tokens: the tokens.
-        lookups: the ids that were looked up.
-    """
-
-    calls: list[Followed]
-    tokens: Tokens
-    lookups: list[Lookup]
-
-    def tokens_of(self, lookups: list[tuple[int, torch.Tensor]], types: torch.Tensor | None) -> Tokens | None:
-        """The tokens with the ids that graphs looked up; None if they looked up others than the uncompiled pass."""
-        known = [(lookup.table, lookup.ids.shape) for lookup in self.lookups]
-        if known != [(table, ids.shape) for table, ids in lookups]:
-            return None
-        return self.tokens.with_ids(
-            {
-                lookup.first: (ids, segments_of(lookup.places, types))
-                for lookup, (_, ids) in zip(self.lookups, lookups, strict=True)
-            }
-        )
-
-
 class Memory:
     """Results of earlier passes of a model, kept for the same tokens at the same places.
 
     Attributes:
         results: the sources of results, and what else follows from sources alone, with those sources.
         blocks: how blocks treat tokens: see headscope.live.tokens.following.
-        graphs: how compiled models do: see headscope.live.tokens.proofs.
     """
 
     def __init__(self) -> None:
         self.results: dict[Any, tuple[list[Sources], Any]] = {}
         self.blocks: dict[Any, Known] = {}
-        self.graphs: dict[Any, Proof | None] = {}
         self._interned: dict[tuple[Any, bytes], Sources] = {}
         self._size = 0
 
@@ -105,7 +75,7 @@ class Memory:
     def forget(self) -> None:
         """Forget all if it is too much."""
         if len(self.results) > MOST_RESULTS or self._size > MOST_BYTES:
-            for kept in (self.results, self.blocks, self.graphs, self._interned):
+            for kept in (self.results, self.blocks, self._interned):
                 kept.clear()
             self._size = 0
 

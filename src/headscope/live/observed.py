@@ -28,7 +28,6 @@ from headscope.live.operators import Noting
 from headscope.live.parts import Ran
 from headscope.live.projections import Awaited, mark_of
 from headscope.live.seats import Seat, deliver, heads_to_silence, recording, silence
-from headscope.live.sessions import RUNNING
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The parameters of scaled_dot_product_attention, in order."""
@@ -92,7 +91,7 @@ def run_observed(
             ran = replace(ran, weights=_weights(result), unfused=not proven)
         ran = replace(ran, silenced=frozenset(silenced))
         masking = masking or (None if reader is None else _masking(ran, reader))
-        mark = mark_of(result[0], reused=RUNNING.compiled is not None) if whole else None
+        mark = mark_of(result[0]) if whole else None
         _deliver(ran, whole, masking, mark)
     if masking is not None and silenced:
         kept = kept_queries(masking.rules, max(len(query), len(key)), query)

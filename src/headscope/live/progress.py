@@ -61,8 +61,7 @@ class Input:
 
     Attributes:
         sizes: its sizes, if it is a batch of hidden states or ids.
-        storage, offset: where it lies in memory; None if it is not plain, and in a compiled graph, which uses memory
-            again.
+        storage, offset: where it lies in memory; None if it is not plain.
     """
 
     sizes: Sizes | None
@@ -70,9 +69,9 @@ class Input:
     offset: int = 0
 
     @classmethod
-    def of(cls, x: torch.Tensor, reused: bool) -> Input:
+    def of(cls, x: torch.Tensor) -> Input:
         """Describe a tensor."""
-        if reused or not is_plain(x):
+        if not is_plain(x):
             return cls(sizes_of(x), None)
         return cls(sizes_of(x), WeakStorage(x), int(x.storage_offset()))
 
@@ -115,21 +114,18 @@ class Progress:
         module: nn.Module,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
-        *,
-        reused: bool = False,
     ) -> None:
         """Count that a module begins to run, and note what it is given.
 
         Args:
             module: the module.
             args, kwargs: its arguments.
-            reused: True in a compiled graph, which may have kept another tensor in the same memory.
         """
         at = id(module)
         self.entered[at] = self.entered.get(at, 0) + 1
         x = next((x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)), None)
         if x is not None:
-            before, self.inputs[at] = self.inputs.get(at), Input.of(x, reused)
+            before, self.inputs[at] = self.inputs.get(at), Input.of(x)
             if before is not None and before.beside(self.inputs[at]):
                 self.parted.add(at)
 

@@ -74,18 +74,16 @@ class Awaited:
         return self.mark is None or torch.equal(self.mark, _mark(argument, d_value))
 
 
-def mark_of(output: torch.Tensor, *, reused: bool = False) -> torch.Tensor | None:
+def mark_of(output: torch.Tensor) -> torch.Tensor | None:
     """(batch * queries * heads,): the products of contexts with a fixed vector, to tell whether they change.
 
     Args:
         output: (batch, queries, heads, d_value), the contexts.
-        reused: True in a compiled graph, which may write another tensor to the same memory.
 
     Returns:
-        None on a GPU, where comparing them would have to wait, unless it is necessary; and if they aren't contiguous.
+        None on a GPU, where comparing them would have to wait, and if they aren't contiguous.
     """
-    waits = output.is_cuda and not reused
-    return None if waits or not output.is_contiguous() else _mark(output, output.shape[-1])
+    return None if output.is_cuda or not output.is_contiguous() else _mark(output, output.shape[-1])
 
 
 def _mark(output: torch.Tensor, d_value: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.finding import Analyst
 from headscope.live.missed import Missed, attention_among
 from headscope.live.refusals import refuse_transforms
-from headscope.live.stacks import Place, within
+from headscope.live.stacks import within
 from headscope.live.tokens import following
 from headscope.live.tokens.facts import Follower
 from headscope.live.tokens.following import Blocks
@@ -50,7 +50,6 @@ class _Running(threading.local):
 
     Attributes:
         forwards: the forward passes, oldest first.
-        compiled: the compiled model that runs in them, if any.
         inside: True while an attention function runs that is read as a whole, with all that it calls.
         switched: ids of the configs that `replay.eager` switched to eager attention.
         own_masks: True if their models make all masks of numbers themselves.
@@ -58,7 +57,6 @@ class _Running(threading.local):
 
     def __init__(self) -> None:
         self.forwards: list[tuple[Session, Pass]] = []
-        self.compiled: Graph | None = None
         self.inside = False
         self.switched: frozenset[int] = frozenset()
         self.own_masks = False
@@ -91,27 +89,6 @@ class Pass(Forward):
 
     held: Held | None = None
     caller: FrameType | None = None
-
-
-@dataclass(eq=False)
-class Graph:
-    """A compiled model that is running.
-
-    Attributes:
-        sessions: the sessions that cover its modules.
-        modules: id -> module, of all modules that they know.
-        inside: True while an attention function runs that is read as a whole.
-        numbers: those of its attention functions that have run: they tell which graphs ran.
-        calls: for each of them, the passes that follow tokens, and its place there.
-        lookups: the ids that were looked up in tables of words, each with the table's id.
-    """
-
-    sessions: list[Session]
-    modules: dict[int, nn.Module]
-    inside: bool = False
-    numbers: list[int] = field(default_factory=list)
-    calls: list[list[tuple[Pass, Place]]] = field(default_factory=list)
-    lookups: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
 
 class Session:
@@ -179,10 +156,6 @@ class Session:
                 for other in OPEN
                 if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())
             )
-
-    def busy_elsewhere(self) -> bool:
-        """Return True if a forward pass runs in another thread."""
-        return any(thread != threading.get_ident() for thread in list(self._open))
 
     def open(self, starts: list[nn.Module]) -> None:
         """Register the hooks and start covering the model's modules.

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.live import in_graph
 from headscope.live.classes import FLEX_NAME, kind_of
 from headscope.live.genuine import is_own, undisturbed
 from headscope.live.hooks import LOCK
@@ -109,16 +108,13 @@ def _known_as(original: Callable[..., Any], key: str) -> str:
 def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wrap an attention function: the same result, but sessions that cover the module observe the call.
 
-    A function always gets the same wrapper, so that a graph compiled in one capture is valid in the next.
+    A function always gets the same wrapper.
     """
-    in_graph.FUNCTIONS[id(original)] = original, name
 
     @wraps(original)
     def attention(
         module: nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if torch.compiler.is_compiling() or RUNNING.compiled is not None:
-            return in_graph.attention(original, module, query, key, value, attention_mask, args, kwargs)
         if RUNNING.inside:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
         seats = register_interface_call(module, query, key)

@@ -122,24 +122,6 @@ class Tokens:
             return self.add_named([tokens._names[number]])
         return self.add(*(torch.tensor([part[number]], device="cpu") for part in (tokens.ids, tokens.segments)))
 
-    def extend(self, tokens: Tokens) -> int:
-        """Add all tokens of another forward pass; return the first one's number."""
-        first, at = self.count, 0
-        for ids in tokens._ids:
-            self.add(ids, tokens._segments.get(at))
-            at += len(ids)
-        self._names.update((first + number, name) for number, name in tokens._names.items())
-        return first
-
-    def with_ids(self, lookups: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]]) -> Tokens:
-        """The same tokens with other ids, and segments, from the numbers on that are given."""
-        other, first = Tokens(), 0
-        for ids in self._ids:
-            other.add(*lookups.get(first, (ids, self._segments.get(first))))
-            first += len(ids)
-        other._names = dict(self._names)
-        return other
-
     @cached_property
     def ids(self) -> np.ndarray:
         """The ids of all tokens, by their numbers; -1 for those without one."""
