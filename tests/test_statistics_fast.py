@@ -16,8 +16,8 @@ from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import CATALOG, Roles
 from headscope.heads.fast import fast_statistics, prepare
+from headscope.heads.norms import LayerArrays, gram_of
 from headscope.heads.reference import allowed_counts, reference_statistics
-from headscope.heads.ways import LayerArrays, gram_of
 
 MASKS = {
     "everything": lambda n: Mask(),

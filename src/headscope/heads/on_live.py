@@ -9,8 +9,8 @@ import torch
 
 from headscope.errors import UnsupportedError
 from headscope.heads.fast import Prepared, prepare
+from headscope.heads.norms import LayerArrays
 from headscope.heads.reference import Roles
-from headscope.heads.ways import LayerArrays
 from headscope.live.calls import Call, Forward
 from headscope.live.stacks import Stack
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from headscope.attention.scores import Mask, Rows, softmax_rows
 from headscope.heads.catalog import CATALOG, CELLS, MASSES, ROLE_TOKENS, chosen, need_values
-from headscope.heads.ways import LayerArrays, norms_from, value_norms
+from headscope.heads.norms import LayerArrays, norms_from, value_norms
 from headscope.results.tokens import punctuation
 
 if TYPE_CHECKING:
