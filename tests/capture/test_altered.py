@@ -34,7 +34,7 @@ from transformers.models.bert import modeling_bert
 
 from families import BY_NAME
 from headscope.errors import UnsupportedError
-from headscope.live import capture, feed
+from headscope.live import Consumer, capture, feed
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -435,15 +435,12 @@ def test_a_function_that_calls_the_interface_s_own() -> None:
 def test_every_consumer_is_spared() -> None:
     """Statistics and surveys, too: a call is compared before anybody gets it."""
 
-    class Nobody:
-        begin = end = drop = staticmethod(lambda *_: None)
-        wants = staticmethod(lambda *_: True)
-
+    class Nobody(Consumer):
         def take(self, *_: Any) -> None:
             pytest.fail("this call has a changed edge")
 
     model = bert(subtracted(Edge()))
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), feed(model, Nobody()):  # type: ignore[arg-type]
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), feed(model, Nobody()):
         model(input_ids=IDS)
 
 

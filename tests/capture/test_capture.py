@@ -19,7 +19,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
 from headscope.errors import InputError, UnsupportedError
-from headscope.live import Call, Forward, Stack, capture, feed
+from headscope.live import Call, Consumer, Forward, Stack, capture, feed
 
 BERT = BY_NAME["BertModel"]
 
@@ -331,7 +331,7 @@ def test_a_shared_bias_is_kept_once(name: str) -> None:
         np.testing.assert_array_equal(first.terms.by_distance, second.terms.by_distance)
 
 
-class Counter:
+class Counter(Consumer):
     """A custom consumer that computes a number on the tensors' device and keeps only that."""
 
     def __init__(self) -> None:

@@ -17,11 +17,10 @@ from headscope.heads import roles_of
 from headscope.heads.fast import fast_statistics
 from headscope.heads.norms import LayerArrays
 from headscope.live import ablate, capture, checking, inside
-from headscope.live.calls import Call, Forward
+from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import feed
 from headscope.live.masks import finding as masks
 from headscope.live.readers import READERS, Given, cache_of, deberta, reader_of
-from headscope.live.stacks import Stack
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
 READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
@@ -335,18 +334,12 @@ def test_generated_sequences_have_the_terms_of_one_pass(family: Family) -> None:
             np.testing.assert_allclose(trace[1].weights[:], whole[1].weights[:], atol=1e-4)
 
 
-class Measured:
+class Measured(Consumer):
     """A consumer that takes statistics from live tensors."""
 
     def __init__(self, roles: list[Any]) -> None:
         self.roles = roles
         self.layers: list[dict[str, torch.Tensor]] = []
-
-    def begin(self, forward: Forward) -> None: ...
-    def end(self, forward: Forward) -> None: ...
-    def drop(self, forward: Forward) -> None: ...
-    def wants(self, stack: Stack, layer: int) -> bool:
-        return True
 
     def take(self, forward: Forward, call: Call) -> None:
         shared = call.rules.shared

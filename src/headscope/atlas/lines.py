@@ -17,7 +17,7 @@ import torch
 from headscope.atlas.store import read_beside
 from headscope.atlas.words import Words
 from headscope.attention.scores import softmax_rows
-from headscope.live.calls import Call, Forward
+from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.stacks import Stack
 from headscope.results.schemas import LineRow, columns
 
@@ -71,7 +71,7 @@ class Read:
     text: str | None
 
 
-class RowReader:
+class RowReader(Consumer):
     """The consumer that reads some rows of the heads of one window."""
 
     def __init__(self, reading: Reading) -> None:
@@ -84,15 +84,6 @@ class RowReader:
         first = np.zeros(len(special), dtype=bool)
         first[0] = special[0]
         self._places = torch.from_numpy(np.stack([first, reading.sep, special], -1)).float()
-
-    def begin(self, forward: Forward) -> None:
-        """Called when the forward pass begins."""
-
-    def drop(self, forward: Forward) -> None:
-        """Called when the forward pass raised an error."""
-
-    def end(self, forward: Forward) -> None:
-        """Called when the forward pass is over."""
 
     def wants(self, stack: Stack, layer: int) -> bool:
         """Return True for layers with a wanted row."""

@@ -11,8 +11,7 @@ from headscope.errors import UnsupportedError
 from headscope.heads.fast import Prepared, prepare
 from headscope.heads.norms import LayerArrays
 from headscope.heads.reference import Roles
-from headscope.live.calls import Call, Forward
-from headscope.live.stacks import Stack
+from headscope.live.calls import Call, Consumer, Forward
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -28,7 +27,7 @@ class LayerReader(Protocol):
         """Read a layer of the batch."""
 
 
-class StatisticsConsumer:
+class StatisticsConsumer(Consumer):
     """Receives each layer's call and keeps the mean of every statistic over the queries of each window.
 
     Attributes:
@@ -54,13 +53,6 @@ class StatisticsConsumer:
     def drop(self, forward: Forward) -> None:
         """Forget a forward pass that raised."""
         self.layers = {}
-
-    def end(self, forward: Forward) -> None:
-        """Do nothing: there is nothing to finish."""
-
-    def wants(self, stack: Stack, layer: int) -> bool:
-        """Return True: every layer is measured."""
-        return True
 
     def take(self, forward: Forward, call: Call) -> None:
         """Measure one layer.

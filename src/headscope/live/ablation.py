@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.live.calls import Forward, Listener
+from headscope.live.calls import Consumer, Forward
 from headscope.live.captured import Watching
 from headscope.live.stacks import Stack
 from headscope.settings import named
@@ -15,7 +15,7 @@ from headscope.settings import named
 WAYS = ("zero", "mean")
 
 
-class Silencer(Listener):
+class Silencer(Consumer):
     """Silences heads of one stack and records nothing."""
 
     silencing = True
@@ -24,6 +24,10 @@ class Silencer(Listener):
         self.stack = stack
         self.heads = heads
         self.met: set[int] = set()
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return False: it records nothing."""
+        return False
 
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""

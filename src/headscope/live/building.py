@@ -15,7 +15,7 @@ from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
 from headscope.live.cached_sequences import CachedSequences
-from headscope.live.calls import Call, Forward, Listener
+from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
 from headscope.live.classes import attention_configs
 from headscope.live.contents import Contents, Weights
@@ -44,7 +44,7 @@ MOST_NAMES = 4
 """Maximum number of layers that a note names."""
 
 
-class TraceBuilder(Listener):
+class TraceBuilder(Consumer):
     """Copies the calls of each forward pass; `build` turns the copies into traces.
 
     Attributes:

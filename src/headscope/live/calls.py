@@ -1,4 +1,4 @@
-"""Calls of attention as capture delivers them, and the protocol of the consumers that receive them.
+"""Calls of attention as capture delivers them, and the base class of the consumers that receive them.
 
 Capture doesn't decide what is kept. It calls a consumer with live tensors, on the model's device and in the model's
 precision; the consumer copies them, computes statistics on the device, or compares.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -216,27 +216,10 @@ class Forward:
         return bool(images) and batch < min(map(len, images))
 
 
-class Consumer(Protocol):
-    """Receives the calls that capture delivers. All methods are called in the thread that runs the model."""
+class Consumer:
+    """Receives the calls that capture delivers; derive from it, and say what to do with them.
 
-    def begin(self, forward: Forward) -> None:
-        """Called when a forward pass begins."""
-
-    def wants(self, stack: Stack, layer: int) -> bool:
-        """Return True if `take` should be called for this layer; other layers cost nothing."""
-
-    def take(self, forward: Forward, call: Call) -> None:
-        """Called when a layer has run."""
-
-    def end(self, forward: Forward) -> None:
-        """Called when the forward pass is over and `forward.output` is set."""
-
-    def drop(self, forward: Forward) -> None:
-        """Called when the forward pass raised an error: discard what it left."""
-
-
-class Listener:
-    """Callbacks of a session, as a `Consumer` has them, and the heads to silence. By default it wants nothing.
+    All methods are called in the thread that runs the model.
 
     Attributes:
         silencing: True if it silences heads.
@@ -253,18 +236,18 @@ class Listener:
     def begin(self, forward: Forward) -> None:
         """Called when a forward pass begins."""
 
-    def end(self, forward: Forward) -> None:
-        """Called when it is over."""
-
-    def drop(self, forward: Forward) -> None:
-        """Called when it raised an error."""
-
     def wants(self, stack: Stack, layer: int) -> bool:
-        """Return True if `take` should be called for this layer."""
-        return False
+        """Return True if `take` should be called for this layer; other layers cost nothing."""
+        return True
 
     def take(self, forward: Forward, call: Call) -> None:
         """Called when a layer has run."""
+
+    def end(self, forward: Forward) -> None:
+        """Called when the forward pass is over and `forward.output` is set."""
+
+    def drop(self, forward: Forward) -> None:
+        """Called when the forward pass raised an error: discard what it left."""
 
     def silences(self, stack: Stack, layer: int) -> dict[int, str]:
         """Heads of a layer to silence: head -> "zero" or "mean"."""

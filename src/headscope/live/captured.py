@@ -16,7 +16,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.live import compiled, inside, operators, sdpa_watch, torch_nn, transformers_support
 from headscope.live.building import TraceBuilder
-from headscope.live.calls import Consumer, Listener, Unrecorded
+from headscope.live.calls import Consumer, Unrecorded
 from headscope.live.classes import calls_sdpa, kind_of, models_in
 from headscope.live.copies import Selection, chosen_device, numbers_of
 from headscope.live.generation import Sequences
@@ -41,9 +41,9 @@ GENERATED = "captured.generation, the prompt and all steps of generate() as one 
 
 
 class Watching:
-    """Base of `capture`, `feed` and `ablate`: a context manager that opens and closes a session over a model."""
+    """A context manager that opens and closes a session over a model: that of `feed`, and the base of the others."""
 
-    def __init__(self, model: nn.Module, listener: Listener, *, strict: bool) -> None:
+    def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(
                 f"expected an nn.Module, got {type(model).__name__}",
@@ -53,7 +53,7 @@ class Watching:
         model = compiled.original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)
-        self._listener = listener
+        self._consumer = consumer
         self._strict = strict
         self._open: ExitStack | None = None
         self._session: Session | None = None
@@ -93,7 +93,7 @@ class Watching:
             session = Session(
                 self.model,
                 self.plan,
-                self._listener,
+                self._consumer,
                 strict=self._strict,
                 may_bypass=frozenset(
                     id(module)
@@ -138,21 +138,6 @@ def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
         for key, hook in list(hooks.items()):
             if isinstance(hook, Attached) and hook.call in (torch_nn.observe_call, torch_nn.nest, inside.observe_call):
                 hooks.move_to_end(key)
-
-
-class _ConsumerListener(Listener):
-    """Adapts a consumer to a session's listener."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        for name in ("begin", "end", "drop", "wants", "take"):
-            setattr(self, name, getattr(consumer, name))
-
-
-class Feeding(Watching):
-    """The context manager that `feed` returns."""
-
-    def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
-        super().__init__(model, _ConsumerListener(consumer), strict=strict)
 
 
 class Captured(Watching):
@@ -368,7 +353,7 @@ def capture(
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
 
 
-def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feeding:
+def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Watching:
     """Pass every attention call of a model to a consumer while the block is open.
 
         with feed(model, consumer):
@@ -376,7 +361,7 @@ def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feedin
 
     Args:
         model: a live model, as in `capture`.
-        consumer: receives each call with its live tensors; see headscope.live.calls.
+        consumer: receives each call with its live tensors; derived from headscope.live.Consumer.
         strict: True to raise an error at the end of a forward pass in which attention ran that can't be read.
 
     Returns:
@@ -386,7 +371,7 @@ def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Feedin
         InputError: `model` is not an nn.Module.
         UnsupportedError: the model's attention can't be captured.
     """
-    return Feeding(model, consumer, strict=strict)
+    return Watching(model, consumer, strict=strict)
 
 
 def name_of(model: nn.Module) -> str:

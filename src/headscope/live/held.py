@@ -131,7 +131,7 @@ class Held:
     @property
     def _silences(self) -> set[str]:
         """The ways in which heads of the layer are silenced."""
-        return {*self.seat.session.listener.silences(self.seat.place.stack, self.seat.place.layer).values()}
+        return {*self.seat.session.consumer.silences(self.seat.place.stack, self.seat.place.layer).values()}
 
     def _refuse_silencing(self) -> NoReturn:
         raise UnsupportedError(

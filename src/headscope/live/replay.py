@@ -22,7 +22,7 @@ from torch import nn
 
 from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
-from headscope.live.calls import Call, Forward, Listener
+from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
 from headscope.live.classes import attention_configs, models_in
 from headscope.live.contents import Contents
@@ -48,7 +48,7 @@ See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
 and the q and k of this run, (heads, queries or keys, d_head) each."""
 
 
-class Weights(Listener):
+class Weights(Consumer):
     """Passes on one stack's weights, reduced to the trace's heads, queries and keys."""
 
     def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
@@ -188,7 +188,7 @@ class _Reached(BaseException):
     """Ends a forward pass once the layer has been seen; not an Exception, which the model's code may catch."""
 
 
-class _Entrance(Listener):
+class _Entrance(Consumer):
     """Other ids are looked up, and the pass ends at a stack's first layer.
 
     Attributes:
@@ -284,13 +284,13 @@ def _differs(source: CapturedModel, before: _Entrance) -> bool:
 
 
 def _entrance(source: CapturedModel, replace: Replace) -> _Entrance:
-    listener = _Entrance(source, replace)
+    consumer = _Entrance(source, replace)
     assert source.model is not None
     assert source.called is not None
-    watching = Watching(source.model, listener, strict=False)
+    watching = Watching(source.model, consumer, strict=False)
     with as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
         source.called(*source.args, **source.kwargs)
-    return listener
+    return consumer
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def register_call(
             session.stray += session.sees_this_thread()
             session.note_outside(module)
             continue
-        if not session.listener.silencing:
+        if not session.consumer.silencing:
             refuse_transforms(module)
         progress, held = forward.progress, forward.held
         progress.sizes.add((queries, keys))
@@ -82,19 +82,19 @@ def register_call(
 
 def recording(seats: list[Seat]) -> list[Seat]:
     """The seats whose sessions record this call."""
-    return [seat for seat in seats if seat.session.listener.wants(seat.place.stack, seat.place.layer)]
+    return [seat for seat in seats if seat.session.consumer.wants(seat.place.stack, seat.place.layer)]
 
 
 def heads_to_silence(seats: list[Seat]) -> dict[int, str]:
     """The heads that any session silences in this call: head -> "zero" or "mean"."""
     silenced: dict[int, str] = {}
     for seat in seats:
-        silenced.update(seat.session.listener.silences(seat.place.stack, seat.place.layer))
+        silenced.update(seat.session.consumer.silences(seat.place.stack, seat.place.layer))
     return silenced
 
 
 def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
-    """Pass a call to the listener of each seat, as a `Call` with that seat's stack and layer.
+    """Pass a call to the consumer of each seat, as a `Call` with that seat's stack and layer.
 
     Args:
         tensors: the other fields of `Call`, the same for all seats.
@@ -119,7 +119,7 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
         if not calls[0].proven:
             refuse_altered(calls[0])
         for (session, forward, _), call in zip(seats, calls, strict=True):
-            session.listener.take(forward, call)
+            session.consumer.take(forward, call)
 
 
 def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:

@@ -23,7 +23,7 @@ from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live import operators
-from headscope.live.calls import Forward, Listener, Unrecorded
+from headscope.live.calls import Consumer, Forward, Unrecorded
 from headscope.live.held import Held, note_reader, settle
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.finding import Analyst
@@ -92,7 +92,7 @@ class Pass(Forward):
 
 
 class Session:
-    """One `with` block over one model: its hooks, its running forward passes, and the listener it reports to.
+    """One `with` block over one model: its hooks, its running forward passes, and the consumer it reports to.
 
     Attributes:
         strict: True to raise an error at the end of a forward pass that ran unrecorded attention.
@@ -109,7 +109,7 @@ class Session:
         self,
         model: nn.Module,
         plan: Plan,
-        listener: Listener,
+        consumer: Consumer,
         *,
         strict: bool,
         may_bypass: frozenset[int],
@@ -117,7 +117,7 @@ class Session:
     ) -> None:
         self.model = model
         self.plan = plan
-        self.listener = listener
+        self.consumer = consumer
         self.strict = strict
         self.may_bypass = may_bypass
         self.prepare = prepare
@@ -139,7 +139,7 @@ class Session:
     @property
     def follower(self) -> Follower:
         """The follower of the tokens of this thread's forward passes."""
-        return self._followers.setdefault(threading.get_ident(), Follower(self.plan.memory, self.listener.replace))
+        return self._followers.setdefault(threading.get_ident(), Follower(self.plan.memory, self.consumer.replace))
 
     def sees_this_thread(self) -> bool:
         """Return True if forward passes of the current thread belong to this session.
@@ -175,7 +175,7 @@ class Session:
             if id(module) in self.plan.readers:
                 self.hooks.before(module, project)
         self.counted = counted | begun
-        if self.listener.follows:
+        if self.consumer.follows:
             following.install()
             blocks = Blocks(self.plan)
             enter_block, leave_block = blocks.begin, blocks.end
@@ -230,19 +230,19 @@ class Session:
             self.note_outside(module)
             if kwargs is None or not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
                 return  # gradient checkpointing runs modules again in the backward pass
-            if not self.listener.silencing:
+            if not self.consumer.silencing:
                 refuse_transforms(module)
             self.prepare(self.model)
             self.hooks.put_last()
-            whole = any(session.listener.keeps_padding for session in OPEN)
+            whole = any(session.consumer.keeps_padding for session in OPEN)
             forward = Pass(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
             forward.caller = sys._getframe(2)
             self._open[thread] = (module, forward)
             RUNNING.forwards.append((self, forward))
             with operators.Unwatched():
-                self.listener.begin(forward)
+                self.consumer.begin(forward)
             operators.watch(True)
-            if self.listener.follows:
+            if self.consumer.follows:
                 following.begin(forward, self.tables, self.follower)
         self._open[thread][1].progress.enter(module, args, kwargs)
 
@@ -264,17 +264,17 @@ class Session:
         try:
             self._finish(forward)
         except BaseException:
-            self.listener.drop(forward)
+            self.consumer.drop(forward)
             raise
         with exact_products():
-            self.listener.end(forward)
+            self.consumer.end(forward)
 
     def abandon(self, forward: Pass) -> None:
         """End a pass of this thread that raised an error, or that is no longer running."""
         opened = self.forward() is forward
         self._leave(forward)
         if opened:
-            self.listener.drop(forward)
+            self.consumer.drop(forward)
 
     def _leave(self, forward: Pass) -> None:
         self._open.pop(threading.get_ident(), None)
