@@ -1,4 +1,4 @@
-"""Products of parameters, of which the README's command runs as many as have every pair of values."""
+"""Products of parameters, of which the README's command runs as many as have every value, or every pair of values."""
 
 from __future__ import annotations
 
@@ -24,4 +24,15 @@ def pairwise(*axes: Sequence[Any]) -> list[Any]:
             *(axis[at] for axis, at in zip(axes, place, strict=True)), marks=[pytest.mark.slow][place in chosen :]
         )
         for place in places
+    ]
+
+
+def in_turn(*axes: Sequence[Any]) -> list[Any]:
+    """The full product, for parametrize; all are slow but those that have each value once, in turn."""
+    chosen = {tuple(at % len(axis) for axis in axes) for at in range(max(map(len, axes)))}
+    return [
+        pytest.param(
+            *(axis[at] for axis, at in zip(axes, place, strict=True)), marks=[pytest.mark.slow][place in chosen :]
+        )
+        for place in product(*(range(len(axis)) for axis in axes))
     ]

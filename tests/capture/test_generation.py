@@ -26,7 +26,7 @@ from transformers import (
 import headscope as hs
 from headscope.errors import InputError, UnsupportedError
 from headscope.traces import Trace
-from products import pairwise
+from products import in_turn, pairwise
 
 SIZES = {
     "hidden_size": 32,
@@ -152,8 +152,7 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
     assert "captured.generation, the prompt and all steps" in str(error.value.advice)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "way"), in_turn(NAMES, tuple(WAYS)))
 def test_padding_is_kept_in_every_pass_of_a_generation(name: str, way: str) -> None:
     """In each pass and in the whole map: rows of real tokens as transformers computes them, none left out."""
     model = model_of(name)
@@ -192,8 +191,7 @@ def test_keys_of_every_step_are_named(name: str, way: str) -> None:
             assert trace.queries.ids == so_far[-len(trace.queries) :]
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "rows"), in_turn(NAMES, (1, 3)))
 def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
     """Each final beam is a separate sequence, compared with an eager run of its tokens."""
     model = model_of(name)

@@ -17,7 +17,7 @@ from families import BY_NAME, here
 from headscope.live import capture
 from headscope.traces import LayerRecord, Trace
 from headscope.verify import Check, Report, Worst
-from products import pairwise
+from products import in_turn
 from random_models import ids, made
 
 PRECISIONS = ["fp32", "bf16", "fp16", "autocast bf16", "autocast fp16", "kept in fp16", "bf16, kept in fp16"]
@@ -65,7 +65,7 @@ def right(precision: str) -> tuple[Trace, Report]:
 RIGHT = here("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
 
 
-@pytest.mark.parametrize(("name", "implementation", "precision"), pairwise(RIGHT, ("sdpa", "eager"), PRECISIONS))
+@pytest.mark.parametrize(("name", "implementation", "precision"), in_turn(RIGHT, ("sdpa", "eager"), PRECISIONS))
 def test_every_right_capture_agrees(name: str, implementation: str, precision: str) -> None:
     for trace in traced(name, precision, implementation):
         report = trace.verify()  # outside autocast, as users call it
