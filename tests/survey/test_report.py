@@ -181,7 +181,12 @@ def test_hostile_names_show_as_themselves(tmp_path: Path, hostile: str) -> None:
 
 @pytest.mark.parametrize(
     ("layers", "heads", "unmeasured", "similarity"),
-    [(1, 1, ("cls", "sep", "norm"), False), (24, 16, ("sep",), True), (2, 3, tuple(CATALOG), False)],
+    [
+        (1, 1, ("cls", "sep", "norm"), False),
+        (3, 2, ("sep",), True),
+        pytest.param(24, 16, ("sep",), True, marks=pytest.mark.slow),
+        (2, 3, tuple(CATALOG), False),
+    ],
 )
 def test_every_size_repeats_to_the_byte(
     tmp_path: Path, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool

@@ -272,6 +272,7 @@ def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None
     assert count == 20
 
 
+@pytest.mark.slow
 def test_resumed(tmp_path: Path) -> None:
     """Whatever is missing or damaged is made again, byte for byte; the files are in the manifest."""
     options = {**SMALL, "statistics": "entropy"}

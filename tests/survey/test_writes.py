@@ -155,6 +155,7 @@ def test_random_heads_write_nothing(tmp_path: Path) -> None:
     assert [row for row in rows if row["sure"]] == []
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed(tmp_path: Path) -> None:
     """Each file is byte for byte what it would be, and finished batches are not measured again."""
     texts = [ALICE[start : start + 300] for start in range(0, 9000, 300)]
