@@ -31,7 +31,6 @@ from headscope.atlas.labels.passages import (
     Passage,
     classes_of,
     common_first,
-    initial,
 )
 from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
@@ -75,11 +74,6 @@ def offset(by: int) -> Weights:
 def forms_of(*forms: str) -> Weights:
     """A head that looks at words of these forms."""
     return lambda made, _: to(np.tile([form in forms for form in made.forms], (len(made.forms), 1)))
-
-
-def begins(*letters: str) -> Weights:
-    """A head that looks at words that begin with these letters, whoever looks."""
-    return lambda made, _: to(np.tile([form[0].lower() in letters for form in made.forms], (len(made.forms), 1)))
 
 
 def same_tag(made: Made, _: np.random.Generator) -> np.ndarray:
@@ -204,10 +198,8 @@ PLACED: dict[str, tuple[Weights, str]] = {
         forms_of(*(form for word in LISTS["demonstrative"].split() for form in (word, word.title()))),
         "a demonstrative",
     ),
-    "begins with r": (begins("r"), "a word that begins with “r”"),
-    "begins with d, l or r": (begins("d", "l", "r"), "a word that begins with “d”, “l” or “r”"),
 }
-"""Heads of one place, of a few forms, of first letters, or of three acts, and their labels."""
+"""Heads of one place, of a few forms, or of three acts, and their labels."""
 
 
 @pytest.fixture(scope="module")
@@ -358,24 +350,6 @@ def test_a_clause_extends_what_says_less() -> None:
     assert some.extends(some)
     assert not Clause(key="VERB").extends(some)
     assert not some.extends(Clause(key="NOUN"))
-
-
-@pytest.mark.parametrize(
-    ("form", "letter"),
-    [
-        ("River", "r"),
-        ("R\u0301el", "\u0155"),
-        ("Élan", "é"),
-        ("2017", "2"),
-        ("“r", ""),
-        ("", ""),
-        ("किताब", "कि"),
-        ("東京", "東"),
-    ],
-)
-def test_first_letters(form: str, letter: str) -> None:
-    """Whatever their case, with their accents and vowel signs; signs have none."""
-    assert initial(form) == letter
 
 
 def test_clitics_and_negations_are_classes() -> None:
@@ -590,11 +564,5 @@ def test_every_clause_has_words_in_every_language() -> None:
     brief = shortest([Clause(relation="opens or closes"), Clause(key="last")], [])
     assert (brief["en"], brief["ja"]) == ("what opens or closes its pair", "組を開く・閉じる語")
     assert shortest([Clause(key="~5")], ["", "a (b)"])["en"] == "words such as a (b)"
-    letters = sentence([Clause(key="^r", side="ahead"), Clause(key="^d|l|r")], [])
-    assert letters == {
-        "en": "a word that begins with “r” ahead; or a word that begins with “d”, “l” or “r”",
-        "ja": "後ろの「r」で始まる語、または「d」か「l」か「r」で始まる語",
-        "zh": "之后的以“r”开头的词；或以“d”、“l”或“r”开头的词",
-    }
     such = sentence([Clause(key="~5")], ["NOUN", "river", "chat"])
     assert such["en"] == "nouns such as river, chat"

@@ -18,8 +18,8 @@ import pyarrow
 
 from headscope.atlas.labels.choices import RANDOM, STRONGEST
 from headscope.atlas.labels.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
-from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, initial, name_of
-from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, LEAST_SHARE, Clause, Facts, Ground, Search
+from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, name_of
+from headscope.atlas.labels.search import FORM, LEARNED, Clause, Facts, Ground, Search
 from headscope.atlas.store import read_beside
 from headscope.atlas.sums import summed
 from headscope.results.tokens import is_punctuation
@@ -31,8 +31,6 @@ TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
 FORMS, FORM_SHARE = 3, 0.03
 """Most forms of keys that are named together; documents in which each must be one, as a share of the targets."""
-LETTERS, LETTER_SHARE, LETTER_FORMS = 3, 0.5, 5
-"""Most first letters that are named together; the share of the keys' forms that they must begin, and how many."""
 DOMINANT = 0.5
 """A clause about keys alone of which one form has more than this share must name it."""
 FEW, FEW_HELD = 4, 3
@@ -59,11 +57,6 @@ LEARNED_SHARES = (0.05, 0.10)
 
 def _is_form(forms: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return np.isin(names.astype(str), forms.split("|"))
-
-
-def _begins(letters: str, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    some = letters.split("|")
-    return np.array([initial(name) in some for name in names], dtype=bool)
 
 
 def _is_like(direction: np.ndarray, bound: float, names: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -207,10 +200,9 @@ class Labeller:
         return {name: self._flags[half, test][of.word] for name, test in own.items()}
 
     def _own(self, cell: int, half: int) -> dict[str, Own]:
-        """Forms that are often its keys, letters that they begin with, and words like them."""
+        """Forms that are often its keys, and words like them."""
         rows = self.rows(cell, half, TARGETS)
         own: dict[str, Own] = {FORM + forms: partial(_is_form, forms) for forms in self._forms(rows, half)}
-        own |= {BEGINS + letters: partial(_begins, letters) for letters in self._letters(rows, half)}
         return own | self._like(self.rows(cell, half, STRONGEST), half)
 
     def _like(self, rows: Int[np.ndarray, " n"], half: int) -> dict[str, Own]:
@@ -247,24 +239,9 @@ class Labeller:
         best = sorted((name for name, gain in gains.items() if gain > 0), key=lambda name: (-gains[name], name))
         return ["|".join(sorted(best[:most])) for most in range(1, min(len(best), FORMS) + 1)]
 
-    def _letters(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
-        """First letters that most forms of keys have: those that are farthest above chance, alone and together."""
-        names = self.names[rows].tolist()
-        counts, forms = (Counter(map(initial, some)) for some in (names, set(names)))
-        usual = Counter(map(initial, self._halves[half].names.tolist()))
-        gains = {
-            letter: count * np.log2(count / len(names) / (usual[letter] + 1) * usual.total())
-            for letter, count in counts.items()
-            if letter and count >= LEAST_SHARE * len(names)
-        }
-        best = sorted((letter for letter, gain in gains.items() if gain > 0), key=lambda letter: -gains[letter])
-        sets = [sorted(best[:most]) for most in range(1, min(len(best), LETTERS) + 1)]
-        least = max(LETTER_SHARE * forms.total(), LETTER_FORMS)
-        return ["|".join(some) for some in sets if sum(forms[letter] for letter in some) >= least]
-
     def _dominated(self, clause: Clause, rows: Int[np.ndarray, " n"], half: int) -> bool:
         """Return True if what a clause about keys alone holds is a few forms that it doesn't name."""
-        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED, BEGINS):
+        if not clause.key or clause.relation or clause.key in NAMING or clause.key[:1] in (FORM, LEARNED):
             return False
         counts = Counter(self.names[rows][clause.mask(self._facts.at(rows))].tolist())
         some = counts.most_common(SOME)

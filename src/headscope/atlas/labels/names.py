@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from headscope.atlas.labels.passages import CONTENT, MARKS, TAGS
-from headscope.atlas.labels.search import BEGINS, FORM, LEARNED, Clause
+from headscope.atlas.labels.search import FORM, LEARNED, Clause
 
 LANGUAGES = ("en", "ja", "zh")
 
@@ -298,10 +298,6 @@ def _key(key: str, such: Sequence[str], language: int) -> str:
         forms = [f"“{form}”" if language != 1 else f"「{form}」" for form in key[1:].split("|")]
         said = _in_a_row(forms, (", ", "か", "、")[language], (" or ", "か", "或")[language])
         return (f"the word {said}", f"{said}という語", f"{said}这个词")[language]
-    if key[:1] == BEGINS:
-        letters = [f"“{letter}”" if language != 1 else f"「{letter}」" for letter in key[1:].split("|")]
-        said = _in_a_row(letters, (", ", "か", "、")[language], (" or ", "か", "或")[language])
-        return (f"a word that begins with {said}", f"{said}で始まる語", f"以{said}开头的词")[language]
     if key[:1] == LEARNED:
         kind, *words = such or [""]
         many = CLASSES[kind][(1, 2, 3)[language]] if kind else ("words", "語", "词")[language]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,16 +127,6 @@ class Passage:
 def name_of(form: str) -> str:
     """A form whatever its case, with a typewriter's apostrophe."""
     return form.casefold().replace("’", "'") if len(form) > 1 else form.casefold()
-
-
-@lru_cache(maxsize=1 << 16)
-def initial(name: str) -> str:
-    """The letter or digit that a form begins with, with its accents and whatever its case; empty for other signs."""
-    name = unicodedata.normalize("NFC", name.casefold())
-    if not name[:1].isalnum():
-        return ""
-    end = next((at for at in range(1, len(name)) if unicodedata.category(name[at])[0] != "M"), len(name))
-    return name[:end]
 
 
 def is_english(passages: list[Passage]) -> bool:

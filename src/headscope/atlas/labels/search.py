@@ -39,16 +39,13 @@ FLOOR = 1e-3
 """Least even share: below it a sample says nothing."""
 NAMED = 0.8
 """A learned class of keys is used only if no named clause has this share of its gain."""
-LETTERED = 0.33
-"""This share suffices for first letters: a learned class is measured on the keys that it is learned from."""
 NESTED = 0.9
 """A clause of whose even share another has this much is part of it."""
 WIDER = 0.7
 """It gives way to it if that alone has this share of its gain."""
 LEARNED = "~"
 FORM = "="
-BEGINS = "^"
-"""First characters of the names of a head's own classes of keys: learned, of a single form, of first letters (^l|r)."""
+"""First characters of the names of a head's own classes of keys: learned, and of a few forms (=but|not)."""
 SLOTS = ("query", "key", "relation", "side")
 
 
@@ -62,8 +59,8 @@ class Clause(NamedTuple):
 
     @property
     def atoms(self) -> int:
-        """Number of things it says, each letter that a word may begin with being one."""
-        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] in (BEGINS, FORM) else 0)
+        """Number of things it says, each form that is named being one."""
+        return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] == FORM else 0)
 
     def extends(self, other: Clause) -> bool:
         """Return True if it says all that another says, or more."""
@@ -292,9 +289,9 @@ class Search:
         return max([found, *some], key=lambda one: (one.gain, one.clause))
 
     def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
-        best, key = max(((found.gain, found.clause.key) for found in named), default=(-math.inf, ""))
+        best = max((found.gain for found in named), default=-math.inf)
         most = max((found.gain for found in special), default=-math.inf)
-        if most > 0 and best < (LETTERED if key[:1] == BEGINS else NAMED) * most:
+        if most > 0 and best < NAMED * most:
             return max(special, key=lambda found: (found.gain, found.clause))
         if best <= 0:
             return None
