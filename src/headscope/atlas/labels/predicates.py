@@ -66,19 +66,6 @@ STEM = 5
 PLURAL = re.compile(r"(?<=..)(?<![suis])s$")
 """The s of a plural, or of a verb's third person."""
 
-FORMS_OF = {
-    form: group.split()[0]
-    for group in (
-        "i me my mine myself", "you your yours yourself", "he him his himself", "she her hers herself",
-        "it its itself", "we us our ours ourselves", "they them their theirs themselves", "who whom whose",
-        "this these", "that those", "a an", "be am is are was were been being 'm 're", "have has had having 've",
-        "do does did done doing", "will wo 'll", "would 'd", "not n't", "say said", "go goes went gone", "make made",
-        "take took taken", "come came", "get got", "man men", "woman women", "child children", "news",
-    )
-    for form in group.split()
-}  # fmt: skip
-"""Forms of one word of English that don't begin with the same letters -> their word."""
-
 HIGH, MIDDLE = 0.02, 0.10
 """Shares of the pairs of content words that count as of related meaning."""
 
@@ -132,9 +119,9 @@ def _nearest(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
 
 
 def _stem(name: str, *, english: bool) -> str:
-    """The letters that the forms of a word share, or the word that they are listed under."""
+    """The letters that the forms of a word share."""
     if english:
-        name = FORMS_OF.get(name, PLURAL.sub("", re.sub(r"(?<=..)ies$", "y", name)))
+        name = PLURAL.sub("", re.sub(r"(?<=..)ies$", "y", name))
     return name[:STEM]
 
 
