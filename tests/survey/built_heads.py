@@ -97,7 +97,6 @@ def write_survey(
     heads: Sequence[Weights],
     *,
     trees: bool = True,
-    numbers_of: Callable[[str], int] = hash_of,
 ) -> pyarrow.Table:
     """Write the files of one part, each sentence a document; the table of pairs."""
     generator = np.random.default_rng(11)
@@ -131,7 +130,7 @@ def write_survey(
     places = ["list", "cell", "order", "document", "window", "query", "key"]
     names = [*places, "strength", "weight", "query_word", "key_word"]
     pairs = pyarrow.table({name: [row[at] for row in kept] for at, name in enumerate(names)})
-    _write(folder, made, {"keys": keys, "strength": strengths}, trees=trees, numbers_of=numbers_of)
+    _write(folder, made, {"keys": keys, "strength": strengths}, trees=trees)
     sums = {name: np.ones(len(heads)) for name in ("first", "sep", "special", "stop", "inner", "entropy", "words")}
     far = np.full(len(heads), 1 << 20)
     table = {**sums, "stop_words": sums["words"], "inner_words": sums["words"]}
@@ -146,7 +145,6 @@ def _write(
     lists: dict[str, list[list[float]]],
     *,
     trees: bool,
-    numbers_of: Callable[[str], int],
 ) -> None:
     of_token = [[word for word, size in enumerate(of.sizes) for _ in range(size)] for of in made]
     numbers = list(range(len(made)))
@@ -154,7 +152,7 @@ def _write(
         "document": numbers,
         "window": [0] * len(made),
         "name": [str(number) for number in numbers],
-        "ids": [[numbers_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
+        "ids": [[hash_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
         "of_token": of_token,
         "looks": [list(range(len(of.forms))) for of in made],
         "words": [list(of.forms) for of in made],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from built_heads import TREEBANK, Made, Weights, choices, hash_of, no_vectors, random_vectors, sentences, write_survey
+from built_heads import TREEBANK, Made, Weights, choices, no_vectors, random_vectors, sentences, write_survey
 
 from headscope.atlas.labels.labelling import unions
 from headscope.atlas.labels.names import (
@@ -30,7 +29,6 @@ from headscope.atlas.labels.passages import (
     UNIONS,
     Passage,
     classes_of,
-    common_first,
 )
 from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
@@ -355,7 +353,7 @@ def test_a_clause_extends_what_says_less() -> None:
 def test_clitics_and_negations_are_classes() -> None:
     """What is cut off the word before; words that deny or limit."""
     forms = ("It", "'s", "n’t", "'", "don't", "’LL", "'90s", "only", "never")
-    classes = classes_of(Passage(forms, np.ones(9, dtype=int), np.zeros(9, dtype=int), np.zeros((9, 0))), english=True)
+    classes = classes_of(Passage(forms, np.ones(9, dtype=int), np.zeros((9, 0))), english=True)
     assert [form for form, held in zip(forms, classes["clitic"], strict=True) if held] == ["'s", "n’t", "’LL"]
     negations = [form for form, held in zip(forms, classes["negation|limiting"], strict=True) if held]
     assert negations == ["n’t", "only", "never"]
@@ -389,7 +387,7 @@ def test_forms_of_one_word_against_the_lemmas_of_a_treebank() -> None:
         rows = [line.split("\t") for line in block.splitlines() if line[:1].isdigit()]
         words = [(row[1], row[2].casefold(), row[3]) for row in rows if row[0].isdigit() and row[1][0].isalpha()]
         forms, count = tuple(form for form, *_ in words), len(words)
-        passage = Passage(forms, np.ones(count, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((count, 0)))
+        passage = Passage(forms, np.ones(count, dtype=np.int64), np.zeros((count, 0)))
         counted = dict(relations_of(passage, classes_of(passage, english=True), None, english=True))["stem"]
         for at, (form, lemma, tag) in enumerate(words):
             for before, (other, its, kind) in enumerate(words[:at]):
@@ -408,39 +406,13 @@ def test_who_looks_follows_from_the_key(made: list[Made], relation: str) -> None
     assert len(told) >= 12
     for of in made:
         count = len(of.forms)
-        sizes, none = np.ones(count, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        passage = Passage(of.forms, sizes, none, np.zeros((count, 0)), of.tags, of.heads, of.relations)
+        sizes = np.ones(count, dtype=np.int64)
+        passage = Passage(of.forms, sizes, np.zeros((count, 0)), of.tags, of.heads, of.relations)
         classes = classes_of(passage, english=True)
         pairs = dict(relations_of(passage, classes, None, english=True))[relation]
         for key, query in told.items():
             if key in classes:
                 assert not (pairs & classes[key] & ~classes[query][:, None]).any(), (key, query, of.forms)
-
-
-@pytest.mark.parametrize("common_first", [True, False])
-def test_the_rarest_words_are_named_if_the_vocabulary_has_common_words_first(
-    made: list[Made], tmp_path: Path, common_first: bool
-) -> None:
-    """A head that looks at the rarest third of a sentence's content words; as good as none where that isn't known."""
-    counts = Counter(form.casefold() for of in made for form in of.forms)
-    ranks = {form: at for at, (form, _) in enumerate(counts.most_common())}
-
-    def rarest(of: Made, _: np.random.Generator) -> np.ndarray:
-        content = [at for at, tag in enumerate(of.tags) if tag in ("NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM")]
-        content.sort(key=lambda at: (of.sizes[at] > 1, ranks[of.forms[at].casefold()]), reverse=True)
-        some = content[: -(-len(content) // 3)]
-        return to(np.tile([at in some for at in range(len(of.forms))], (len(of.forms), 1)))
-
-    numbers_of = (lambda form: ranks[form.casefold()]) if common_first else hash_of
-    pairs = write_survey(tmp_path, made, [rarest], numbers_of=numbers_of)
-    (row,) = labels_of(tmp_path, [len(made)], [(0, 0)], pairs, random_vectors).table.to_pylist()
-    assert (row["label"] == "one of the rarest words") == common_first
-    assert common_first or "rarest" not in row["label"]
-
-
-@pytest.mark.parametrize(("numbers", "known"), [([1, 1, 1, 2, 2, 3, 4], True), ([1, 2, 3, 4], False), ([], False)])
-def test_common_words_first(numbers: list[int], known: bool) -> None:
-    assert common_first(np.array(numbers, dtype=np.int64)) == known
 
 
 def test_a_taste_for_some_words_is_no_class_of_words(labels: dict[str, dict[str, object]]) -> None:
@@ -525,7 +497,7 @@ def test_choices_are_above_an_even_share_of_tokens() -> None:
 
 
 def test_every_clause_has_words_in_every_language() -> None:
-    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces", "rarest"}
+    classes = {*TAGS, *UNIONS, *LISTS, *MARKS, *PLACES, "content", "function", "number", "PUNCT", "pieces"}
     classes |= {"clitic", "negation|limiting", "function|PUNCT", "time|number"}
     assert classes <= set(CLASSES)
     assert set(BOUNDS) == set(SIDES)

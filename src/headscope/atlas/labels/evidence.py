@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow
 
 from headscope.atlas.labels.choices import drawn_windows, renumbered_by
-from headscope.atlas.labels.passages import QUERIES, Passage, classes_of, common_first, is_english
+from headscope.atlas.labels.passages import QUERIES, Passage, classes_of, is_english
 from headscope.atlas.labels.predicates import HIGH, MIDDLE, relations_of, sides_of
 from headscope.atlas.labels.search import Clause, Facts, Ground
 from headscope.atlas.store import read_beside
@@ -64,13 +64,9 @@ class Texts:
                     }
             before += count
         self._table = np.zeros((0, 0), dtype=np.float32)
-        self._common_first = True
         self._ids: dict[int, int] = {}
         self._cosines: tuple[float, float] | None = None
-        passages = [self.passage(place) for place in self._rows]
-        self.english = is_english(passages)
-        known = [passage.rarity[passage.sizes == 1] for passage in passages]
-        self._common_first = common_first(np.concatenate([np.zeros(0, dtype=np.int64), *known]))
+        self.english = is_english([self.passage(place) for place in self._rows])
 
     def text(self, place: Place) -> tuple[str, list[str]]:
         """The document's name and the words of a window."""
@@ -113,15 +109,12 @@ class Texts:
         inside = of >= 0
         count = len(row["words"])
         sizes = np.bincount(of[inside], minlength=count)
-        rarity = np.zeros(count, dtype=np.int64)
-        rarity[of[inside][::-1]] = ids[inside][::-1]
-        rarity[sizes > 1] += 1 << 32  # rarer than all words of one token
         vectors = np.zeros((count, self._table.shape[1]), dtype=np.float32)
         if self._table.shape[1]:
             np.add.at(vectors, of[inside], self._table[[self._ids[token] for token in ids[inside].tolist()]])
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
         trees = (tuple(row[name]) for name in ("tags", "heads", "relations"))
-        return Passage(tuple(row["words"]), sizes, rarity if self._common_first else rarity[:0], vectors, *trees)
+        return Passage(tuple(row["words"]), sizes, vectors, *trees)
 
     def facts(self, place: Place) -> PassageFacts:
         """Everything that may be said of the pairs of a window."""

@@ -94,7 +94,6 @@ CLASSES: dict[str, tuple[str, str, str, str]] = {
         "the main predicate or its auxiliary", "main predicates", "主節の述語かその助動詞", "主句的谓语或其助动词",
     ),
     "pieces": ("a word of several tokens", "words of several tokens", "複数トークンの語", "由多个词元组成的词"),
-    "rarest": ("one of the rarest words", "the rarest words", "特にまれな語", "最罕见的词"),
     "noun head": ("a noun that heads its phrase", "nouns that head a phrase", "句の主要部の名詞", "短语中心的名词"),
 }  # fmt: skip
 """Class -> one of it and many of it in English; in Japanese; in Chinese."""

@@ -81,10 +81,6 @@ _SETS = {name: frozenset(words.split()) for name, words in LISTS.items()}
 _SIGNS = {name: frozenset(signs.split()) for name, signs in MARKS.items()}
 
 PLACES = ("first", "start", "last", "clause start", "first verb")
-RAREST = 3
-"""One in so many content words of a window counts as one of its rarest."""
-COMMONER = 2.0
-"""Times as often as its second half the first half of a vocabulary occurs that has common words first."""
 
 QUERIES = (
     *TAGS, *UNIONS, "content", "function", "PUNCT", "function|PUNCT", *LISTS, "comma", "quote", "closing mark",
@@ -102,14 +98,12 @@ class Passage:
     Attributes:
         forms: as they stand in the text.
         sizes: (words,), how many tokens each has.
-        rarity: (words,), the rarer a word, the larger; of width 0 where nothing is known of it.
         vectors: (words, d), of length 1, or of width 0 where the model has no input embeddings.
         tags, heads, relations: as in Sentence; empty without a tree.
     """
 
     forms: tuple[str, ...]
     sizes: Int[np.ndarray, " words"]
-    rarity: Int[np.ndarray, " words"]
     vectors: Float[np.ndarray, "words d"]
     tags: tuple[str, ...] = ()
     heads: tuple[int, ...] = ()
@@ -161,29 +155,7 @@ def classes_of(passage: Passage, *, english: bool) -> dict[str, Bool[np.ndarray,
     classes |= {name: _among(names, signs) for name, signs in _SIGNS.items()}
     classes |= _places(passage, classes)
     classes["pieces"] = passage.sizes > 1
-    if len(passage.rarity):
-        classes["rarest"] = rarest(passage, classes.get("content", ~marks))
     return classes
-
-
-def rarest(passage: Passage, content: Bool[np.ndarray, " words"]) -> Bool[np.ndarray, " words"]:
-    """(words,), True for the rarest third of a window's content words."""
-    places = np.flatnonzero(content & (passage.sizes > 0))
-    order = places[np.argsort(-passage.rarity[places], kind="stable")]
-    result = np.zeros(len(passage), dtype=bool)
-    result[order[: -(-len(order) // RAREST)]] = True
-    return result
-
-
-def common_first(numbers: Int[np.ndarray, " n"]) -> bool:
-    """Return True if a vocabulary has its common words first, as those have that are learned from text.
-
-    Args:
-        numbers: those of all words of some texts that are one token, with repetitions.
-    """
-    counts = np.unique(numbers, return_counts=True)[1]
-    first, second = np.array_split(counts, 2)
-    return len(counts) > 1 and float(first.mean()) >= COMMONER * float(second.mean())
 
 
 def _among(words: Sequence[str], some: frozenset[str]) -> Bool[np.ndarray, " words"]:

@@ -13,7 +13,6 @@ import pyarrow
 from headscope.atlas.labels.evidence import Vectors
 from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
 from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
-from headscope.atlas.labels.passages import RAREST
 from headscope.atlas.labels.predicates import OFFSETS
 from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, Search, gain_of
 from headscope.results.schemas import LabelRow, columns
@@ -44,12 +43,8 @@ OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
 """The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
 SUCH, SUCH_KIND = 6, 0.8
 """Words that a learned class names, and the share of a kind in both halves from which it is named by it."""
-SUCH_KINDS = {
-    **dict.fromkeys(("PROPN", "number"), SUCH_KIND),
-    "rarest": 2 / RAREST,
-    **dict.fromkeys(("NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content"), SUCH_KIND),
-}
-"""Kinds that it may be named by, the first that fits, with its share: of the rarest, twice what chance gives."""
+SUCH_KINDS = ("PROPN", "number", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
+"""Kinds that it may be named by, the first that fits."""
 
 LOOK_SHARE, LOOK_BITS = 0.5, 0.2
 """Share of the pairs, and what it gains beside chance, from which a class of the words that look is named."""
@@ -281,8 +276,8 @@ class _Verdict:
             found.append((rows, facts, learned.mask(facts)))
         kinds = (
             kind
-            for kind, share in SUCH_KINDS.items()
-            if all(held.any() and facts.of("key", kind)[held].mean() >= share for _, facts, held in found)
+            for kind in SUCH_KINDS
+            if all(held.any() and facts.of("key", kind)[held].mean() >= SUCH_KIND for _, facts, held in found)
         )
         kind = next(kinds, "")
         rows, facts, held = found[0]
