@@ -313,19 +313,6 @@ def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made], tm
     assert row["label"] == "the previous word; or an adjective or adverb"
 
 
-@pytest.mark.parametrize(("ahead", "side"), [(0.88, "ahead"), (0.6, "")])
-def test_a_side_is_said_if_nearly_all_words_stand_there(ahead: float, side: str) -> None:
-    """Of 100 targets all are verbs, and of 1,000 pairs 300; by chance half of them stand ahead."""
-
-    def facts(count: int, verbs: float, ahead: float) -> Facts:
-        at = np.arange(count) / count
-        return Facts({"key": {"VERB": at < verbs}, "side": {"ahead": at % verbs < ahead * verbs}}, count)
-
-    ground = Ground(facts(1000, 0.3, 0.5), np.full(1000, 1.0), np.arange(1000), 1000)
-    (found,) = Search(facts(100, 1.0, ahead), np.full(100, 0.01), ground, {}).description()
-    assert found.clause == Clause(key="VERB", side=side)
-
-
 def test_words_that_stand_for_others_are_of_all_kinds() -> None:
     """Five words of one kind, three of another, two of a third, at right angles; the first is of the kind that most
     documents have."""

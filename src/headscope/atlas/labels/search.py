@@ -33,8 +33,6 @@ TRIES = 12
 """Most clauses that are found for a description, with those that are refused."""
 NEAR = 0.08
 """Of clauses whose gain is within this share of the best, the one with the fewest atoms wins."""
-SIDED = 0.85
-"""It also says on which side the words stand that are looked at, if this share of what it holds does, and it gains."""
 FLOOR = 1e-3
 """Least even share: below it a sample says nothing."""
 NAMED = 0.8
@@ -276,17 +274,7 @@ class Search:
         named = [
             found for found in seen if (found.clause.key or found.clause.relation) and found.clause not in self.refused
         ]
-        found = self._simplest(named, special)
-        return found and self._sided(found, state)
-
-    def _sided(self, found: Found, state: _State) -> Found:
-        """The clause with the side that it gains most from, if nearly all that it holds lies on one."""
-        h, _ = self._beyond(found.clause, state)
-        sides = () if found.clause.side or found.clause.key[:1] == LEARNED else self._tables["side"][0]
-        clauses = (found.clause._replace(side=side) for side in sides)
-        some = [one for clause in clauses if clause not in self.refused and (one := self._measured(clause, state))]
-        some = [one for one in some if self._beyond(one.clause, state)[0] >= SIDED * h]
-        return max([found, *some], key=lambda one: (one.gain, one.clause))
+        return self._simplest(named, special)
 
     def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
         best = max((found.gain for found in named), default=-math.inf)
