@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 
 import headscope as hs
 from golden.keeping import TABLES, keep, page_data
-from headscope.atlas.report import write_report, write_site
+from headscope.atlas.report import write_site
 from headscope.errors import InputError
 
 PACKED = Path(__file__).parents[1] / "data" / "survey-format-2.zip"
@@ -81,17 +80,14 @@ def test_two_of_them_are_compared(folder: Path) -> None:
     np.testing.assert_array_equal(result.effects.high, np.zeros((2, 5)))
 
 
-@pytest.mark.parametrize("write", [write_site, write_report])
-def test_its_site_is_written(write: Callable[[Path], Path], folder: Path) -> None:
-    home = page_data(write(folder))
+def test_its_site_is_written(folder: Path) -> None:
+    home = page_data(write_site(folder))
     survey = hs.Survey(folder)
     labels = [label["label"] for label in home["hs-survey"]["labels"]]
     assert labels == [row["label"] for row in survey.labels.to_pylist()]
-    heads: list[Any] = home["hs-heads"]
-    if write is write_site:
-        heads = page_data(folder / "site" / "head-0-3.html")["hs-heads"]
-        assert len(list((folder / "site").glob("head-*.html"))) == 10
-    assert len(heads) == (1 if write is write_site else 10)
+    heads: list[Any] = page_data(folder / "site" / "head-0-3.html")["hs-heads"]
+    assert len(list((folder / "site").glob("head-*.html"))) == 10
+    assert len(heads) == 1
     assert all(head["lines"] and head["relations"] for head in heads)
 
 

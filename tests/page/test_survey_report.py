@@ -1,4 +1,4 @@
-"""A survey's single file in a real browser: the grid, a head's numbers, keys, languages, widths, no request at all."""
+"""A survey's site in a real browser: the grid, a head's numbers, keys, languages, widths, no request beyond it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from fonts import ODD, brought
 from looking import HOSTILE, Watched, inaccessible, unreadable, until
 
 from finished_survey import finished
-from headscope.atlas.report import write_report
+from headscope.atlas.report import write_site
 from headscope.heads import CATALOG
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 Watch = Callable[..., Watched]
+BESIDE = ("report.css", "report.js")
 IN_FIGURES = {"cls", "sep", "punctuation", "previous", "same", "next", "entropy"}
 
 
@@ -37,7 +38,7 @@ def colour_of(page: Page, selector: str) -> str:
 
 def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path, missing=((1, 2),), name=HOSTILE[0], corpus=HOSTILE[1], refused=HOSTILE)
-    path = write_report(folder)
+    path = write_site(folder)
     aggregates = statistics_of(folder)
     watched = watch()
     page = watched.open(path.as_uri())
@@ -59,18 +60,19 @@ def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, wa
     page.wait_for_selector("[data-test=page]")
     page.go_back()
     page.locator("[data-test=cells] [data-cell='1']").click()
+    page.wait_for_selector("html[data-painted] [data-test=head]")
     assert page.locator("[data-test=head]").inner_text() == "0.1"
     page.locator("summary").click()
     row = page.locator("[data-test=numbers] tr", has_text="entropy").first.locator("td").all_inner_texts()
     fields = ("mean", "deviation", "q05", "q25", "q50", "q75", "q95")
     assert row == [f"{aggregates['entropy'][field][0][1]:.3f}" for field in fields]
     assert page.locator("[data-test=alike] a").count() == 5
-    assert watched.asked == [path.as_uri()]
+    assert {asked.rpartition("/")[0] for asked in watched.asked} == {path.parent.as_uri()}
 
 
 def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path)
-    page = watch().open(write_report(folder).as_uri())
+    page = watch().open(write_site(folder).as_uri())
     entropies = [value for row in statistics_of(folder)["entropy"]["mean"] for value in row]
     texts = page.locator("[data-test=cells] a").all_inner_texts()
     np.testing.assert_allclose([float(text) for text in texts], entropies, atol=6e-4)
@@ -84,7 +86,7 @@ def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watc
 
 def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path, refused=("a.txt", "b.txt"))
-    page = watch().open(write_report(folder).as_uri())
+    page = watch().open(write_site(folder).as_uri())
     means = statistics_of(folder)["entropy"]["mean"]
     by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
     (value, layer, head), *others = by_value[:3]
@@ -121,7 +123,7 @@ def test_every_size_is_drawn(
     tmp_path: Path, watch: Watch, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool
 ) -> None:
     folder = finished(tmp_path, layers=layers, heads=heads, unmeasured=unmeasured, similarity=similarity, refused=())
-    page = watch().open(write_report(folder).as_uri())
+    page = watch().open(write_site(folder).as_uri())
     assert "NaN" not in page.locator("#page").inner_html()
     assert "undefined" not in page.locator("#page").inner_text()
     assert page.locator("[data-test=panel]").count() == 7
@@ -135,7 +137,7 @@ def test_every_size_is_drawn(
 def test_points_stand_where_their_means_are(tmp_path: Path, watch: Watch) -> None:
     """Heights on the screen against the axis's own ticks: 0 and the highest."""
     folder = finished(tmp_path)
-    page = watch().open(write_report(folder).as_uri())
+    page = watch().open(write_site(folder).as_uri())
     panel = page.locator("[data-test=panel]", has=page.locator("text.title", has_text=re.compile("^entropy$")))
     means = np.ravel(statistics_of(folder)["entropy"]["mean"])
     ticks = panel.locator("text.end").all_text_contents()
@@ -151,16 +153,16 @@ def test_points_stand_where_their_means_are(tmp_path: Path, watch: Watch) -> Non
 def test_axe_finds_nothing_without_labels(tmp_path: Path, watch: Watch, scheme: Any) -> None:
     watched = watch()
     watched.page.emulate_media(color_scheme=scheme)
-    assert inaccessible(watched.open(write_report(finished(tmp_path, refused=("a.txt",))).as_uri())) == []
+    assert inaccessible(watched.open(write_site(finished(tmp_path, refused=("a.txt",))).as_uri())) == []
 
 
 def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
     watched = watch()
     elements = "[...document.querySelectorAll('#page *')].map((one) => one.localName).join(' ')"
-    expected = watched.open(write_report(finished(tmp_path / "plain")).as_uri()).evaluate(elements)
+    expected = watched.open(write_site(finished(tmp_path / "plain")).as_uri()).evaluate(elements)
     for number, hostile in enumerate((*HOSTILE, '"><svg onload=alert(1)>', "=1+1")):
         folder = finished(tmp_path / str(number), name=hostile, corpus=hostile, refused=(hostile,))
-        path = write_report(folder)
+        path = write_site(folder)
         watched.asked.clear()
         page = watched.open(path.as_uri())
         assert page.evaluate(elements) == expected, hostile
@@ -168,28 +170,29 @@ def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
         for place in ("h2 bdi", "[data-test=made] .facts", "#refused th"):
             assert printed in page.locator(place).first.inner_text()
         assert page.title() == f"{printed} over {printed} · headscope survey"
-        assert watched.asked == [path.as_uri()]
+        assert watched.asked == [path.as_uri(), *((path.parent / name).as_uri() for name in BESIDE)]
         assert watched.said == [], hostile
 
 
 def test_a_link_shows_the_same_picture_and_back_again(tmp_path: Path, watch: Watch) -> None:
-    path = write_report(finished(tmp_path, missing=((1, 2),)))
+    path = write_site(finished(tmp_path, missing=((1, 2),)))
     page = watch().open(f"{path.as_uri()}#by=distance&scale=range&theme=dark&lang=en")
     assert page.locator("[data-test=statistic]").input_value() == "distance"
     assert page.locator("[data-test=scale]").input_value() == "range"
     assert page.locator("html").get_attribute("data-theme") == "dark"
     page.locator("[data-test=cells] [data-cell='0']").click()
-    until(page, "location.hash.includes('l=0') && location.hash.includes('h=0')")
+    page.wait_for_selector("html[data-painted] [data-test=head]")
     assert page.locator("[data-test=head]").inner_text() == "0.0"
-    page.goto(f"{path.as_uri()}#l=2&h=3")
-    until(page, "document.querySelector('[data-test=head]').textContent === '2.3'")
-    page.goto(f"{path.as_uri()}#by=nonsense&l=1&h=2")
-    until(page, "document.querySelector('[data-test=head]') === null")
-    assert page.locator("[data-test=statistic]").input_value() == "entropy"
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.go_back()
+    page.wait_for_selector("html[data-painted] [data-test=statistic]")
+    assert page.locator("[data-test=statistic]").input_value() == "distance"
+    page.goto(f"{path.as_uri()}#by=nonsense")
+    until(page, "document.querySelector('[data-test=statistic]').value === 'entropy'")
 
 
 def test_the_grid_is_one_stop_of_the_tab_key(tmp_path: Path, watch: Watch) -> None:
-    page = watch().open(write_report(finished(tmp_path)).as_uri())
+    page = watch().open(write_site(finished(tmp_path)).as_uri())
     page.locator("[data-test=csv]").focus()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.dataset.cell") == "0"
@@ -210,7 +213,7 @@ def test_dark_is_a_palette_of_its_own_and_paper_is_light(tmp_path: Path, watch: 
     folder = finished(tmp_path)
     entropies = np.ravel(statistics_of(folder)["entropy"]["mean"])
     strongest = f"[data-test=cells] [data-cell='{entropies.argmax()}']"
-    page = watch(color_scheme="dark", viewport={"width": 1000, "height": 700}).open(write_report(folder).as_uri())
+    page = watch(color_scheme="dark", viewport={"width": 1000, "height": 700}).open(write_site(folder).as_uri())
     assert colour_of(page, "body") == "rgb(16, 19, 24)"
     assert colour_of(page, strongest) == "rgb(230, 243, 255)"
     page.emulate_media(media="print")
@@ -223,7 +226,7 @@ def test_dark_is_a_palette_of_its_own_and_paper_is_light(tmp_path: Path, watch: 
 
 
 def test_words_are_the_reader_s(tmp_path: Path, watch: Watch) -> None:
-    page = watch(locale="ja").open(f"{write_report(finished(tmp_path)).as_uri()}#l=0&h=0")
+    page = watch(locale="ja").open((write_site(finished(tmp_path)).parent / "head-0-0.html").as_uri())
     assert page.locator("html").get_attribute("lang") == "ja"
     assert page.locator("[data-test=title]").inner_text() == "ヘッド 0.0"
     page.select_option("[data-test=language]", "zh")
@@ -233,7 +236,7 @@ def test_words_are_the_reader_s(tmp_path: Path, watch: Watch) -> None:
 
 def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path, missing=((1, 2),), name="a/=b:c")
-    page = watch(accept_downloads=True).open(f"{write_report(folder).as_uri()}#by=offset")
+    page = watch(accept_downloads=True).open(f"{write_site(folder).as_uri()}#by=offset")
     with page.expect_download() as started:
         page.locator("[data-test=csv]").click()
     assert started.value.suggested_filename == "-b-c-offset.csv"
@@ -252,7 +255,7 @@ def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
 @pytest.mark.parametrize(("kind", "language"), ODD)
 def test_it_holds_at_every_width(tmp_path: Path, watch: Watch, kind: str, language: str) -> None:
     long = "an-organisation-with-a-long-name/a-model-with-an-even-longer-name-without-any-space-in-it"
-    path = write_report(finished(tmp_path, layers=6, heads=12, name=long, corpus=long, refused=(long * 2,)))
+    path = write_site(finished(tmp_path, layers=6, heads=12, name=long, corpus=long, refused=(long * 2,)))
     watched = watch(locale=language)
     watched.page.add_init_script(brought(kind, "report"))
     page = watched.open(path.as_uri())
@@ -265,7 +268,7 @@ def test_it_holds_at_every_width(tmp_path: Path, watch: Watch, kind: str, langua
 
 
 def test_a_page_without_data_says_so(tmp_path: Path, watch: Watch) -> None:
-    path = write_report(finished(tmp_path))
+    path = write_site(finished(tmp_path))
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace('id="hs-survey"', 'id="other"'), encoding="utf-8")
     page = watch().page

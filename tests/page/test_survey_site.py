@@ -14,7 +14,7 @@ from looking import Watched, inaccessible, number, unreadable, until
 from pyarrow import parquet
 
 import headscope as hs
-from headscope.atlas.report import write_report, write_site
+from headscope.atlas.report import write_site
 from headscope.heads.catalog import CATALOG
 from products import pairwise
 
@@ -292,21 +292,6 @@ def test_a_walk_through_the_site(known: Path, watch: Watch) -> None:
     assert page.locator("html").get_attribute("lang") == "zh"
     folder = (known / "site").as_uri()
     assert all(asked.startswith(folder) for asked in watched.asked)
-
-
-def test_the_single_file_has_every_page(known: Path, watch: Watch) -> None:
-    path = write_report(known)
-    watched = watch()
-    page = watched.open(path.as_uri())
-    page.locator("[data-test=cells] a[data-cell='10']").click()
-    page.wait_for_selector("main[data-cell='10']")
-    assert page.locator("[data-test=title]").inner_text() == said(known, 0, 10)
-    page.go_back()
-    page.wait_for_selector("[data-test=story]")
-    page.goto(f"{path.as_uri()}#l=1&h=2")
-    page.wait_for_selector("main[data-cell='14']")
-    assert watched.asked == [path.as_uri()]
-    path.unlink()
 
 
 def test_the_legend_and_the_box_filter_the_table(known: Path, watch: Watch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
 import json
 import re
@@ -19,7 +17,7 @@ import pytest
 from finished_survey import finished
 from headscope import pages
 from headscope.atlas.findings import read_findings
-from headscope.atlas.report import write_report
+from headscope.atlas.report import write_site
 from headscope.atlas.result import Survey
 from headscope.atlas.wording import extremes, rounded
 from headscope.errors import InputError
@@ -57,7 +55,7 @@ def data_of(path: Path) -> dict[str, Any]:
 
 
 def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:
-    path = write_report(finished(tmp_path))
+    path = write_site(finished(tmp_path))
     page, aggregates = data_of(path), json.loads((tmp_path / "aggregates.json").read_text())
     assert [one["name"] for one in page["statistics"]] == list(aggregates["statistics"])
     for one in page["statistics"]:
@@ -81,7 +79,7 @@ def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "web" / "src" / "report" / "data.ts").read_text(encoding="utf-8")
     bodies = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.M | re.S))
     fields = {name: re.findall(r"^  (\w+): ", body, re.M) for name, body in bodies.items()}
-    page = data_of(write_report(finished(tmp_path)))
+    page = data_of(write_site(finished(tmp_path)))
     assert (page["labels"], page["syntax"], page["distances"], page["effects"]) == (None,) * 4
     passed = {
         "Survey": page,
@@ -98,7 +96,7 @@ def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
 def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path: Path) -> None:
     """Eight were read, four refused, as tests/survey/conftest.py writes them."""
     folder = shutil.copytree(whole.folder, tmp_path / "copy")
-    page = data_of(write_report(folder))
+    page = data_of(write_site(folder))
     assert page["counts"]["documents"] == 8
     assert page["refused"]["count"] == len(page["refused"]["documents"]) == 4
     assert page["refused"]["reasons"] == [["empty", 2], ["not UTF-8", 1], ["too long", 1]]
@@ -125,7 +123,7 @@ def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:
     assert [(value, layer, head) for layer, head, value in focused.heads] == by_value[:3]
     assert focused.middle == pytest.approx(np.median(means))
     assert extremes(found, "other_sentence") == []
-    page = data_of(write_report(tmp_path))
+    page = data_of(write_site(tmp_path))
     most, least = (one for one in page["standing"] if one["statistic"] == "entropy")
     assert (most["says"], least["says"]) == ("spreads its weight widest", "is the most focused")
     for one, expected in ((most, by_value[:-4:-1]), (least, by_value[:3])):
@@ -153,7 +151,7 @@ def test_only_heads_that_look_ahead_are_said_to(
 
 
 def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:
-    page = data_of(write_report(finished(tmp_path, missing=((1, 2),))))
+    page = data_of(write_site(finished(tmp_path, missing=((1, 2),))))
     found = read_findings(tmp_path)
     assert found.distances is not None
     assert page["nearest"][6] == []
@@ -168,11 +166,11 @@ def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:
 def test_hostile_names_show_as_themselves(tmp_path: Path, hostile: str) -> None:
     """Nothing of them is markup: the page has the elements of the built one, and one with the data."""
     folder = finished(tmp_path / "hostile", name=hostile, corpus=hostile, refused=(hostile,))
-    path = write_report(folder)
+    path = write_site(folder)
     text = path.read_text(encoding="utf-8")
-    found, built = Elements(text), Elements(pages.template("report"))
+    found, built = Elements(text), Elements(pages.filled_beside("report", title="", elements=[]).decode())
     assert sorted(found.tags) == sorted([*built.tags, "script", "script"])
-    assert {key for key, _ in found.attributes} == {key for key, _ in built.attributes}
+    assert {key for key, _ in found.attributes} == {*(key for key, _ in built.attributes), "id", "type"}
     assert not any(key.startswith("on") for key, _ in found.attributes)
     assert "\u202e" not in text
     printed = hostile.replace("\u202e", "\\u202e")
@@ -189,9 +187,9 @@ def test_every_size_repeats_to_the_byte(
     tmp_path: Path, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool
 ) -> None:
     folder = finished(tmp_path, layers=layers, heads=heads, unmeasured=unmeasured, similarity=similarity, refused=())
-    path = write_report(folder)
+    path = write_site(folder)
     first = path.read_bytes()
-    assert write_report(folder).read_bytes() == first
+    assert write_site(folder).read_bytes() == first
     assert str(tmp_path).encode() not in first
     page = data_of(path)
     assert page["named"] == list(range(layers * heads))
@@ -206,7 +204,7 @@ def test_every_size_repeats_to_the_byte(
 def test_heads_lie_on_the_plane_at_their_distances(tmp_path: Path) -> None:
     """The distances are those of points on a plane: the drawing has them all, in its scale."""
     folder = finished(tmp_path, missing=((1, 2),))
-    plane, found = data_of(write_report(folder))["plane"], read_findings(folder)
+    plane, found = data_of(write_site(folder))["plane"], read_findings(folder)
     assert found.distances is not None
     points = np.array([[head["x"], head["y"]] for head in plane["heads"]])
     drawn = np.linalg.norm(points[:, None] - points[None], axis=-1)
@@ -219,19 +217,15 @@ def test_heads_lie_on_the_plane_at_their_distances(tmp_path: Path) -> None:
     assert np.abs(names - points).max() < plane["width"] / 4
 
 
-def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
-    text = write_report(finished(tmp_path)).read_text(encoding="utf-8")
+def test_the_page_asks_for_its_own_style_and_script_alone(tmp_path: Path) -> None:
+    text = write_site(finished(tmp_path)).read_text(encoding="utf-8")
     found = Elements(text)
-    assert not {"link", "img", "iframe", "object", "base"} & set(found.tags)
-    assert [value for key, value in found.attributes if key in ("src", "href")] == []
+    assert not {"img", "iframe", "object", "base"} & set(found.tags)
+    assert [value for key, value in found.attributes if key in ("src", "href")] == ["report.css", "report.js"]
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
     assert policy is not None
-    assert "default-src 'none'; script-src 'sha256-" in policy[1]
+    assert "default-src 'none'; script-src 'self'" in policy[1]
     assert "unsafe" not in policy[1]
-    for kind, opening in (("script", '<script type="module">'), ("style", "<style>")):
-        content = text.split(opening)[1].split(f"</{kind}>")[0]
-        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{digest}'" in policy[1]
     assert not any(key == "style" for key, _ in found.attributes)
 
 
@@ -254,10 +248,10 @@ def test_a_file_that_is_no_survey_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no manifest\.json"):
         Survey(tmp_path)
     with pytest.raises(InputError, match=r"there is no manifest\.json"):
-        write_report(tmp_path)
+        write_site(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(InputError, match="no JSON object"):
-        write_report(tmp_path)
+        write_site(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(InputError, match="can't be read"):
-        write_report(tmp_path)
+        write_site(tmp_path)

@@ -14,7 +14,7 @@ const label = (name: string, kind: string, score: number | null, baseline: numbe
   ({ label: name, kind, says: said(name), short: said(name), often: null, score, baseline }) as unknown as Label;
 const VERB = { ...label("its verb (from the object)", "syntax", 0.7, 0.4), says: said("its verb (from the object)", "その動詞（目的語から）") };
 const survey = {
-  layers: [0, 1], heads: [0, 1], named: [0, 1, 2, 3], single: false,
+  layers: [0, 1], heads: [0, 1], named: [0, 1, 2, 3],
   statistics: [{ name: "entropy", mean: [3, 1, null, 2] }],
   labels: [
     label("the previous word", "position", 0.5, 0.1), VERB, label("none", "none", null, null), label("the next word", "position", 0.9, 0.1),
@@ -79,12 +79,11 @@ test("the table sorts, empty cells last, and filters by kind and by words", () =
   expect(cells("head", true, "", "0.1")).toEqual([1]);
 });
 
-test("links lead to files beside each other, or to hashes of a single file", () => {
+test("links lead to files beside each other", () => {
   language.value = "";
-  expect([headHref(survey, 3), homeHref(survey)]).toEqual(["head-1-1.html", "index.html"]);
-  expect([headHref({ ...survey, single: true }, 3), homeHref({ ...survey, single: true })]).toEqual(["#l=1&h=1", "#"]);
+  expect([headHref(survey, 3), homeHref()]).toEqual(["head-1-1.html", "index.html"]);
   language.value = "zh";
-  expect([headHref(survey, 3), headHref({ ...survey, single: true }, 3)]).toEqual(["head-1-1.html#lang=zh", "#l=1&h=1&lang=zh"]);
+  expect([headHref(survey, 3), homeHref()]).toEqual(["head-1-1.html#lang=zh", "index.html#lang=zh"]);
 });
 
 test("a random word's arc goes to a special token that gets more than every word", () => {

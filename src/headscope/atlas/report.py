@@ -1,4 +1,4 @@
-"""A survey as a small site that opens from disk: a home page and one page per head; or all of it as a single file.
+"""A survey as a small site that opens from disk: a home page and one page per head.
 
 `report_data` is its data as JSON, with the names of `Survey` in web/src/report/data.ts. Heads are numbered by their
 cells of the grid: row * columns + column. Untrusted text is made printable.
@@ -32,7 +32,7 @@ from headscope.atlas.wording import extremes
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
-from headscope.pages import filled, filled_beside, json_element, printable, shared
+from headscope.pages import filled_beside, json_element, printable, shared
 
 SITE = "site"
 """The folder of the site, in the survey's."""
@@ -74,19 +74,6 @@ def write_site(folder: Path, *, parts: bool = True) -> Path:
     return site / "index.html"
 
 
-def write_report(folder: Path, *, parts: bool = True) -> Path:
-    """Write report.html into a finished survey's folder: the whole site as a single file. See `write_site`."""
-    path = Path(folder) / "report.html"
-    findings = read_findings(Path(folder), parts=parts)
-    with strange(path.parent):
-        tables = Tables(Path(folder), findings)
-        data = {**report_data(findings, tables), "single": True}
-        heads = heads_data(tables)
-        elements = _elements(data, [heads[cell] for cell in data["named"]])
-    write_if_new(path, filled("report", title=_title(findings), elements=elements))
-    return path
-
-
 class Site:
     """The pages of a survey's site, made from its tables one by one."""
 
@@ -94,7 +81,7 @@ class Site:
         self._shared, self._title, self._folder = shared("report"), _title(findings), folder
         with strange(folder):
             tables = Tables(folder, findings)
-            self._data = {**report_data(findings, tables), "single": False}
+            self._data = report_data(findings, tables)
             self._heads = heads_data(tables)
         cells = zip(findings.named, self._data["named"], strict=True)
         self._cells = {f"head-{layer}-{head}.html": (f"{layer}.{head}", cell) for (layer, head), cell in cells}

@@ -88,9 +88,9 @@ def survey(
         with folder.locked(), workers_for(source, chosen, settings.threads, settings.ray, settings.workers) as crew:
             _fill(folder, corpus, chosen, crew, settings.progress)
         if settings.report:
-            from headscope.atlas.report import write_report, write_site
+            from headscope.atlas.report import write_site
 
-            (write_report if settings.single else write_site)(path, parts=False)
+            write_site(path, parts=False)
         return Survey(path, keep=settings.out is not None, parts=False)
 
 

@@ -148,7 +148,6 @@ class SurveySettings(Declared):
         ),
     ] = 0
     report: Annotated[bool, Setting("Write the site at the end: the folder site/.")] = True
-    single: Annotated[bool, Setting("Write the site as a single file, report.html.")] = False
     device: Annotated[
         str | None,
         Setting("Device: cpu, cuda, cuda:1, mps. A live model stays on its own.", metavar="NAME"),

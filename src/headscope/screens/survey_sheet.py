@@ -116,7 +116,6 @@ def _files(folder: Path) -> list[tuple[str, str]]:
     """The kind and the name of each file in the folder."""
     files = [
         ("site", "site/index.html"),
-        ("report", "report.html"),
         ("rows", "parts"),
         ("aggregates", "aggregates.json"),
     ]

@@ -206,8 +206,6 @@ export interface Survey {
   distances: Numbers[] | null;
   /** The medians over heads. */
   middle: Shapes | null;
-  /** True if all pages are in this file. */
-  single: boolean;
   effects: Effects | null;
   /** The first token's name, and [SEP]'s, as the tokenizer has them. */
   special: { first: string | null; sep: string | null };
@@ -227,8 +225,8 @@ function embedded<T>(name: string): T {
 /** The survey embedded in this page. */
 export const readSurvey = (): Survey => embedded<Survey>("hs-survey");
 
-/** The heads whose pages are in this file: all, one, or none on the home page. */
-export const readHeads = (): Map<number, Head> => new Map(embedded<Head[]>("hs-heads").map((head) => [head.cell, head]));
+/** The head whose page this is; none on the home page. */
+export const readHead = (): Head | undefined => embedded<Head[]>("hs-heads")[0];
 
 /** A head's label: layer.head. */
 export const headLabel = ({ layers, heads }: Survey, cell: number): string =>

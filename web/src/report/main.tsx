@@ -5,7 +5,7 @@ import "./report.css";
 import { followTheme } from "../appearance";
 import { followHash } from "../steps";
 import { followLanguage } from "../words/speech";
-import { readHeads, readSurvey } from "./data";
+import { readHead, readSurvey } from "./data";
 import { nameSpecial } from "./kinds";
 import { Report } from "./report";
 import { FIELDS } from "./state";
@@ -18,10 +18,10 @@ followTheme();
 followLanguage();
 try {
   const survey = readSurvey();
-  const heads = readHeads();
+  const head = readHead();
   nameSpecial(survey);
   page.textContent = "";
-  render(<Report survey={survey} heads={heads} />, page);
+  render(<Report survey={survey} head={head} />, page);
   document.documentElement.dataset.painted = "";
 } catch (error) {
   page.textContent = say("broken", { why: error instanceof Error ? error.message : String(error) });

@@ -1,15 +1,10 @@
 // The site of a survey: the home page, or the page of one head.
-import { useEffect } from "preact/hooks";
 import type { Head, Survey } from "./data";
 import { Header } from "./sections/header";
 import { HeadPage } from "./sections/headpage";
 import { Home } from "./sections/home";
-import { chosenCell } from "./state";
 
-export function Report({ survey, heads }: { survey: Survey; heads: Map<number, Head> }) {
-  const chosen = survey.single ? chosenCell(survey) : [...heads.keys()][0];
-  const head = chosen === null || chosen === undefined ? undefined : heads.get(chosen);
-  useEffect(() => { if (survey.single) scrollTo(0, 0); }, [head]);
+export function Report({ survey, head }: { survey: Survey; head: Head | undefined }) {
   return (
     <>
       <Header survey={survey} cell={head?.cell ?? null} />

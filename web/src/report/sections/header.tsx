@@ -15,7 +15,7 @@ export function Header({ survey, cell }: { survey: Survey; cell: number | null }
   return (
     <header class="bar">
       <span class="row">
-        <a class="brand" href={homeHref(survey)} data-test="home" title={say("home")}><strong>headscope</strong> <span class="quiet">{say("atlas")}</span></a>
+        <a class="brand" href={homeHref()} data-test="home" title={say("home")}><strong>headscope</strong> <span class="quiet">{say("atlas")}</span></a>
         <bdi class="model" title={model.file}>{model.name}</bdi>
         {cell === null ? (
           <span class="quiet small">{say("layers_heads", { layers: survey.layers.length, heads: survey.heads.length })} · <bdi>{corpus.name}</bdi> · {[
