@@ -143,8 +143,6 @@ def test_every_number_of_a_head_s_page_is_in_a_table(known: Path, watch: Watch, 
         assert f"in {percent(label['accuracy'])}, by chance in {percent(label['accuracy_chance'])}" in gain
     beside = page.locator("[data-test=beside]").inner_text()
     assert all(percent(label[name]) in beside for name in ("special", "first", "sep", "stop"))
-    if label["share"] is not None:
-        assert f"{percent(label['share'])} of the strength" in page.locator("[data-test=often]").inner_text()
 
     lines, examples = of_head(known, "lines", layer, head), of_head(known, "examples", layer, head)
     for kind in ("best", "other", "random"):

@@ -101,8 +101,7 @@ def write_survey(
     """Write the files of one part, each sentence a document; the table of pairs."""
     generator = np.random.default_rng(11)
     rows: list[tuple[object, ...]] = []
-    keys: list[list[float]] = []
-    strengths: list[list[float]] = []
+    keys: list[list[int]] = []
     strong = np.zeros((2, len(heads)), dtype=np.int64)
     for number, sentence in enumerate(made):
         taken: list[list[tuple[int, float, float]]] = []
@@ -115,8 +114,7 @@ def write_survey(
                 if strength > 0:
                     forms = sentence.forms[query], sentence.forms[key]
                     rows.append((number % 2, cell, 0, number, 0, query, key, strength, weight, *forms))
-        keys.append([float(key) for of in taken for key, _, _ in of])
-        strengths.append([strength for of in taken for _, strength, _ in of])
+        keys.append([key for of in taken for key, _, _ in of])
     rows.sort(key=lambda row: (row[0], row[1], -float(row[7]), row[3], row[5]))  # type: ignore[arg-type]
     counts: Counter[tuple[object, ...]] = Counter()
     sizes: Counter[tuple[object, ...]] = Counter()
@@ -130,7 +128,7 @@ def write_survey(
     places = ["list", "cell", "order", "document", "window", "query", "key"]
     names = [*places, "strength", "weight", "query_word", "key_word"]
     pairs = pyarrow.table({name: [row[at] for row in kept] for at, name in enumerate(names)})
-    _write(folder, made, {"keys": keys, "strength": strengths}, trees=trees)
+    _write(folder, made, keys, trees=trees)
     sums = {name: np.ones(len(heads)) for name in ("first", "sep", "special", "stop", "inner", "entropy", "words")}
     far = np.full(len(heads), 1 << 20)
     table = {**sums, "stop_words": sums["words"], "inner_words": sums["words"]}
@@ -142,7 +140,7 @@ def write_survey(
 def _write(
     folder: Path,
     made: Sequence[Made],
-    lists: dict[str, list[list[float]]],
+    keys: list[list[int]],
     *,
     trees: bool,
 ) -> None:
@@ -163,8 +161,8 @@ def _write(
     (folder / "atlas").mkdir(parents=True)
     parquet.write_table(pyarrow.table(texts), folder / "atlas" / "texts-00000.parquet")
     drawn = {"document": numbers, "window": [0] * len(made), "order": numbers}
-    single = {name: pyarrow.array(rows, pyarrow.list_(pyarrow.float32())) for name, rows in lists.items()}
-    parquet.write_table(pyarrow.table({**drawn, **single}), folder / "atlas" / "choices-00000.parquet")
+    chosen = pyarrow.array(keys, pyarrow.list_(pyarrow.int32()))
+    parquet.write_table(pyarrow.table({**drawn, "keys": chosen}), folder / "atlas" / "choices-00000.parquet")
 
 
 def no_vectors(ids: Sequence[int]) -> np.ndarray:

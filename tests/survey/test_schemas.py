@@ -51,7 +51,7 @@ TABLES: dict[type, str] = {
 SITE: dict[str, tuple[type, tuple[str, ...]]] = {
     "LabelRow": (
         LabelRow,
-        ("layer", "head", "note", "reason", "reason_count", "line", *Clause._fields, "such", "looks"),
+        ("layer", "head", "note", "reason", "reason_count", *Clause._fields, "such", "looks"),
     ),
     "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
     "RelationRow": (RelationRow, ("layer", "head")),

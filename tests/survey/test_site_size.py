@@ -55,8 +55,7 @@ def add_tables(folder: Path) -> None:
     for layer in range(HEADS):
         for head in range(HEADS):
             place = {"layer": layer, "head": head}
-            clauses = {"line": ["pairs", "pairs", "words"], "query": ["DET", "", ""], "key": ["NOUN", "", "VERB"]}
-            clauses |= {"relation": ["", "offset-1", ""], "side": ["ahead3", "", ""]}
+            clauses = {"query": ["DET", ""], "key": ["NOUN", ""], "relation": ["", "offset-1"], "side": ["ahead3", ""]}
             add("labels", **place, **clauses, note="", kind="class", looks="preposition")
             for rank in range(18):
                 kind = "best" if rank < 12 else "random"

@@ -11,7 +11,7 @@ import { columnsOf, rowsOf } from "../src/report/sections/table";
 
 const said = (en: string, ja = en) => ({ en, ja, zh: en });
 const label = (name: string, kind: string, score: number | null, baseline: number | null): Label =>
-  ({ label: name, kind, says: said(name), short: said(name), often: null, score, baseline }) as unknown as Label;
+  ({ label: name, kind, says: said(name), short: said(name), score, baseline }) as unknown as Label;
 const VERB = { ...label("its verb (from the object)", "syntax", 0.7, 0.4), says: said("its verb (from the object)", "その動詞（目的語から）") };
 const survey = {
   layers: [0, 1], heads: [0, 1], named: [0, 1, 2, 3],

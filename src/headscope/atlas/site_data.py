@@ -20,8 +20,8 @@ from headscope.atlas.labels.search import Clause
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (
-    "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance", "share",
-    "share_chance", "looks_share", "looks_chance", "special", "first", "sep", "stop", "inner", "entropy",
+    "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance",
+    "looks_share", "looks_chance", "special", "first", "sep", "stop", "inner", "entropy",
 )  # fmt: skip
 
 RELATIONS = 12
@@ -84,13 +84,8 @@ def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
 
 def label_data(row: dict[str, Any]) -> dict[str, Any]:
     """A head's label; one of an earlier version has no clauses, and stands as it is, in English."""
-    clauses = [
-        (line, Clause(*parts))
-        for line, *parts in zip(*(row.get(name, []) for name in ("line", *Clause._fields)), strict=True)
-    ]
-    said = [clause for line, clause in clauses if line == "pairs"]
-    often = [clause for line, clause in clauses if line == "words"]
-    old = "line" not in row and row["label"] != NONE
+    said = [Clause(*parts) for parts in zip(*(row.get(name, []) for name in Clause._fields), strict=True)]
+    old = "query" not in row and row["label"] != NONE
     such = all_printable(row.get("such", []))
     plain = dict.fromkeys(LANGUAGES, printable(row["label"]))
     return {
@@ -101,7 +96,6 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
         "part": bool(row.get("part")),
         "says": plain if old else sentence(said, such, part=bool(row.get("part")), looks=row.get("looks") or ""),
         "short": plain if old else shortest(said, such),
-        "often": sentence(often, such) if often else None,
         "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
         "clauses": len(said),
         "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))

@@ -85,7 +85,6 @@ class LabelRow:
     accuracy_chance: Of[float | None, "the same if every word looked evenly."]
     stable: Of[Int32 | None, "how many of its clauses the other half of the documents would choose, too."]
     part: Of[bool, "whether the label holds in part only."]
-    line: Of[list[str], "of each clause, `pairs` if it is of the label, `words` if it is of the line over all words."]
     query: Of[list[str], "of each clause, the class of the words that look; or empty."]
     key: Of[list[str], "of each clause, the class of the words that they look at; or empty."]
     relation: Of[list[str], "of each clause, the relation between the two; or empty."]
@@ -96,8 +95,6 @@ class LabelRow:
     ]
     looks_share: Of[float | None, "the share of these pairs that have it."]
     looks_chance: Of[float | None, "the share that has it of all pairs that the label could explain."]
-    share: Of[float | None, "share of the strength of all words that the line over all words explains."]
-    share_chance: Of[float | None, "the same if every word looked evenly."]
     note: Of[str, "reservations, in English."]
     reason: Of[
         list[str],

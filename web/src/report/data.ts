@@ -90,8 +90,6 @@ export interface Label extends LabelRow {
   says: Spoken;
   /** Its first clause. */
   short: Spoken;
-  /** What explains most of the strength over all words; null if nothing does. */
-  often: Spoken | null;
   /** The words that look in most of its pairs, if they stand out and it names none. */
   looks: Spoken | null;
   /** How many clauses it has. */

@@ -37,10 +37,6 @@ export interface LabelRow {
   looksShare: number | null;
   /** The share that has it of all pairs that the label could explain. */
   looksChance: number | null;
-  /** Share of the strength of all words that the line over all words explains. */
-  share: number | null;
-  /** The same if every word looked evenly. */
-  shareChance: number | null;
   /** Mean weight of words on special tokens. */
   special: number | null;
   /** Mean weight of words on the first token. */

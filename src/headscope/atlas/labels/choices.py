@@ -180,7 +180,7 @@ class ChoiceLists:
             )
         ]
         self._chosen = {
-            place: np.zeros((2, cells, int(self._windows[place].words.looks.sum())), dtype=np.float32)
+            place: np.zeros((cells, int(self._windows[place].words.looks.sum())), dtype=np.int32)
             for place in self._sample
         }
         self.strong = np.zeros((2, cells), dtype=np.int64)
@@ -204,7 +204,7 @@ class ChoiceLists:
         self.strong[half, cells] += (strength > 0).sum(1)
         self.reach[cells] = np.maximum(self.reach[cells], choices.reach)
         if place in self._chosen:
-            self._chosen[place][:, cells] = np.stack([keys, strength])
+            self._chosen[place][cells] = keys
         for query, order in self._lot.get(place, ()):
             for head in np.flatnonzero(strongest.looks_at[:, query] >= 0).tolist():
                 key, weight = int(strongest.looks_at[head, query]), float(strongest.weight[head, query])
@@ -245,15 +245,12 @@ class ChoiceLists:
 
     def _choices(self, renumbered: dict[int, int]) -> pyarrow.Table:
         places = self._sample
-        flat = [self._chosen[place] for place in places]
-        lists = pyarrow.list_(pyarrow.float32())
         return pyarrow.table(
             {
                 "document": pyarrow.array([renumbered[document] for document, _ in places], pyarrow.int32()),
                 "window": pyarrow.array([number for _, number in places], pyarrow.int32()),
                 "order": pyarrow.array([lot(self._names[at], number) for at, number in places], pyarrow.int64()),
-                "keys": pyarrow.array([numbers[0].ravel() for numbers in flat], lists),
-                "strength": pyarrow.array([numbers[1].ravel() for numbers in flat], lists),
+                "keys": pyarrow.array([self._chosen[at].ravel() for at in places], pyarrow.list_(pyarrow.int32())),
             }
         )
 

@@ -36,12 +36,10 @@ class Drawn:
     Attributes:
         places: of the windows.
         keys: of each window (heads, words that look), -1 for none.
-        strength: likewise.
     """
 
     places: list[Place]
     keys: list[Int[np.ndarray, "heads looks"]]
-    strength: list[Float[np.ndarray, "heads looks"]]
 
 
 class Texts:
@@ -193,7 +191,6 @@ class Half:
         gaps: (pairs,), key minus query.
         starts: (rows,), where each row's pairs begin: all words of its window, in order.
         keys: (heads, rows), each head's choice; -1 for none.
-        strength: (heads, rows).
         words: (words,) of (window, word) -> their number; `word` (pairs,) is each key's.
         names: (words,), the forms.
         vectors: (words, d).
@@ -204,7 +201,6 @@ class Half:
     gaps: Int[np.ndarray, " pairs"]
     starts: Int[np.ndarray, " rows"]
     keys: Int[np.ndarray, "heads rows"]
-    strength: Float[np.ndarray, "heads rows"]
     word: Int[np.ndarray, " pairs"]
     names: np.ndarray
     vectors: Float[np.ndarray, "words d"]
@@ -240,7 +236,6 @@ def half_of(drawn: Drawn, texts: Texts) -> Half:
         gaps,
         starts,
         np.concatenate(drawn.keys, 1).astype(np.int64) if drawn.keys else np.zeros((0, 0), dtype=np.int64),
-        np.concatenate(drawn.strength, 1) if drawn.strength else np.zeros((0, 0)),
         word,
         np.array(names, dtype=object),
         np.concatenate(vectors) if vectors else np.zeros((0, 0)),
@@ -262,14 +257,14 @@ def drawn_of(folder: Path, documents: Sequence[int], cells: int) -> tuple[Drawn,
         table = renumbered_by(table, before)
         for row in range(table.num_rows):
             place = (table["document"][row].as_py(), table["window"][row].as_py())
-            keys, strength = (table[name][row].values.to_numpy().reshape(cells, -1) for name in ("keys", "strength"))
+            keys = table["keys"][row].values.to_numpy().reshape(cells, -1)
             size = sizes[place[0] - before, place[1]]
-            entry = (table["order"][row].as_py(), (place, keys, strength), keys.shape[1], size)
+            entry = (table["order"][row].as_py(), (place, keys), keys.shape[1], size)
             kept[place[0] % 2].append(entry)
         for half in kept:
             some = {id(window) for window in drawn_windows(half)}
             half[:] = [entry for entry in half if id(entry[1]) in some]
         before += count
     halves = [drawn_windows(half) for half in kept]
-    drawn = [Drawn([w[0] for w in half], [w[1] for w in half], [w[2] for w in half]) for half in halves]
+    drawn = [Drawn([w[0] for w in half], [w[1] for w in half]) for half in halves]
     return drawn[0], drawn[1]

@@ -360,17 +360,3 @@ class Labeller:
         half, (ground, _, held) = self._halves[1], self._possible(cell, 1, clauses, own)
         keys = half.keys[cell]
         return held, ground.even, ground.row, np.where(keys >= 0, half.starts + keys, -1)
-
-    def words(self, cell: int, half: int) -> tuple[Facts, Float[np.ndarray, " words"]]:
-        """Return what holds of a head's choices over the words drawn from a half, and their strengths."""
-        of = self._halves[half]
-        if not of.ground.rows:
-            return Facts({}, 0), np.zeros(0)
-        some = np.flatnonzero(of.strength[cell] > 0)
-        return of.ground.facts.at(of.starts[some] + of.keys[cell, some]), of.strength[cell, some].astype(np.float64)
-
-    def chance_of(self, cell: int, clause: Clause) -> float:
-        """The even share of a clause over the words drawn from the half that reports, by their strength."""
-        of, ground = self._halves[1], self.ground(cell, 1)
-        strength = of.strength[cell] / of.strength[cell].sum()
-        return float(np.sum(ground.even * clause.mask(ground.facts) * strength[ground.row]))

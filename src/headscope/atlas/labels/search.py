@@ -137,12 +137,12 @@ class Ground:
         return Ground(self.facts, np.where(total > 0, even / np.where(total > 0, total, 1), 0), self.row, self.rows)
 
 
-def gain_of(h: float, b: float, whole_h: float, whole_b: float, atoms: int, cost: float = COST) -> float:
+def gain_of(h: float, b: float, whole_h: float, whole_b: float, atoms: int) -> float:
     """G: see the head of the file."""
     rest_h, rest_b = max(whole_h - h, 0.0), max(whole_b - b, FLOOR)
     bits = h * math.log2(h / max(b, FLOOR)) if h > 0 else 0.0
     bits += rest_h * math.log2(rest_h / rest_b) if rest_h > 0 else 0.0
-    return bits - whole_h * math.log2(whole_h / max(whole_b, FLOOR)) - cost * atoms
+    return bits - whole_h * math.log2(whole_h / max(whole_b, FLOOR)) - COST * atoms
 
 
 class Found(NamedTuple):
@@ -169,7 +169,6 @@ class Search:
         weights: (targets,), of each, 1 in all.
         ground: the choosing half's.
         own: key classes of the head itself, (ground's pairs,) of bool.
-        cost, least: of an atom, and the least share of a clause.
         refuses: tells of a clause that it must not be used.
 
     Attributes:
@@ -183,15 +182,13 @@ class Search:
         ground: Ground,
         own: Mapping[str, Bool[np.ndarray, " n"]],
         *,
-        cost: float = COST,
-        least: float = LEAST_SHARE,
         refuses: Callable[[Clause], bool] = lambda _: False,
     ) -> None:
         self._targets, self._weights, self._ground = targets, weights, ground
         self._own = ground.facts.with_keys(own) if own else ground.facts
         self._names = set(own)
         self.refused: set[Clause] = set()
-        self._cost, self._least, self._refuses = cost, least, refuses
+        self._refuses = refuses
         self._tables = {}
         for slot, table in targets.tables.items():
             names = [name for name in table if name[:1] != LEARNED]
@@ -219,7 +216,7 @@ class Search:
             if at < len(clauses):  # it holds all that this one did, and more
                 state = self._state(clauses[:at])
                 h, b = self._beyond(clause, state)
-                found = Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))
+                found = Found(clause, gain_of(h, b, state.h, state.b, clause.atoms))
                 if at < len(kept) or found.gain < WIDER * result[at - len(kept)].gain:
                     self.refused.add(clause)
                     continue
@@ -306,11 +303,11 @@ class Search:
         return list(result.values())
 
     def _enough(self, state: _State) -> float:
-        return LATER_SHARE if state.before else self._least
+        return LATER_SHARE if state.before else LEAST_SHARE
 
     def _measured(self, clause: Clause, state: _State) -> Found | None:
         """A clause and its gain; None if it holds too little, or hardly more than chance."""
         h, b = self._beyond(clause, state)
         if h < self._enough(state) or h < LEAST_LIFT * b:
             return None
-        return Found(clause, gain_of(h, b, state.h, state.b, clause.atoms, self._cost))
+        return Found(clause, gain_of(h, b, state.h, state.b, clause.atoms))

@@ -14,7 +14,7 @@ from headscope.atlas.labels.evidence import Vectors
 from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
 from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
 from headscope.atlas.labels.predicates import OFFSETS
-from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, Search, gain_of
+from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, gain_of
 from headscope.results.schemas import LabelRow, columns
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ WHOLE, PART = (0.45, 0.10), (0.20, 0.05)
 """Share explained, and least margin above chance, of a description, and of one that holds in part."""
 TASTE = 0.50
 """Share that a description of nothing but forms must explain: heads that learned nothing have a taste for some, too."""
-OFTEN, OFTEN_LIFT, OFTEN_COST, OFTEN_LEAST = 0.3, 1.6, 0.06, 0.1
-"""The line over all words: least share of the strength, how many times chance; cost of an atom, least of a clause."""
 SUCH, SUCH_KIND = 6, 0.8
 """Words that a learned class names, and the share of a kind in both halves from which it is named by it."""
 SUCH_KINDS = ("PROPN", "number", "NOUN", "NOUN|PROPN", "VERB", "VERB|AUX", "ADJ", "PRON", "content")
@@ -174,22 +172,17 @@ class _Verdict:
     def row(self) -> dict[str, Any]:
         """The columns of a row of labels, but for layer and head."""
         clauses = self._of.clauses
-        often, share, chance = self._often()
         such = self._such()
         looks = self._looks() if clauses else ("", None, None)
         reasons = self._lacks or ({} if clauses else {"prediction": 0})
-        lines = [*(("pairs", clause) for clause in clauses), *([("words", often)] if often is not None else [])]
         return {
             **(self._numbers() if clauses else dict.fromkeys(NUMBERS)),
             "kind": kind_of(clauses),
             "label": sentence(clauses, such, part=self._part, looks=looks[0])["en"],
             "part": self._part,
-            "line": [line for line, _ in lines],
-            **{slot: [getattr(clause, slot) for _, clause in lines] for slot in Clause._fields},
+            **{slot: [getattr(clause, slot) for clause in clauses] for slot in Clause._fields},
             "such": such,
             **dict(zip(("looks", "looks_share", "looks_chance"), looks, strict=True)),
-            "share": share,
-            "share_chance": chance,
             "note": reservations(reasons)["en"],
             "reason": [*reasons],
             "reason_count": [*reasons.values()],
@@ -227,23 +220,6 @@ class _Verdict:
         if not possible.any():
             return None, None
         return float(held[choice[possible]].mean()), float(chances[possible].mean())
-
-    def _often(self) -> tuple[Clause | None, float | None, float | None]:
-        """The clause that explains most of the strength over all words: its share of the other half's, and chance."""
-        none = (None, None, None)
-        labeller = self._labeller
-        targets, weights = labeller.words(self._cell, 0)
-        if self._lacks or not weights.sum():
-            return none
-        ground = labeller.ground(self._cell, 0)
-        search = Search(targets, weights / weights.sum(), ground, {}, cost=OFTEN_COST, least=OFTEN_LEAST)
-        found = search.best()
-        targets, weights = labeller.words(self._cell, 1)
-        if found is None or not weights.sum():
-            return none
-        share = float(weights[found.clause.mask(targets)].sum() / weights.sum())
-        chance = labeller.chance_of(self._cell, found.clause)
-        return (found.clause, share, chance) if share >= max(OFTEN, OFTEN_LIFT * chance) else none
 
     def _looks(self) -> tuple[str, float | None, float | None]:
         """The class of most words that look, if no clause says it and it stands out in both halves; and its shares."""

@@ -3,7 +3,7 @@ import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Head, type Label, type Spoken, type Survey } from "../data";
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
 import { spoken } from "../../words/speech";
-import { say, told } from "../words";
+import { say } from "../words";
 import { called } from "../numbers";
 import { Chip } from "./chip";
 import { HeadEffect } from "./effects";
@@ -53,7 +53,6 @@ function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: L
         <h1 data-test="title">{label ? titleOf(label) : say("head", { head: headLabel(survey, cell) })}</h1>
         {!label && <p class="quiet">{say("no_labels")}</p>}
         {label && (label.score === null ? <p>{label.note ? <Note says={label.note} /> : say("group_none_key")}</p> : <Evidence label={label} />)}
-        {label?.often && <p data-test="often">{told(say("often"), { what: label.often[spoken.value], share: share(label.share), chance: share(label.shareChance) })}</p>}
         <Written of={head.writes} />
         {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep"), stop: share(label.stop) })}</p>}
         {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {label.stable === label.clauses ? say("stable_all") : say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}

@@ -5,7 +5,6 @@ import { headLabel, type Label, type Survey } from "../data";
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
 import { group, sorted, upward, wanted } from "../state";
 import { say, type Word } from "../words";
-import { spoken } from "../../words/speech";
 import { endsOfRelation } from "../words/relations";
 import { Chip } from "./chip";
 import { small } from "./effects";
@@ -49,7 +48,7 @@ export function rowsOf(survey: Survey, columns: Column[], by: string, up: boolea
   const rows = survey.named.map((cell): Row => ({ cell, label: survey.labels?.[cell] ?? null })).filter(({ cell, label }) => {
     if (kind && (!label || groupOf(label) !== kind)) return false;
     const name = headLabel(survey, cell);
-    const says = label ? `${label.label} ${titleOf(label)} ${label.often?.[spoken.value] ?? ""}`.toLowerCase() : "";
+    const says = label ? `${label.label} ${titleOf(label)}`.toLowerCase() : "";
     return words.every((word) => (/^\d+(\.\d*)?$/.test(word) ? name === word || (word.endsWith(".") && name.startsWith(word)) : says.includes(word)));
   });
   const { of } = columns.find(({ name }) => name === by) ?? columns[0];
@@ -96,7 +95,7 @@ export function HeadsTable({ survey }: { survey: Survey }) {
                 <button title={say("sort_by", { column: called(word) })} data-sort={name} onClick={() => sort(name)}>{called(word)}{sorted.value === name && (upward.value ? " ↑" : " ↓")}</button>
               </th>
             ))}
-            <th scope="col">{say("interval_column")}</th><th scope="col">{say("usual")}</th><th scope="col">{say("best_relation")}</th>
+            <th scope="col">{say("interval_column")}</th><th scope="col">{say("best_relation")}</th>
           </tr></thead>
           <tbody>{rows.map((row) => <HeadRow key={row.cell} survey={survey} row={row} columns={columns} />)}</tbody>
         </table>
@@ -116,7 +115,6 @@ function HeadRow({ survey, row: { cell, label }, columns }: { survey: Survey; ro
         return <td key={name} data-column={name}>{name === "score" ? (value === null ? "" : share(value as number)) : name === "coverage" ? (value ?? "") : name === "effect" ? small(value as number | null) : rounded(value as number | null)}</td>;
       })}
       <td>{label && <Score of={label} />}</td>
-      <td class="wide small quiet">{label?.often?.[spoken.value]}</td>
       <td class="wide small">{relation && <>{say("arrow", endsOfRelation(relation.relation, relation.down ? "down" : "up"))} <b>{share(relation.heldOut ?? relation.accuracy)}</b> <span class="quiet">({share(relation.offsetAccuracy)})</span></>}</td>
     </tr>
   );
