@@ -20,7 +20,7 @@ from headscope.atlas.labels.search import Clause
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (
-    "score", "low", "high", "baseline", "bits", "offset_bits", "key_bits", "accuracy", "accuracy_chance",
+    "score", "low", "high", "baseline", "bits", "offset_bits", "accuracy", "accuracy_chance",
     "looks_share", "looks_chance", "special", "first", "sep", "stop", "inner", "entropy",
 )  # fmt: skip
 

@@ -80,7 +80,6 @@ class LabelRow:
     coverage: Of[Int32 | None, "the score as a percentage."]
     bits: Of[float | None, "what the label gains beside an even share, in bits per pair."]
     offset_bits: Of[float | None, "what the best fixed offset gains."]
-    key_bits: Of[float | None, "what the frequency of each key gains."]
     accuracy: Of[float | None, "of words that have a possible case, the share whose choice is one."]
     accuracy_chance: Of[float | None, "the same if every word looked evenly."]
     stable: Of[Int32 | None, "how many of its clauses the other half of the documents would choose, too."]

@@ -23,8 +23,6 @@ export interface LabelRow {
   bits: number | null;
   /** What the best fixed offset gains. */
   offsetBits: number | null;
-  /** What the frequency of each key gains. */
-  keyBits: number | null;
   /** Of words that have a possible case, the share whose choice is one. */
   accuracy: number | null;
   /** The same if every word looked evenly. */

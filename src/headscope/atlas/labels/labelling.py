@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,14 +92,12 @@ class Described:
         own: its own classes of keys, by name.
         shares: of each of the pairs that report, the even share of some of the clauses together, as in `unions`.
         hits: likewise, whether the pair itself is held.
-        numbers: columns of its row.
     """
 
     clauses: list[Clause]
     own: dict[str, Own]
     shares: Float[np.ndarray, "pairs sets"]
     hits: Bool[np.ndarray, "pairs sets"]
-    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 class Labeller:
@@ -288,7 +286,6 @@ class Labeller:
         """Hold each head's clauses against the pairs of the other half, with what they would hold by chance."""
         by_place: dict[Place, list[tuple[int, int, int]]] = {}
         found: dict[int, Described] = {}
-        priors = {}
         for cell, (clauses, own) in chosen.items():
             rows = self.rows(cell, 1, REPORTED)
             for at, row in enumerate(rows.tolist()):
@@ -296,32 +293,14 @@ class Labeller:
             facts = self.known(rows, own)
             hits = unions([clause.mask(facts) for clause in clauses], len(rows))
             found[cell] = Described(clauses, own, np.zeros(hits.shape), hits)
-            found[cell].numbers["key_bits"] = 0.0
-            priors[cell] = self._prior(cell)
         for place, wanted in by_place.items():
             known = self.texts.facts(place)
-            names = np.array(known.passage.names, dtype=object)
             for cell, at, row in wanted:
                 query, head = int(self.queries[row]), found[cell]
                 even = known.even(query, int(self.sums["behind"][cell]), int(self.sums["ahead"][cell]))
                 masks = [known.row(clause, query, head.own) for clause in head.clauses]
-                head.shares[at] = even @ unions(masks, len(names))
-                usual = even * np.array([priors[cell].get(name, priors[cell][""]) for name in names])
-                key = int(self._key[row])
-                bits = np.log2(usual[key] / usual.sum() / even[key]) if even[key] > 0 else 0.0
-                head.numbers["key_bits"] += float(bits) / max(len(head.hits), 1)
+                head.shares[at] = even @ unions(masks, len(known.passage))
         return found
-
-    def _prior(self, cell: int) -> dict[str, float]:
-        """Ratio to chance at which each form is a key of the half that chooses; of others, under ""."""
-        rows, of = self.rows(cell, 0, STRONGEST), self._halves[0]
-        ground = self.ground(cell, 0)
-        chances = np.bincount(of.word, ground.even, len(of.names)) * len(rows) / max(ground.rows, 1)
-        expected: Counter[str] = Counter()
-        for name, chance in zip(of.names.tolist(), chances.tolist(), strict=True):
-            expected[name] += chance
-        counts = Counter(self.names[rows].tolist())
-        return {"": 1.0, **{name: (count + 1) / (expected[name] + 1) for name, count in counts.items()}}
 
     def rests(self, cell: int) -> dict[str, float | None]:
         """The mean weights on special tokens, the closing mark, a word's own tokens; and the mean entropy."""

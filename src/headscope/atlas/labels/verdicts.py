@@ -48,7 +48,7 @@ LOOK_SHARE, LOOK_BITS = 0.5, 0.2
 """Share of the pairs, and what it gains beside chance, from which a class of the words that look is named."""
 
 NUMBERS = (
-    "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "key_bits", "accuracy",
+    "score", "low", "high", "count", "baseline", "coverage", "bits", "offset_bits", "accuracy",
     "accuracy_chance", "stable",
 )  # fmt: skip
 
@@ -193,7 +193,7 @@ class _Verdict:
         score, chance = float(self._hits.mean()), float(self._shares.mean())
         low, high = (float(np.quantile(self._draws, at)) + chance for at in (0.025, 0.975))
         counted = score, max(low, 0.0), min(high, 1.0), len(self._rows), chance, round(100 * score)
-        bits = self._bits(self._of.clauses), self._offset_bits(), self._of.numbers["key_bits"]
+        bits = self._bits(self._of.clauses), self._offset_bits()
         swapped, _ = self._labeller.describe(self._cell, 1)
         stable = sum(clause in swapped for clause in self._of.clauses)
         return dict(zip(NUMBERS, (*counted, *bits, *self._accuracy(), stable), strict=True))

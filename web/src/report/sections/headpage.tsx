@@ -76,7 +76,7 @@ function Evidence({ label }: { label: Label }) {
       </p>
       {label.bits !== null && (
         <p class={label.part ? "doubt" : "quiet"} data-test="gain">
-          {say("bits", { bits: bits(label.bits), offset: bits(label.offsetBits), key: bits(label.keyBits) })}
+          {say("bits", { bits: bits(label.bits), offset: bits(label.offsetBits) })}
           {label.accuracy !== null && <> {say("accuracy", { share: share(label.accuracy), chance: share(label.accuracyChance) })}</>}
         </p>
       )}

@@ -108,7 +108,7 @@ export const en = {
   evidence: " of its {n} strongest pairs",
   by_chance: "{share} by chance",
   looks: "In {share} of these, {what} look ({chance} by chance)",
-  bits: "It gains {bits} bits per pair; the best fixed offset {offset}, the frequency of the word looked at {key}.",
+  bits: "It gains {bits} bits per pair; the best fixed offset {offset}.",
   accuracy: "Over all words that have a possible case it is right in {share}, by chance in {chance}.",
   rests: "On average {special} of a word's weight rests on special tokens: {first} on {token}, {sep} on {end}; {stop} on the closing full stop.",
   stable: "The other half of the documents chooses {n} of its {of} clauses, too.",

@@ -110,7 +110,7 @@ export const ja: Record<ReportWord, string> = {
   evidence: "（最も強い {n} 組のうち）",
   by_chance: "偶然では {share}",
   looks: "そのうち {share} では{what}が見ている（偶然では {chance}）",
-  bits: "1 組あたり {bits} ビットの利得。最良の固定距離は {offset}、見られる語の頻度は {key}。",
+  bits: "1 組あたり {bits} ビットの利得。最良の固定距離は {offset}。",
   accuracy: "該当する語がありうる全ての語では {share} が正しく、偶然では {chance}。",
   rests: "語の重みの平均 {special} が特殊トークンに留まる：{token} に {first}、{end} に {sep}。文末の句点には {stop}。",
   stable: "もう半分の文書も {of} 句のうち {n} 句を選ぶ。",

@@ -110,7 +110,7 @@ export const zh: Record<ReportWord, string> = {
   evidence: "（在其最强的 {n} 对之中）",
   by_chance: "随机为 {share}",
   looks: "其中 {share} 由{what}去看（随机为 {chance}）",
-  bits: "每对增益 {bits} 比特；最佳固定距离为 {offset}，被看词的频率为 {key}。",
+  bits: "每对增益 {bits} 比特；最佳固定距离为 {offset}。",
   accuracy: "在所有可能出现的词上，正确率为 {share}，随机为 {chance}。",
   rests: "平均有 {special} 的权重停在特殊词元上：{token} {first}，{end} {sep}；句末标点 {stop}。",
   stable: "另一半文档也会选出其 {of} 个子句中的 {n} 个。",
