@@ -194,13 +194,12 @@ def test_every_number_of_a_head_s_page_is_in_a_table(known: Path, watch: Watch, 
         assert cells[0].endswith(row["relation"])
         assert cells[1:3] == [f"{row['count']:,}", percent(row["score"])]
         assert cells[4].startswith(percent(row["baseline"]))
-        assert row["rule"] is None or cells[5].startswith(percent(row["rule_score"]))
         same = [other for other in every if (other["relation"], other["way"]) == (row["relation"], row["way"])]
         best = max(other["score"] for other in same)
-        assert cells[6].startswith("best of all") == (
-            row is max(same, key=lambda other: other["score"]) or cells[6][0] == "b"
+        assert cells[5].startswith("best of all") == (
+            row is max(same, key=lambda other: other["score"]) or cells[5][0] == "b"
         )
-        assert "best of all" in cells[6] or percent(best) in cells[6]
+        assert "best of all" in cells[5] or percent(best) in cells[5]
 
     catalog = {statistic.names[0]: name for name, statistic in CATALOG.items()}
     for title, _, value, rank in body(page.locator("[data-test=ranks]")):

@@ -79,7 +79,7 @@ def add_tables(folder: Path) -> None:
             for at in range(-REACH, REACH + 1):
                 add("distributions", **place, of="distance", low=float(at))
             for at in range(80):
-                add("relations", **place, relation=f"relation:{at}", way="up", rule="nearest VERB before")
+                add("relations", **place, relation=f"relation:{at}", way="up")
     for at in range(80):
         add("syntax", relation=f"relation:{at}", direction="dependent->head", layer=at % HEADS, head=3)
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import { language } from "../src/appearance";
 import type { Label, Line, Survey } from "../src/report/data";
 import { fitted, type Item } from "../src/report/fit";
-import { byGroup, groupOf, ruleOf, shortOf, titleOf } from "../src/report/kinds";
+import { byGroup, groupOf, shortOf, titleOf } from "../src/report/kinds";
 import { headHref, homeHref } from "../src/report/links";
 import { placeOf, short, targetOf } from "../src/report/sections/lines";
 import { median, rankOf } from "../src/report/sections/ranks";
@@ -57,7 +57,6 @@ test("every word is drawn once or counted once, whatever the room", () => {
 test("labels read as sentences; a label of an unknown kind stands in the last group", () => {
   expect([titleOf(VERB), shortOf(VERB)]).toEqual(["Its verb (from the object)", "its verb (from the object)"]);
   expect([groupOf(VERB), groupOf(label("new", "strange", 1, 0))]).toEqual(["syntax", "other"]);
-  expect([ruleOf("nearest VERB before"), ruleOf("something else")]).toEqual(["the nearest verb before", "something else"]);
   language.value = "ja";
   expect(titleOf(VERB)).toBe("その動詞（目的語から）");
 });

@@ -39,23 +39,12 @@ class Claim:
         way: UP or DOWN.
         sums: of each half (even, odd), (sums, heads_total): what intervals need, and documents.
         offsets: of each half, key minus query -> how often that offset is right.
-        nearest: over all documents, a simple rule -> how often it is right.
     """
 
     relation: str
     way: str
     sums: tuple[Float[np.ndarray, "sums heads"], Float[np.ndarray, "sums heads"]]
     offsets: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
-    nearest: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def rule(self) -> tuple[str | None, float]:
-        """The best rule of the form “the nearest word of this tag, on this side”, and how often it is right."""
-        count = self.sums[0][1, 0] + self.sums[1][1, 0]
-        if not self.nearest or not count:
-            return None, 0.0
-        rule, right = min(self.nearest.items(), key=lambda item: (-item[1], item[0]))
-        return f"nearest {rule[:-1]} {'before' if rule.endswith('<') else 'after'}", right / float(count)
 
 
 def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]:
@@ -75,7 +64,6 @@ def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]
                 claim.sums[half][:] += moments_of(part.hits[name][row], counts[row])
                 sign = 1 if way == UP else -1
                 claim.offsets[half].update(sign * offset for offset in part.offsets[row])
-                claim.nearest.update(part.nearest["nearest_up" if way == UP else "nearest_down"][row])
         before += count
     return list(claims.values())
 
@@ -101,12 +89,11 @@ def relations_table(folder: Path, documents: Sequence[int], heads: Sequence[tupl
         if count < LEAST:
             continue
         offset, baseline = _offset(claim, count)
-        rule, rule_score = claim.rule
         for cell, (layer, head) in enumerate(heads):
             moments = Moments(claim.sums[0][:, cell] + claim.sums[1][:, cell])
             low, high = (None if np.isnan(bound) else bound for bound in moments.interval())
             row = (claim.relation, claim.way, layer, head, moments.share, low, high, count, offset, baseline)
-            for (name, _), value in zip(COLUMNS, (*row, rule, rule_score), strict=True):
+            for (name, _), value in zip(COLUMNS, row, strict=True):
                 columns[name].append(value)
     return pyarrow.table({name: pyarrow.array(columns[name], kind) for name, kind in COLUMNS})
 

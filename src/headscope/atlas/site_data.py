@@ -277,9 +277,9 @@ def _relations(tables: Tables) -> list[list[dict[str, Any]]] | None:
     return [
         [
             {
-                **{name: row[name] for name in ("way", "count", "offset", "rule")},
+                **{name: row[name] for name in ("way", "count", "offset")},
                 "relation": printable(row["relation"]),
-                **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline", "rule_score")},
+                **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline")},
                 "bestCell": tables.cell(best[row["relation"], row["way"]]),
                 "bestScore": _short(best[row["relation"], row["way"]]["score"]),
             }

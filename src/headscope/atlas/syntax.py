@@ -38,9 +38,6 @@ HITS = ("to_head", "to_dependent", "from_head")
 """Counts of every relation, for every head of the model: the two directions, and the words that
 have such dependents and whose strongest word is one of them."""
 
-NEAREST = ("nearest_up", "nearest_down")
-"""Hits of the simple rules, for the second baseline of relations: see Pairs."""
-
 LEAST = 20
 """Occurrences of a relation below which it is left out."""
 
@@ -55,8 +52,6 @@ class Pairs:
         dependents, heads: (pairs,), words.
         relation: (pairs,), which of `relations`.
         with_dependents: (relations,), how many words have such dependents.
-        nearest_up, nearest_down: of each pair, the simple rule that leads from the dependent to the head, and back:
-            `VERB<`, the nearest verb to the left; None where another verb is between.
     """
 
     def __init__(self, sentence: Sentence, words: Words) -> None:
@@ -73,16 +68,8 @@ class Pairs:
         self.with_dependents = np.zeros(len(self.relations), dtype=np.int64)
         for which, _ in {(number[relation], head) for relation, _, head in rows}:
             self.with_dependents[which] += 1
-        self.nearest_up = [_nearest(sentence.tags, word, head) for _, word, head in rows]
-        self.nearest_down = [_nearest(sentence.tags, head, word) for _, word, head in rows]
         self.sums = (np.arange(len(self.relations))[:, None] == self.relation).astype(np.float32)
         """(relations, pairs), 1 where the pair is of the relation."""
-
-
-def _nearest(tags: Sequence[str], start: int, end: int) -> str | None:
-    """The rule “the nearest word of this tag, on this side”, where it leads from here to there."""
-    between = tags[start + 1 : end] if end > start else tags[end + 1 : start]
-    return None if tags[end] in between else tags[end] + (">" if end > start else "<")
 
 
 class SyntaxCounts:
@@ -94,7 +81,6 @@ class SyntaxCounts:
         self._counts: list[int] = []
         self._offsets: list[list[int]] = []
         self._with: list[int] = []
-        self._nearest: dict[str, list[list[str]]] = {name: [] for name in NEAREST}
         self._hits: list[np.ndarray] = []
 
     def begin(self, document: int, pairs: Pairs) -> Int[np.ndarray, " relations"]:
@@ -106,15 +92,11 @@ class SyntaxCounts:
                 self._counts.append(0)
                 self._with.append(0)
                 self._offsets.append([])
-                for lists in self._nearest.values():
-                    lists.append([])
                 self._hits.append(np.zeros((len(HITS), self._cells), dtype=np.int32))
             of = pairs.relation == which
             self._counts[row] += int(of.sum())
             self._with[row] += int(pairs.with_dependents[which])
             self._offsets[row] += (pairs.heads[of] - pairs.dependents[of]).tolist()
-            for name, rules in (("nearest_up", pairs.nearest_up), ("nearest_down", pairs.nearest_down)):
-                self._nearest[name][row] += [rule for at in np.flatnonzero(of) if (rule := rules[at]) is not None]
             rows.append(row)
         return np.array(rows, dtype=np.int64)
 
@@ -141,8 +123,6 @@ class SyntaxCounts:
             "with_dependents": pyarrow.array(self._with, pyarrow.int32()),
             "offsets": pyarrow.array(self._offsets, pyarrow.list_(pyarrow.int32())),
         }
-        for name, rules in self._nearest.items():
-            columns[name] = pyarrow.array(rules, pyarrow.list_(pyarrow.string()))
         for kind, name in enumerate(HITS):
             flat = pyarrow.array(np.ascontiguousarray(hits[:, kind]).reshape(-1), pyarrow.int32())
             columns[name] = pyarrow.FixedSizeListArray.from_arrays(flat, self._cells)
@@ -166,7 +146,6 @@ class RelationCounts:
         self.counts = table["count"].to_numpy()
         self.with_dependents = table["with_dependents"].to_numpy()
         self.offsets: list[list[int]] = table["offsets"].to_pylist()
-        self.nearest: dict[str, list[list[str]]] = {name: table[name].to_pylist() for name in NEAREST}
         self.hits = {
             name: table[name].combine_chunks().flatten().to_numpy().reshape(len(self.counts), cells) for name in HITS
         }

@@ -56,8 +56,6 @@ class RelationRow:
     count: Of[int, "such words."]
     offset: Of[Int32, "the best fixed offset from the word that looks."]
     baseline: Of[float, "how often that offset is right."]
-    rule: Of[str | None, "the best simple rule, such as “nearest VERB before”."]
-    rule_score: Of[float | None, "how often that rule is right."]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 // Kinds of labels: their groups and colours, and what a label says in the reader's language.
 import { spoken } from "../words/speech";
 import { say } from "./words";
-import { tagName } from "./words/relations";
 import type { Label, Survey } from "./data";
 
 /** Groups of labels, in the order of the legend; `other` are those of earlier versions. */
@@ -32,12 +31,6 @@ export function titleOf({ kind, says }: Label): string {
   if (kind === "none") return say("title_none");
   const text = says[spoken.value];
   return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
-/** A simple rule such as "nearest VERB before" in words. */
-export function ruleOf(rule: string): string {
-  const match = /^nearest (\S+) (before|after)$/.exec(rule);
-  return match ? say(match[2] === "before" ? "rule_before" : "rule_after", { tag: tagName(match[1]) }) : rule;
 }
 
 /** (score - baseline) / (1 - baseline). */

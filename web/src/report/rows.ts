@@ -85,10 +85,6 @@ export interface RelationRow {
   offset: number;
   /** How often that offset is right. */
   baseline: number;
-  /** The best simple rule, such as “nearest VERB before”. */
-  rule: string | null;
-  /** How often that rule is right. */
-  ruleScore: number | null;
 }
 
 /** The tokens that a head writes: `writes.parquet`. */

@@ -1,7 +1,7 @@
 // Syntax: what a head finds of the treebank's relations; and on the home page, which head finds each of them.
 import { count } from "../../words/numbers";
 import type { Head, Survey } from "../data";
-import { ruleOf, share } from "../kinds";
+import { share } from "../kinds";
 import { say } from "../words";
 import { endsOfRelation } from "../words/relations";
 import { Chip } from "./chip";
@@ -16,14 +16,13 @@ export function Relations({ survey, head: { cell, relations } }: { survey: Surve
         <table class="table" data-test="relations">
           <thead><tr>
             <th scope="col">{say("relation")}</th><th scope="col">{say("n")}</th><th scope="col">{say("right")}</th><th scope="col" class="figure">{say("interval_column")}</th>
-            <th scope="col">{say("offset")}</th><th scope="col">{say("nearest_rule")}</th><th scope="col">{say("best_head")}</th>
+            <th scope="col">{say("offset")}</th><th scope="col">{say("best_head")}</th>
           </tr></thead>
           <tbody>{relations.map((row) => (
             <tr key={`${row.relation} ${row.way}`}>
               <th scope="row" title={row.relation}>{say("arrow", endsOfRelation(row.relation, row.way))} <small class="quiet">{row.relation}</small></th>
               <td>{count(row.count)}</td><td><b>{share(row.score)}</b></td><td><Score of={row} /></td>
               <td>{share(row.baseline)} <small class="quiet">{signed(row.offset)}</small></td>
-              <td>{row.rule && <>{share(row.ruleScore)} <small class="quiet">{ruleOf(row.rule)}</small></>}</td>
               <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small class="quiet">{share(row.bestScore)}</small></>}</td>
             </tr>
           ))}</tbody>

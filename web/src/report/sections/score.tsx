@@ -1,4 +1,4 @@
-// A score on an axis from 0 to 100 %: a dot with its interval, a tick for the baseline, a diamond for the simplest rule.
+// A score on an axis from 0 to 100 %: a dot with its interval, a tick for the baseline.
 import { share } from "../kinds";
 import { say } from "../words";
 
@@ -7,12 +7,11 @@ export interface Scored {
   low: number | null;
   high: number | null;
   baseline: number | null;
-  ruleScore?: number | null;
 }
 
 const [HEIGHT, EDGE] = [16, 6];
 
-export function Score({ of: { score, low, high, baseline, ruleScore = null }, axis = false }: { of: Scored; axis?: boolean }) {
+export function Score({ of: { score, low, high, baseline }, axis = false }: { of: Scored; axis?: boolean }) {
   if (score === null) return null;
   const [wide, y] = [axis ? 250 : 140, HEIGHT / 2];
   const x = (value: number): number => EDGE + (wide - 2 * EDGE) * Math.min(1, Math.max(0, value));
@@ -22,7 +21,6 @@ export function Score({ of: { score, low, high, baseline, ruleScore = null }, ax
       <title>{says}</title>
       <line class="rail" x1={EDGE} x2={wide - EDGE} y1={y} y2={y} />
       {baseline !== null && <line class="base" x1={x(baseline)} x2={x(baseline)} y1={y - 5} y2={y + 5} />}
-      {ruleScore !== null && <path class="simple" d={`M${x(ruleScore)} ${y - 4.5}l4.5 4.5l-4.5 4.5l-4.5 -4.5z`} />}
       {low !== null && high !== null && <line class="span" x1={x(low)} x2={x(high)} y1={y} y2={y} />}
       <circle class="dot" cx={x(score)} cy={y} r={3.4} />
       {axis && [0, 0.5, 1].map((at) => (

@@ -1,4 +1,4 @@
-// Relations and tags of Universal Dependencies in words: [dependent, head]. Unknown subtypes are called as their relation.
+// Relations of Universal Dependencies in words: [dependent, head]. Unknown subtypes are called as their relation.
 import { spoken, type Language } from "../../words/speech";
 
 type Names = Record<string, [string, string]>;
@@ -38,29 +38,12 @@ const zh: Names = {
   punct: ["标点", "中心词"], vocative: ["呼语", "动词"], xcomp: ["开放补语", "动词"],
 };
 
-const tags: Record<Language, Record<string, string>> = {
-  en: {
-    ADJ: "adjective", ADP: "preposition", ADV: "adverb", AUX: "auxiliary", CCONJ: "conjunction", DET: "determiner", INTJ: "interjection", NOUN: "noun",
-    NUM: "number", PART: "particle", PRON: "pronoun", PROPN: "name", PUNCT: "punctuation mark", SCONJ: "subordinator", SYM: "symbol", VERB: "verb", X: "other word",
-  },
-  ja: {
-    ADJ: "形容詞", ADP: "前置詞・格助詞", ADV: "副詞", AUX: "助動詞", CCONJ: "等位接続詞", DET: "限定詞", INTJ: "間投詞", NOUN: "名詞",
-    NUM: "数詞", PART: "小辞", PRON: "代名詞", PROPN: "固有名詞", PUNCT: "句読点", SCONJ: "従位接続詞", SYM: "記号", VERB: "動詞", X: "その他の語",
-  },
-  zh: {
-    ADJ: "形容词", ADP: "介词", ADV: "副词", AUX: "助动词", CCONJ: "并列连词", DET: "限定词", INTJ: "感叹词", NOUN: "名词",
-    NUM: "数词", PART: "小品词", PRON: "代词", PROPN: "专有名词", PUNCT: "标点", SCONJ: "从属连词", SYM: "符号", VERB: "动词", X: "其他词",
-  },
-};
-
 export const relations: Record<Language, Names> = { en, ja, zh };
 
 function namesOf(relation: string): [string, string] {
   const table = relations[spoken.value];
   return table[relation] ?? table[relation.split(":")[0]] ?? [relation, table.dep[1]];
 }
-
-export const tagName = (tag: string): string => tags[spoken.value][tag] ?? tag;
 
 /** What looks, and what it should find. */
 export const endsOfRelation = (relation: string, way: "up" | "down"): { from: string; to: string } => {
