@@ -95,20 +95,6 @@ def test_a_line_has_the_weights_of_the_word_that_looks(survey: hs.Survey, naive:
     assert any(line["text"] is not None for line in lines)
 
 
-def test_what_heads_write_at_their_best_examples(survey: hs.Survey) -> None:
-    """The bundled model has a masked-LM head: the tokens are those of the trace of the same ids."""
-    model = hs.open("-")
-    kept = [line for line in survey.lines.to_pylist() if line["raised"] is not None]
-    assert {(line["kind"], line["rank"]) for line in kept} == {("best", 0), ("best", 1)}
-    for line in kept[::5]:
-        trace = model.trace(ids=line["ids"])
-        effects = trace[line["layer"], line["head"]].promotes(line["query_token"]).effects
-        order = np.argsort(-effects, kind="stable")
-        np.testing.assert_allclose(line["raised_by"], effects[order[:6]], atol=1e-5)
-        np.testing.assert_allclose(line["lowered_by"], effects[order[::-1][:6]], atol=1e-5)
-        assert len(line["raised"]) == len(line["lowered"]) == 6
-
-
 def test_distributions_are_those_of_loops(survey: hs.Survey, naive: Naive) -> None:
     found = {
         (row["layer"], row["head"], row["of"], row["low"]): (row["value"], row["count"])

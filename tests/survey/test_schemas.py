@@ -91,7 +91,10 @@ def _interface(name: str) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-GONE: dict[type, tuple[str, ...]] = {RelationRow: ("rule", "rule_score")}
+GONE: dict[type, tuple[str, ...]] = {
+    RelationRow: ("rule", "rule_score"),
+    LineRow: ("raised", "raised_by", "lowered", "lowered_by"),
+}
 """Columns that older surveys have."""
 
 

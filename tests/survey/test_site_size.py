@@ -70,8 +70,6 @@ def add_tables(folder: Path) -> None:
                     weights=[drawn.random() for _ in numbers],
                     ids=list(range(30000, 30512)),
                     text=None if rank % 2 else text,
-                    **{name: [word] * 6 for name in ("raised", "lowered")},
-                    **{name: [drawn.random() for _ in range(6)] for name in ("raised_by", "lowered_by")},
                 )
             for name in HISTOGRAMS:
                 for at in range(BINS):

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 AROUND = 30
 """Words before the first word of a pair, after the second, and beside both in between."""
 
-WRITES = 2
-"""Best examples of each head of which is kept what the head writes there, for models with a masked-LM head."""
-
-TOKENS = 6
-"""Tokens that it raises, and that it lowers."""
-
 COLUMNS = columns(LineRow)
 
 
@@ -46,7 +40,6 @@ class Reading:
         sep: (tokens,), True for [SEP].
         words: the window's.
         wanted: (layer, which of its heads, query word) of each row to read.
-        writing: those of them of which is read, too, what the head writes.
     """
 
     place: tuple[int, int]
@@ -55,7 +48,6 @@ class Reading:
     sep: Bool[np.ndarray, " tokens"]
     words: Words
     wanted: tuple[tuple[int, int, int], ...]
-    writing: frozenset[tuple[int, int, int]] = frozenset()
 
     def token(self, word: int) -> int:
         """The token at which a word begins."""
@@ -70,15 +62,12 @@ class Read:
         rows: for each of `Reading.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
             on all special tokens, then on each word.
         first_token, sep_token: their names; None where the window has none.
-        writes: of `Reading.writing`, the tokens whose masked-LM logits the head raises and lowers most at the word that
-            looks, as {column: values}; empty for models that have none.
         text: a text that the tokenizer turns into the window's tokens; None if its words with spaces are not one.
     """
 
     rows: tuple[Float[np.ndarray, " places"], ...]
     first_token: str | None
     sep_token: str | None
-    writes: dict[tuple[int, int, int], dict[str, list[Any]]]
     text: str | None
 
 
@@ -151,11 +140,10 @@ def lines_table(
     for layer, head in heads:
         numbers.setdefault(layer, []).append(head)
     rows = examples.to_pylist()
-    wanted: dict[tuple[str, int], dict[tuple[int, int, int], bool]] = {}
+    wanted: dict[tuple[str, int], dict[tuple[int, int, int], None]] = {}
     for row in rows:
         place = (row["layer"], numbers[row["layer"]].index(row["head"]), row["query"])
-        places = wanted.setdefault((row["document"], row["window"]), {})
-        places[place] = places.get(place, False) or (row["kind"] == "best" and row["rank"] < WRITES)
+        wanted.setdefault((row["document"], row["window"]), {})[place] = None
     found: dict[tuple[str, int], tuple[Reading, Read]] = {}
     names: dict[tuple[int, int], tuple[str, int]] = {}
 
@@ -174,7 +162,6 @@ def lines_table(
                     np.array(text["sep"], dtype=bool),
                     Words(np.array(text["of_token"], dtype=np.int64), tuple(text["words"])),
                     tuple(wanted[name]),
-                    frozenset(place for place, writes in wanted[name].items() if writes),
                 )
 
     for reading, read in run(todo()):
@@ -183,7 +170,6 @@ def lines_table(
     for row in rows:
         reading, read = found[row["document"], row["window"]]
         at = reading.wanted.index((row["layer"], numbers[row["layer"]].index(row["head"]), row["query"]))
-        writes = read.writes.get(reading.wanted[at], {}) if row["kind"] == "best" else {}
         first, sep, special, *weights = read.rows[at].tolist()
         shown = _shown(row["query"], row["key"], len(reading.words))
         values = {
@@ -200,7 +186,6 @@ def lines_table(
             "key_token": reading.token(row["key"]),
             "ids": reading.ids.tolist(),
             "text": read.text,
-            **{name: writes.get(name) for name in ("raised", "raised_by", "lowered", "lowered_by")},
         }
         for name, value in values.items():
             columns[name].append(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from headscope.atlas.documents import CorpusPart, Document, Refused
 from headscope.atlas.effect_windows import EffectWindow, effect_window
 from headscope.atlas.effects import Batch
 from headscope.atlas.head_distance_windows import ChosenWindow
-from headscope.atlas.lines import TOKENS, Read, Reading, RowReader
+from headscope.atlas.lines import Read, Reading, RowReader
 from headscope.atlas.loading import (
     ModelSource,
     config_record,
@@ -224,37 +223,7 @@ class Replica:
         special = (reading.words.of_token[:1] < 0, reading.sep)
         ids = [reading.ids[: len(of)][of][:1].tolist() for of in special]
         first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
-        return Read(rows, first, sep, self._writes(reading), text if again == reading.ids.tolist() else None)
-
-    def _writes(self, reading: Reading) -> dict[tuple[int, int, int], dict[str, list[Any]]]:
-        """Return what heads write: see Read.writes."""
-        writer = self._writer
-        if writer is None or not reading.writing:
-            return {}
-        trace = writer.trace(ids=reading.ids.tolist(), segments=reading.segments.tolist())
-        writes: dict[tuple[int, int, int], dict[str, list[Any]]] = {}
-        for layer, head, query in sorted(reading.writing):
-            number = self.described.model["heads"][self.described.model["layers"].index(layer)][head]
-            promotion = trace[layer, number].promotes(reading.token(query), top=TOKENS)
-            writes[layer, head, query] = {
-                "raised": [effect.token for effect in promotion.raised],
-                "raised_by": [effect.effect for effect in promotion.raised],
-                "lowered": [effect.token for effect in promotion.lowered],
-                "lowered_by": [effect.effect for effect in promotion.lowered],
-            }
-        return writes
-
-    @cached_property
-    def _writer(self) -> Model | None:
-        """The model as headscope opens it, if it has a masked-LM head; None for others, and for live models."""
-        model = self.loaded.opened
-        if model is None:
-            return None
-        try:
-            model.anatomy.computable()
-        except HeadscopeError:
-            return None
-        return model if "masked_lm" in model.anatomy.tasks else None
+        return Read(rows, first, sep, text if again == reading.ids.tolist() else None)
 
     def _measure(
         self, windows: list[Window], acts: WindowObserver | None

@@ -236,17 +236,8 @@ def _line(model: str, example: dict[str, Any], line: dict[str, Any]) -> dict[str
         "window": example["window"],
         "up": None if example["up"] is None else printable(example["up"]),
         "down": None if example["down"] is None else printable(example["down"]),
-        "raised": _tokens(line, "raised"),
-        "lowered": _tokens(line, "lowered"),
         "command": command_of(model, line),
     }
-
-
-def _tokens(line: dict[str, Any], name: str) -> list[tuple[str, float | None]] | None:
-    """Tokens whose logits a head raises or lowers, each with its effect."""
-    if line[name] is None:
-        return None
-    return list(zip(all_printable(line[name]), map(_short, line[f"{name}_by"]), strict=True))
 
 
 def command_of(model: str, line: dict[str, Any]) -> str:

@@ -154,14 +154,6 @@ class LineRow:
     key_token: Of[Int32, "where the other begins."]
     ids: Of[list[Int32], "the window's tokens."]
     text: Of[str | None, "a text that the tokenizer turns into exactly these, or null."]
-    raised: Of[
-        list[str] | None,
-        "of the two best examples of each head, for a checkpoint with a masked-LM head, the tokens whose logits the "
-        "head's output raises most at the word that looks.",
-    ]
-    raised_by: Of[list[Float32] | None, "by how much."]
-    lowered: Of[list[str] | None, "those that it lowers most."]
-    lowered_by: Of[list[Float32] | None, "by how much."]
 
 
 @dataclass(frozen=True)

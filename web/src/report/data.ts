@@ -133,9 +133,6 @@ export interface Line {
   /** The relation of the word that looks, where it looks at its head; of the other, where it looks at its dependent. */
   up: string | null;
   down: string | null;
-  /** Tokens whose masked-LM logits the head raises and lowers at the word that looks; null where that isn't known. */
-  raised: [string, number][] | null;
-  lowered: [string, number][] | null;
   /** A command that opens the page on this window. */
   command: string;
 }

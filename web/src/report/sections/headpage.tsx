@@ -12,7 +12,7 @@ import { Places, Ranks } from "./ranks";
 import { Relations } from "./relations";
 import { Score } from "./score";
 import { Distributions } from "./shapes";
-import { Writes, Written } from "./writes";
+import { Written } from "./writes";
 
 export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
   const { cell } = head;
@@ -23,7 +23,6 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
       <div class="sides">
         <div class="long">
           <section>{head.lines?.length ? <Lines lines={head.lines} wanted={survey.run.examples} /> : <p class="quiet">{say("no_examples")}</p>}</section>
-          {head.lines && <Writes lines={head.lines} />}
           <Relations survey={survey} head={head} />
         </div>
         <div class="short">

@@ -1,6 +1,6 @@
-// What a head writes, over the corpus and at the words of its best examples: the tokens whose logits it raises and lowers most.
+// What a head writes: the tokens that its output makes likelier where they are right.
 import { count, written } from "../../words/numbers";
-import type { Head, Line } from "../data";
+import type { Head } from "../data";
 import { say, told } from "../words";
 
 /** The tokens that it makes likelier over the corpus, where they are right. */
@@ -14,24 +14,4 @@ export function Written({ of }: { of: Head["writes"] }) {
       bits: <b>+{bits(of.bits)}</b>, low: bits(of.low), high: bits(of.high), windows,
     })}</p>
   ) : <p class="quiet small" data-test="written">{say("written_none", { windows })}</p>;
-}
-
-export function Writes({ lines }: { lines: Line[] }) {
-  const known = lines.filter((line) => line.raised !== null && line.lowered !== null);
-  if (!known.length) return null;
-  const list = (tokens: [string, number][]) => tokens.map(([token, by], n) => (
-    <span key={n}>{n > 0 && ", "}<bdi>{token}</bdi> <small class="quiet">{by < 0 ? "−" : "+"}{Math.abs(by).toFixed(2)}</small></span>
-  ));
-  return (
-    <section data-test="writes">
-      <h2>{say("writes")} <small class="quiet">{say("writes_key")}</small></h2>
-      <dl class="writes">{known.map((line, n) => (
-        <div key={n}>
-          <dt><bdi class="tag">{line.words[line.query]}</bdi> → <bdi>{line.words[line.key]}</bdi></dt>
-          <dd>{say("raises")} {list(line.raised!)}</dd>
-          <dd>{say("lowers")} {list(line.lowered!)}</dd>
-        </div>
-      ))}</dl>
-    </section>
-  );
 }

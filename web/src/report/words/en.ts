@@ -211,12 +211,8 @@ export const en = {
   label_coverage: "label coverage",
   by_score: "The score of the head's label",
   by_coverage: "How many of the head's 100 strongest pairs its label explains",
-  writes: "What it writes",
-  writes_key: "at the word that looks: the tokens whose logits its output raises and lowers most, directly",
   written: "It raises {tokens}, which predicts masked tokens better than frequency alone: {bits} bits each ({low} to {high}), on {windows} that didn't choose them.",
   written_none: "What it writes directly predicts masked tokens no better than their frequency does, on {windows}.",
-  raises: "raises",
-  lowers: "lowers",
   honest: "Weights say where a head looks, not how that affects the output.",
   broken: "The report can't be shown: {why}",
 } as const;

@@ -213,12 +213,8 @@ export const ja: Record<ReportWord, string> = {
   label_coverage: "ラベルの説明数",
   by_score: "ヘッドのラベルのスコア",
   by_coverage: "最も強い 100 組のうちラベルが説明する組の数",
-  writes: "書き込む内容",
-  writes_key: "見る側の語で、出力が直接に最も上げる・下げるトークンのロジット",
   written: "{tokens} を上げ、マスクしたトークンを頻度だけの場合より 1 個あたり {bits} ビット（{low}〜{high}）よく予測する。選択に使わなかった {windows}での値。",
   written_none: "直接書き込む内容は、マスクしたトークンを頻度よりよく予測しない（{windows}）。",
-  raises: "上げる：",
-  lowers: "下げる：",
   honest: "重みが示すのはヘッドがどこを見ているかであり、それが出力に与える影響ではありません。",
   broken: "レポートを表示できません：{why}",
 };

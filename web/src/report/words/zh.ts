@@ -213,12 +213,8 @@ export const zh: Record<ReportWord, string> = {
   label_coverage: "标签覆盖",
   by_score: "该头标签的得分",
   by_coverage: "标签解释了该头最强 100 对中的多少对",
-  writes: "它写入什么",
-  writes_key: "在看的词上：其输出直接提高和降低最多的词元的 logit",
   written: "它提高 {tokens}，对被掩码词元的预测因此优于仅凭词频：每个 {bits} 比特（{low} 至 {high}），在未参与选择的 {windows}上测得。",
   written_none: "它直接写入的内容对被掩码词元的预测不优于词频（{windows}）。",
-  raises: "提高：",
-  lowers: "降低：",
   honest: "权重说明一个头关注哪里，而不能说明这对输出有何影响。",
   broken: "无法显示报告：{why}",
 };
