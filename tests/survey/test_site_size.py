@@ -15,7 +15,7 @@ from finished_survey import finished, write_manifest
 from headscope.atlas import examples, lines, relations, shapes, syntax
 from headscope.atlas.labels import verdicts
 from headscope.atlas.report import write_site
-from headscope.atlas.shapes import BINS, HISTOGRAMS, REACH
+from headscope.atlas.shapes import REACH
 
 LIMIT = 30_000_000
 HEADS = 12
@@ -71,11 +71,8 @@ def add_tables(folder: Path) -> None:
                     ids=list(range(30000, 30512)),
                     text=None if rank % 2 else text,
                 )
-            for name in HISTOGRAMS:
-                for at in range(BINS):
-                    add("distributions", **place, of=name, low=at / BINS)
             for at in range(-REACH, REACH + 1):
-                add("distributions", **place, of="distance", low=float(at))
+                add("distributions", **place, distance=at)
             for at in range(80):
                 add("relations", **place, relation=f"relation:{at}", way="up")
     for at in range(80):

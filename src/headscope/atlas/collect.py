@@ -185,7 +185,7 @@ def _compare_heads(
 def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
     """The kinds of files that each part has beside it."""
     syntax = ("syntax",) if corpus.kind == "conllu" else ()
-    return (*syntax, "choices", "heads", "pairs", "shapes", "texts") if chosen.choices else syntax
+    return (*syntax, "choices", "distances", "heads", "pairs", "texts") if chosen.choices else syntax
 
 
 def write_atlas(
@@ -210,7 +210,7 @@ def write_atlas(
         files += ["syntax.parquet", "relations.parquet"]
     if not chosen.choices:
         return files
-    distributions = distributions_table(read_beside(folder.path, "shapes", len(parts)), heads)
+    distributions = distributions_table(read_beside(folder.path, "distances", len(parts)), heads)
     folder.write("distributions.parquet", parquet_bytes(distributions))
     files.append("distributions.parquet")
     pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents)

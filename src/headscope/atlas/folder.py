@@ -24,7 +24,7 @@ from headscope.files import BLANK, fault, make_folder, sealed, sync_folder, unwr
 
 LEFT_OVER = re.compile(
     r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
-    r"|(syntax|choices|heads|pairs|shapes|texts)-\d+\.parquet|round-\d+\.npy|(choosing|held-out)-\d+\.npy|windows\.parquet"
+    r"|(syntax|choices|distances|heads|pairs|texts)-\d+\.parquet|round-\d+\.npy|(choosing|held-out)-\d+\.npy|windows\.parquet"
     r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet)\."
 )
 """Temporary files that a killed process leaves behind."""

@@ -156,7 +156,7 @@ FILES = 1000
 
 def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
     """All data but those of single heads' pages, which `heads_data` has."""
-    manifest = findings.manifest
+    manifest, distances = findings.manifest, distances_data(tables)
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
         "model": {
@@ -192,8 +192,8 @@ def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
         "nearest": _nearest(findings),
         "labels": labels_data(tables),
         "syntax": syntax_data(tables),
-        "distances": distances_data(tables),
-        "middle": middle_data(tables),
+        "distances": distances,
+        "middle": middle_data(distances),
         "effects": effects_data(tables),
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),

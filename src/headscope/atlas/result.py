@@ -175,7 +175,7 @@ class Survey(Rows, Mapping[str, HeadValues]):
 
     @property
     def distributions(self) -> pyarrow.Table:
-        """Distributions of each head's focus, of its strongest word's weight, and of its distances. See docs/survey.md.
+        """How each head's weight is distributed over distances. See docs/survey.md.
 
         Raises:
             InputError: the survey was made without labels and without examples.

@@ -158,19 +158,13 @@ class LineRow:
 
 @dataclass(frozen=True)
 class DistributionRow:
-    """A bin of a head's distributions: `distributions.parquet`."""
+    """A head's weight on the words at a distance: `distributions.parquet`."""
 
     layer: Of[Int16, "both from 0."]
     head: Of[Int16, "both from 0."]
-    of: Of[
-        str,
-        "`entropy` of a word's weights among words, over log n; `strongest`, its weight on its strongest other "
-        "word; `distance`.",
-    ]
-    low: Of[float, "lower end of the bin; of `distance`, the distance in words to the right."]
-    high: Of[float, "upper end of the bin; of `distance`, the same again."]
-    value: Of[float | None, "share of words in the bin; of `distance`, the mean weight on that word."]
-    count: Of[int, "words; of `distance`, pairs of words."]
+    distance: Of[Int32, "in words to the right, -10 to 10."]
+    value: Of[float | None, "the mean weight on the word there."]
+    count: Of[int, "pairs of words."]
 
 
 @dataclass(frozen=True)
