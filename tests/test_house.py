@@ -242,7 +242,7 @@ LINES = {
     "runs": 2132,
     "explain": 3657,
     "verify": 1164,
-    "atlas": 10880,
+    "atlas": 10870,
     "screens": 4641,
     "page": 2517,
     "cli": 1946,

@@ -16,6 +16,7 @@ import headscope as hs
 from headscope.atlas.findings import DamageWarning
 from headscope.atlas.folder import Folder
 from headscope.errors import InputError
+from headscope.files import MACHINE
 from known_heads import VOCABULARY, known_treebank
 from patience import PATIENCE
 from small_bert import small_bert
@@ -67,7 +68,7 @@ def test_died_at_random_moments_and_run_again(corpus: Path, whole: hs.Survey, tm
         with dying("part-", target - done, moments.randrange(8)):
             hs.survey("-", corpus, out=out, head_distances=2, **OPTIONS)
         finished = {path: path.stat().st_ino for path in out.glob("parts/part-*.parquet")}
-    (out / "parts" / ".part-00001.parquet.x7k2").write_bytes(b"half a part")
+    (out / "parts" / f".part-00001.parquet.{MACHINE}-0123456789abcdef.partial").write_bytes(b"half a part")
     hs.survey("-", corpus, out=out, head_distances=2, **OPTIONS)
     assert contents(out) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in finished.items())

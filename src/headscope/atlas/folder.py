@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,19 @@ from headscope.atlas.contents import RECORD, check
 from headscope.atlas.findings import FORMAT, DamageWarning, ManifestError, file_fault, file_record, parse_manifest
 from headscope.atlas.store import array_and_record, part_record, schema
 from headscope.errors import InputError, first_line
-from headscope.files import BLANK, fault, make_folder, sealed, sync_folder, unwritable, write_durably
-
-LEFT_OVER = re.compile(
-    r"^\.(part-\d+\.parquet|window-\d+\.npy|manifest\.json|aggregates\.\w+|similarity\.parquet"
-    r"|(syntax|choices|distances|heads|pairs|texts)-\d+\.parquet|round-\d+\.npy|(choosing|held-out)-\d+\.npy|windows\.parquet"
-    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet)\."
+from headscope.files import (
+    BLANK,
+    fault,
+    make_folder,
+    remove_partial_files,
+    sealed,
+    sync_folder,
+    unwritable,
+    write_durably,
 )
-"""Temporary files that a killed process leaves behind."""
 
 SURVEY_FILES = re.compile(
-    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|damaged"
+    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
     r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
     r"|writes(/(windows\.parquet|(choosing|held-out)-\d+\.npy))?"
@@ -117,19 +119,8 @@ class Folder:
         identity = json.loads(json.dumps(identity))
         self.stamp = {"run": _digest(identity), "survey": _brief(identity)}
         self._statistics = identity["statistics"]
-        for place in (
-            self.path,
-            self.path / "parts",
-            self.path / "similarity",
-            self.path / "atlas",
-            self.path / "effects",
-            self.path / "writes",
-        ):
-            if place.is_dir():
-                for path in place.iterdir():
-                    if LEFT_OVER.match(path.name):
-                        with suppress(OSError):  # a read-only disk
-                            path.unlink()
+        for name in ("", "parts", "similarity", "atlas", "effects", "writes"):
+            remove_partial_files(self.path / name)
         try:
             begun = parse_manifest(self.manifest_path)
         except ManifestError as error:
@@ -167,7 +158,11 @@ class Folder:
             names += [f"parts/{path.name}" for path in (self.path / "parts").iterdir()]
             empty = {"parts", DAMAGED, "manifest.json"}
             others = sorted(
-                name for name in names if name not in empty and not (exists and SURVEY_FILES.fullmatch(name))
+                name
+                for name in names
+                if name not in empty
+                and not name.endswith(".partial")  # of another machine
+                and not (exists and SURVEY_FILES.fullmatch(name))
             )
             if error.foreign or others:
                 raise InputError(
