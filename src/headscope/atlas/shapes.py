@@ -11,7 +11,7 @@ import torch
 
 from headscope.atlas.store import sealed_parquet
 from headscope.atlas.words import Tile, Words
-from headscope.results.schemas import DistributionRow, columns
+from headscope.results.schemas import DistributionRow, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -77,8 +77,6 @@ class Strongest:
 REACH = 10
 """Words to either side up to which weights are summed by distance."""
 
-COLUMNS = columns(DistributionRow)
-
 
 class Distances:
     """A part's weights by distance.
@@ -130,8 +128,6 @@ def distributions_table(tables: Iterable[pyarrow.Table], heads: Sequence[tuple[i
     for cell, place in enumerate(heads):
         for at, distance in enumerate(range(-REACH, REACH + 1)):
             pairs = int(total["pairs"][cell, at])
-            rows.append((*place, distance, total["weight"][cell, at] / pairs if pairs else None, pairs))
-    columns = zip(*rows, strict=True)
-    return pyarrow.table(
-        {name: pyarrow.array(values, kind) for (name, kind), values in zip(COLUMNS, columns, strict=True)}
-    )
+            mean = total["weight"][cell, at] / pairs if pairs else None
+            rows.append(DistributionRow(*place, distance, mean, pairs))
+    return table_of(DistributionRow, rows)

@@ -5,6 +5,7 @@ A field's annotation is its type, `Int16`, `Int32`, `Float32`, or Python's in 64
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -259,3 +260,16 @@ def columns(row: type) -> tuple[tuple[str, pyarrow.DataType], ...]:
         return pyarrow.list_(kind(name[:-2])) if name.endswith("[]") else pyarrow.type_for_alias(name)
 
     return tuple((name, kind(of)) for name, (of, _, _) in column_types(row).items())
+
+
+def table_of(row: type, rows: Iterable[Any]) -> pyarrow.Table:
+    """The table of some rows of one class; NaN is null."""
+    import pyarrow
+
+    rows = list(rows)
+    return pyarrow.table(
+        {
+            name: pyarrow.array([getattr(one, name) for one in rows], kind, from_pandas=True)
+            for name, kind in columns(row)
+        }
+    )
