@@ -231,7 +231,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3456,
+    "results": 3470,
     "checkpoint": 6032,
     "anatomy": 5262,
     "attention": 1543,
@@ -242,8 +242,8 @@ LINES = {
     "runs": 2132,
     "explain": 3657,
     "verify": 1164,
-    "atlas": 10870,
-    "screens": 4641,
+    "atlas": 10833,
+    "screens": 4644,
     "page": 2517,
     "cli": 1946,
     "": 1409,
@@ -253,7 +253,7 @@ FILES_IN_ALL = 328
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 93
+LONG_FUNCTIONS = 91
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""
