@@ -16,7 +16,7 @@ from headscope.heads.measure import measure
 from headscope.heads.norms import LayerArrays
 from headscope.heads.reference import FORMULAS, over_queries
 from headscope.heads.roles import allowed_counts
-from headscope.results.measure import LANGUAGES
+from headscope.results.head_values import LANGUAGES
 
 ROOT = Path(__file__).parent.parent
 SIZE, HEADS, D = 11, 3, 8

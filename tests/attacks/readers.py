@@ -23,15 +23,15 @@ from attacks import mutations as ways
 from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
 from attacks.safetensors_files import shards
 from finished_survey import finished
-from headscope.atlas.contents import FIELDS
-from headscope.atlas.findings import file_record, read_findings
 from headscope.atlas.result import Survey
+from headscope.atlas.survey_contents import FIELDS
+from headscope.atlas.survey_data import file_record, read_findings
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
-from headscope.checkpoint.files import Folder, check_span
 from headscope.checkpoint.pickle_header import read_pickle_header
-from headscope.checkpoint.reading import read_tensor
+from headscope.checkpoint.raw_files import Folder, check_span
 from headscope.checkpoint.safetensors_header import read_safetensors_header
+from headscope.checkpoint.tensor_reading import read_tensor
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.weights import read_weights
 from headscope.errors import HeadscopeError, UnsupportedError
@@ -284,7 +284,7 @@ def read_survey_model(data: bytes, folder: Path) -> None:
     """The model as a survey loads, checks and runs it."""
     from headscope.atlas.loading import ModelSource
     from headscope.atlas.replica import Replica
-    from headscope.atlas.settings import SurveySettings
+    from headscope.atlas.survey_settings import SurveySettings
 
     name, _, content = data.partition(b"\0")
     path, weights = folder / name.decode(), folder / "model.safetensors"
@@ -366,7 +366,7 @@ def resealed(data: bytes) -> bytes:
 
 def use_survey(survey: Survey) -> None:
     """Read everything; a table that can't be read doesn't keep the next from being read."""
-    from headscope.atlas.report import Site
+    from headscope.atlas.site import Site
     from headscope.screens.survey_sheet import survey_sheet
 
     repr(survey)

@@ -49,7 +49,7 @@ def survey(known_survey: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     reference = parquet.read_table(folder / "labels.parquet")
     table = table.replace_schema_metadata(reference.schema.metadata)
     parquet.write_table(table, folder / "effects.parquet")
-    from headscope.atlas.findings import file_record
+    from headscope.atlas.survey_data import file_record
 
     manifest["files"]["effects.parquet"] = file_record(folder / "effects.parquet")
     manifest["corpus"]["name"] = HOSTILE

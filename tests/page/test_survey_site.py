@@ -14,7 +14,7 @@ from looking import Watched, inaccessible, number, unreadable, until
 from pyarrow import parquet
 
 import headscope as hs
-from headscope.atlas.report import write_site
+from headscope.atlas.site import write_site
 from headscope.heads.catalog import CATALOG
 from products import pairwise
 

@@ -12,8 +12,8 @@ import pyarrow
 from pyarrow import parquet
 
 from finished_survey import finished, write_manifest
-from headscope.atlas.report import write_site
 from headscope.atlas.shapes import REACH
+from headscope.atlas.site import write_site
 from headscope.results.schemas import (
     DistributionRow,
     Example,

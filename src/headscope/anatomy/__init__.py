@@ -12,13 +12,13 @@ package leaves them out so that it loads quickly.
     read_anatomy(checkpoint).parameter("layer.query.weight", 3).stored    # the tensor's name in the file
 """
 
+from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.heads import Head, Layer, check_index, layers_of
 from headscope.anatomy.layer_rules import Disentangled
 from headscope.anatomy.parameters import Component, Parameter, Parameters
-from headscope.anatomy.reading import read_anatomy
-from headscope.anatomy.record import Anatomy
-from headscope.anatomy.refusals import Refusal
+from headscope.anatomy.read_anatomy import read_anatomy
+from headscope.anatomy.refused_checkpoints import Refusal
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import Dimensions
 

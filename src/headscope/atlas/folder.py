@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from headscope.atlas.contents import RECORD, check
-from headscope.atlas.findings import FORMAT, DamageWarning, ManifestError, file_fault, file_record, parse_manifest
 from headscope.atlas.store import array_and_record, part_record, schema
+from headscope.atlas.survey_contents import RECORD, check
+from headscope.atlas.survey_data import FORMAT, DamageWarning, ManifestError, file_fault, file_record, parse_manifest
 from headscope.errors import InputError, first_line
 from headscope.files import (
     BLANK,

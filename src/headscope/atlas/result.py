@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.atlas.contents import strange
-from headscope.atlas.findings import read_records, read_table, table_of
+from headscope.atlas.survey_contents import strange
+from headscope.atlas.survey_data import read_records, read_table, table_of
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
-from headscope.results.measure import HeadValues
-from headscope.results.rows import Rows
+from headscope.results.head_values import HeadValues
+from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from headscope.atlas.findings import SurveyData, read_table
 from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
+from headscope.atlas.survey_data import SurveyData, read_table
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (

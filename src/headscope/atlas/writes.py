@@ -26,7 +26,7 @@ from headscope.explain.promotes import with_masked_lm
 from headscope.heads.intervals import mean_interval
 from headscope.results.schemas import WriteRow, table_of
 from headscope.runs.texts import batches
-from headscope.runs.windows import masked_places
+from headscope.runs.window_readouts import masked_places
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

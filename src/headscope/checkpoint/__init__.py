@@ -13,7 +13,7 @@ adds; `tokenizer/` turns text into ids. Anything may call it; it knows nothing o
 from __future__ import annotations
 
 from headscope.checkpoint.entry import TensorEntry
-from headscope.checkpoint.opening import Checkpoint, open_checkpoint
+from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
 from headscope.checkpoint.resolve import called
 
 __all__ = ["Checkpoint", "TensorEntry", "called", "open_checkpoint"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headscope.checkpoint.entry import TensorEntry
-from headscope.checkpoint.files import FileTree, Source
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, read_object, shown
+from headscope.checkpoint.raw_files import FileTree, Source
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.errors import CheckpointError, NotFoundError, UnsupportedError
 

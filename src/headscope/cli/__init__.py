@@ -16,9 +16,9 @@ __all__ = ["app", "main"]
 
 MODULES = {
     "look": ("shapes", "summary", "config", "tree", "fit", "head"),
-    "run": ("attend", "verify", "fill", "predict", "view"),
-    "typed": ("live",),
-    "corpus": ("survey", "compare", "pairs"),
+    "one_text": ("attend", "verify", "fill", "predict", "view"),
+    "live_page": ("live",),
+    "surveys": ("survey", "compare", "pairs"),
     "explain": ("effects", "attribute", "why", "match"),
     "agents": ("mcp",),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention.activations import softmax
-from headscope.heads.distances import relative
+from headscope.heads.head_distances import relative
 from headscope.results.explained import LabelShare
 from headscope.runs.filling import fill_trace
 from headscope.runs.targets import label_name, logits_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
-    from headscope.results.effects import Target
+    from headscope.results.effect_records import Target
     from headscope.traces import Trace
 
 TOP = 8

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
-from headscope.results.measure import signed
+from headscope.results.head_values import signed
 from headscope.screens.labels import printable
 from headscope.screens.pieces import noted
 from headscope.screens.tables import Column, Table

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from headscope.traces.broken import BROKEN, broken_line, broken_rows, is_broken
 from headscope.traces.file import is_trace, load
-from headscope.traces.parts import Cut, LayerRecord, ModelWeights, Outputs
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs
 from headscope.traces.record import Trace
 from headscope.traces.views import HeadTrace, LayerTrace, layer_W_O
 

@@ -1,4 +1,4 @@
-// The survey's data, written by src/headscope/atlas/report.py and site_data.py. Heads are cells: row * columns + column.
+// The survey's data, written by src/headscope/atlas/site.py and site_data.py. Heads are cells: row * columns + column.
 
 import type { LabelRow, RelationRow, RemovalRow, SyntaxRow, WriteRow } from "./rows";
 import type { Language } from "../words/speech";

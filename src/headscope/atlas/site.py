@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from headscope.atlas.clark_figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks
-from headscope.atlas.contents import FIELDS, strange
-from headscope.atlas.findings import SurveyData, read_findings
 from headscope.atlas.layout_2d import plane_of, round_up
 from headscope.atlas.site_data import (
     Tables,
@@ -28,6 +26,8 @@ from headscope.atlas.site_data import (
     special_data,
     syntax_data,
 )
+from headscope.atlas.survey_contents import FIELDS, strange
+from headscope.atlas.survey_data import SurveyData, read_findings
 from headscope.atlas.wording import extremes
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new

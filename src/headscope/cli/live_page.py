@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from headscope.cli.app import app, opened, tell, tell_saved
+from headscope.cli.one_text import RUN, open_file
 from headscope.cli.options import Html, takes_options
 from headscope.cli.request import as_typed
-from headscope.cli.run import RUN, open_file
 from headscope.files import write_atomically
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.entry import TensorEntry
-from headscope.checkpoint.files import FileTree
 from headscope.checkpoint.json_text import JsonError, read_object, shown
+from headscope.checkpoint.raw_files import FileTree
 from headscope.checkpoint.resolve import choose_weights, resolve
 from headscope.checkpoint.weights import Weights, find_shared, read_header, read_weights
 from headscope.errors import CheckpointError, ConfigError, InputError
@@ -116,7 +116,7 @@ class Checkpoint:
             InputError: no such tensor, or a slice beyond its shape.
             UnsupportedError: a dtype that NumPy can't represent exactly.
         """
-        from headscope.checkpoint.reading import read_tensor
+        from headscope.checkpoint.tensor_reading import read_tensor
 
         entry = self._weights.tensors.get(name)
         if entry is None:

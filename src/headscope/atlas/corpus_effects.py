@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow
 
-from headscope.atlas.contents import AGAIN, strange
 from headscope.atlas.effect_windows import NAME as WINDOWS
 from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, table_of_bytes
+from headscope.atlas.survey_contents import AGAIN, strange
 from headscope.errors import InputError
 from headscope.files import fault
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
-from headscope.runs.windows import Readout
+from headscope.runs.window_readouts import Readout
 
 if TYPE_CHECKING:
     from jaxtyping import Float
