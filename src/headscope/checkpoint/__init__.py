@@ -1,10 +1,11 @@
 """Checkpoints on disk or on the hub: names are resolved, headers and configs read, and tensors read on access.
 
-Read `opening.py`, the `Checkpoint`, then `resolve.py`, from a name to a weight file in a `FileTree` (`files.py` on
-disk, `hub.py` on the hub). `weights.py` combines the headers of shards; `safetensors_header.py` and `pickle_header.py`
-read one. No pickle is run: `pickle_machine.py` and `pickle_torch.py` interpret it. `reading.py` makes arrays of the
-bytes that `files.py` gives by span. `json_text.py` bounds every JSON; `sentence.py` reads what sentence-transformers
-adds; `tokenizer/` turns text into ids. Anything may call it; it knows nothing of models.
+Read `open_checkpoint.py`, the `Checkpoint`, then `resolve.py`, from a name to a weight file in a `FileTree`
+(`raw_files.py` on disk, `hub.py` on the hub). `weights.py` combines the headers of shards; `safetensors_header.py` and
+`pickle_header.py` read one. No pickle is run: `pickle_machine.py` and `pickle_torch.py` interpret it.
+`tensor_reading.py` makes arrays of the bytes that `raw_files.py` gives by span. `json_text.py` bounds every JSON;
+`sentence.py` reads what sentence-transformers adds; `tokenizer/` turns text into ids. Anything may call it; it knows
+nothing of models.
 
     checkpoint = open_checkpoint("google-bert/bert-base-uncased")
     checkpoint.read("embeddings.word_embeddings.weight", rows=slice(100, 104))

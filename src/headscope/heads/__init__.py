@@ -2,10 +2,10 @@
 
 Read `catalog.py` (the statistics), then `measure.py` (one function that measures a layer, for every caller).
 `reference.py` has the formulas. `fast.py` computes the same on tensors, in one of the two `ways.py`; it is the only
-part that needs torch, with `on_live.py`, which measures live models over `windows.py`.
-`roles.py` says which tokens count, `norms.py` what heads gather, `distances.py` how far heads are apart, `grid.py` what
-the page shows first. `kinds.py` has the thresholds of everything that is said about a head, `intervals.py` the
-intervals, `picture.py` draws. `compare/` holds checkpoints against each other, `watch/` follows a training run.
+part that needs torch, with `on_live.py`, which measures live models over `windows.py`. `roles.py` says which tokens
+count, `norms.py` what heads gather, `head_distances.py` how far heads are apart, `grid.py` what the page shows first.
+`kinds.py` has the thresholds of everything that is said about a head, `intervals.py` the intervals, `picture.py`
+draws. `compare/` holds checkpoints against each other.
 
 Every part below may call it; it reads traces and live models, and knows nothing of runs, corpora or screens.
 

@@ -1,6 +1,6 @@
 """Traces: the record of one forward pass, in memory and on disk.
 
-Read `record.py`, the `Trace`, then `parts.py`, of which it consists, and `views.py`, what `trace[layer]` and
+Read `record.py`, the `Trace`, then `layer_records.py`, of which it consists, and `views.py`, what `trace[layer]` and
 `trace[layer, head]` return. `file.py` writes and reads the format of docs/trace-format.md; `broken.py` says which heads
 are NaN, and where that begins. The encoder and live captures make traces; everything below measures, explains and draws
 them.
