@@ -232,8 +232,8 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3470,
-    "checkpoint": 6032,
-    "anatomy": 5262,
+    "checkpoint": 6033,
+    "anatomy": 5263,
     "attention": 1543,
     "traces": 1624,
     "encoder": 1507,

@@ -175,7 +175,7 @@ class Survey(Rows, Mapping[str, HeadValues]):
 
     @property
     def distributions(self) -> pyarrow.Table:
-        """How each head's weight is distributed over distances. See docs/survey.md.
+        """The mean weight of each head on the words at each distance. See docs/survey.md.
 
         Raises:
             InputError: the survey was made without labels and without examples.
