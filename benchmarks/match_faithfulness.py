@@ -27,10 +27,10 @@ import numpy as np
 import torch
 
 import headscope as hs
-from headscope.encoder.tops import cosines_with, pooled
+from headscope.encoder.task_heads import cosines_with, pooled
 from headscope.explain import matching
 from headscope.heads.intervals import mean_interval
-from headscope.results.matching import Match
+from headscope.results.match_record import Match
 from headscope.runs.texts import encoded_text, last_states
 
 SENTENCE = re.compile(r"[A-Z][^.!?]{30,110}[.!?]")

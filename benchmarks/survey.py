@@ -37,7 +37,7 @@ from headscope.atlas.corpus import open_corpus
 from headscope.atlas.documents import CorpusPart, parts
 from headscope.atlas.loading import ModelSource
 from headscope.atlas.replica import Replica
-from headscope.atlas.settings import DTYPES, SurveySettings
+from headscope.atlas.survey_settings import DTYPES, SurveySettings
 from headscope.heads import CATALOG
 from headscope.heads.windows import Window, batches
 from measure import now

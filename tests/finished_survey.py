@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headscope.atlas.findings import FORMAT
+from headscope.atlas.survey_data import FORMAT
 from headscope.heads import CATALOG
 
 ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}

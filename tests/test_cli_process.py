@@ -196,7 +196,7 @@ def test_a_command_imports_its_own_module_only() -> None:
         "app({arguments!r}, standalone_mode=False); "
         "print(*(name for name in MODULES if f'headscope.cli.{{name}}' in sys.modules))"
     )
-    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look run corpus explain agents")):
+    for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look one_text surveys explain agents")):
         done = subprocess.run(
             [sys.executable, "-c", code.format(arguments=arguments)], capture_output=True, encoding="utf-8", check=True
         )

@@ -26,7 +26,7 @@ from headscope.encoder.products import (
     is_aligned,
     many_product,
 )
-from headscope.encoder.weights import SCRATCH_NUMBERS
+from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.traces import LayerRecord
 from random_models import ids, made
 

@@ -12,8 +12,8 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
-from headscope.results.effects import Effects, EffectsOverTexts
-from headscope.results.measure import Difference, HeadValues, Measure, Unit
+from headscope.results.effect_records import Effects, EffectsOverTexts
+from headscope.results.head_values import Difference, HeadValues, Measure, Unit
 from headscope.results.table import HeadTable, MissingMeasureError, stacked
 
 ENTROPY = Measure("entropy", meaning="spread", unit=Unit("nats"))

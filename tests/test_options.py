@@ -13,7 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.atlas.settings import SurveySettings
+from headscope.atlas.survey_settings import SurveySettings
 from headscope.cli import app
 from headscope.cli.app import named
 from headscope.settings import declared
@@ -59,15 +59,15 @@ def test_an_option_has_one_meaning() -> None:
 
 def test_a_setting_has_one_meaning() -> None:
     """Commands that have a setting of one name read it by the same rule."""
-    from headscope.cli import corpus, explain, request, run
+    from headscope.cli import explain, one_text, request, surveys
 
     settings: dict[str, set[Any]] = {}
     kinds = (
         SurveySettings,
-        corpus.CompareSettings,
+        surveys.CompareSettings,
         explain.AttributionSettings,
-        run.AttendSettings,
-        run.PageSettings,
+        one_text.AttendSettings,
+        one_text.PageSettings,
     )
     for kind in (*kinds, request.Request):
         for name, (setting, _) in declared(kind).items():

@@ -15,7 +15,7 @@ from headscope.heads.catalog import WEIGHTS_ONLY
 from headscope.heads.measure import measure
 from headscope.heads.norms import LayerArrays
 from headscope.heads.reference import FORMULAS, allowed_counts, over_queries
-from headscope.results.measure import LANGUAGES
+from headscope.results.head_values import LANGUAGES
 
 ROOT = Path(__file__).parent.parent
 SIZE, HEADS, D = 11, 3, 8

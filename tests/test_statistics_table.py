@@ -128,7 +128,7 @@ def test_one_text_has_no_other_sentence(model: hs.Model) -> None:
 
 
 def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.heads.distances import head_distances as part  # the function; its module holds TILE_CELLS
+    from headscope.heads.head_distances import head_distances as part  # the function; its module holds TILE_CELLS
 
     monkeypatch.setitem(part.__globals__, "TILE_CELLS", 40)
     found = trace.head_distances()

@@ -22,7 +22,7 @@ from headscope.heads import roles_of
 from headscope.heads.windows import axis_of
 from headscope.page.parts import header_bytes
 from headscope.page.trace import page_bytes
-from headscope.results.parts import groups_of
+from headscope.results.score_parts import groups_of
 from headscope.results.tokens import punctuation, whole_words
 from random_models import made
 

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from headscope.atlas.run import survey
     from headscope.errors import HeadscopeError
     from headscope.explain.matching import match
-    from headscope.heads.compare.record import Comparison
+    from headscope.heads.compare.comparison import Comparison
     from headscope.live import Captured, ablate, describe
     from headscope.live.captured import capture
     from headscope.live.one_liner import trace
     from headscope.model import Model
     from headscope.opening import open_any as open
-    from headscope.results.effects import Effects, EffectsOverTexts
+    from headscope.results.effect_records import Effects, EffectsOverTexts
     from headscope.results.explained import Attribution
     from headscope.results.finding import Finding
-    from headscope.results.measure import HeadValues
+    from headscope.results.head_values import HeadValues
     from headscope.results.prediction import Prediction
     from headscope.results.ranking import Matches
-    from headscope.results.report import Report
     from headscope.results.table import HeadTable
+    from headscope.results.verify_report import Report
     from headscope.traces import Trace, load
 
 __version__ = "0.1.0"
@@ -72,17 +72,17 @@ __all__ = [
 LAZY = {
     "Attribution": "headscope.results.explained:Attribution",
     "Captured": "headscope.live:Captured",
-    "Comparison": "headscope.heads.compare.record:Comparison",
-    "Effects": "headscope.results.effects:Effects",
-    "EffectsOverTexts": "headscope.results.effects:EffectsOverTexts",
+    "Comparison": "headscope.heads.compare.comparison:Comparison",
+    "Effects": "headscope.results.effect_records:Effects",
+    "EffectsOverTexts": "headscope.results.effect_records:EffectsOverTexts",
     "Finding": "headscope.results.finding:Finding",
     "HeadTable": "headscope.results.table:HeadTable",
-    "HeadValues": "headscope.results.measure:HeadValues",
+    "HeadValues": "headscope.results.head_values:HeadValues",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "Matches": "headscope.results.ranking:Matches",
     "Model": "headscope.model:Model",
     "Prediction": "headscope.results.prediction:Prediction",
-    "Report": "headscope.results.report:Report",
+    "Report": "headscope.results.verify_report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",
     "ablate": "headscope.live:ablate",

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
+    from headscope.anatomy.anatomy_record import Memory
     from headscope.anatomy.fit import Fit
     from headscope.anatomy.glossary import ConfigTable
     from headscope.anatomy.heads import CheckedSequence
-    from headscope.anatomy.record import Memory
     from headscope.anatomy.tree import Node
     from headscope.checkpoint.tokenizer import Tokenizer
     from headscope.encoder import Encoder
-    from headscope.encoder.tops import Tops
+    from headscope.encoder.task_heads import Tops
     from headscope.results.arrays import Named
-    from headscope.results.effects import Effects, EffectsOverTexts, Wanted
+    from headscope.results.effect_records import Effects, EffectsOverTexts, Wanted
     from headscope.results.explained import Attribution, Filled, Pooling
     from headscope.results.prediction import Prediction
-    from headscope.results.report import Report
+    from headscope.results.verify_report import Report
     from headscope.traces import Trace
 
 
@@ -62,7 +62,7 @@ def open_model(
     if isinstance(name, (str, os.PathLike)):
         checkpoint = open_checkpoint(name, revision=revision)
     else:
-        from headscope.checkpoint.memory import open_held
+        from headscope.checkpoint.models_in_memory import open_held
 
         checkpoint = open_held(name, tokenizer)
         tokenizer = tokenizer if isinstance(tokenizer, (str, os.PathLike)) else None
@@ -157,7 +157,7 @@ class Model(Suggesting):
 
     def memory(self) -> tuple[Memory, ...]:
         """Bytes at fp32, fp16, bf16 and int8, and as stored."""
-        from headscope.anatomy.record import memory
+        from headscope.anatomy.anatomy_record import memory
 
         return memory(self.anatomy)
 
@@ -202,7 +202,7 @@ class Model(Suggesting):
     @cached_property
     def tops(self) -> Tops:
         """The heads on top of the base model."""
-        from headscope.encoder.tops import Tops
+        from headscope.encoder.task_heads import Tops
 
         return Tops(self.encoder)
 
@@ -244,7 +244,7 @@ class Model(Suggesting):
             return self.tops.compute(name, last_hidden_state)
         if not self.pooling.stated:
             return None
-        from headscope.encoder.tops import sentence_embedding
+        from headscope.encoder.task_heads import sentence_embedding
         from headscope.results.arrays import Named
 
         axis = "d_model" if self.pooling.width is None else "truncate_dim"

@@ -129,7 +129,7 @@ def class_header(class_name: str) -> tuple[dict[str, Any], dict[str, tuple[int, 
 
 
 def base_header(family: Family, kind: str) -> dict[str, tuple[int, ...]]:
-    from headscope.anatomy.reading import base_specs
+    from headscope.anatomy.read_anatomy import base_specs
     from headscope.anatomy.sizes import read_dimensions
 
     config = TINY_CONFIGS[kind]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headscope.anatomy import read_anatomy
-from headscope.anatomy.record import memory
+from headscope.anatomy.anatomy_record import memory
 from headscope.anatomy.tree import tree
 from headscope.checkpoint import open_checkpoint
 from making import LARGE, bert_checkpoint
@@ -112,7 +112,7 @@ def test_the_header_needs_no_arrays(tmp_path: Path, heavy: str) -> None:
     code = (
         "import sys; from headscope.anatomy import *; from headscope.checkpoint import open_checkpoint as o;"
         "from headscope.anatomy.fit import fit; from headscope.anatomy.glossary import explain_config;"
-        "from headscope.anatomy.record import memory; from headscope.anatomy.tree import tree;"
+        "from headscope.anatomy.anatomy_record import memory; from headscope.anatomy.tree import tree;"
         "c = o(sys.argv[1]); a = read_anatomy(c); explain_config(a), tree(a), memory(a), fit(a, 'BertForMaskedLM'),"
         f"layers_of(c, a)[0].heads[3]; assert {heavy!r} not in sys.modules"
     )

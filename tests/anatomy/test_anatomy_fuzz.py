@@ -11,10 +11,10 @@ from fake_checkpoint import TINY_BERT, TINY_CONFIGS, anatomy_of, base_header, ev
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headscope.anatomy.anatomy_record import memory
 from headscope.anatomy.entries import ENTRIES
 from headscope.anatomy.fit import fit
 from headscope.anatomy.glossary import explain_config
-from headscope.anatomy.record import memory
 from headscope.anatomy.tree import tree
 from headscope.errors import HeadscopeError
 

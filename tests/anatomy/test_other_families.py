@@ -6,9 +6,9 @@ import pytest
 from fake_checkpoint import anatomy_of, fake
 
 from headscope.anatomy import layers_of, read_anatomy
+from headscope.anatomy.anatomy_record import memory
 from headscope.anatomy.fit import fit
 from headscope.anatomy.glossary import explain_config
-from headscope.anatomy.record import memory
 from headscope.anatomy.tree import tree
 from headscope.errors import UnsupportedError
 

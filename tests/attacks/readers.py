@@ -23,16 +23,16 @@ from attacks import mutations as ways
 from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
 from attacks.safetensors_files import shards
 from finished_survey import finished
-from headscope.atlas.contents import FIELDS
-from headscope.atlas.findings import file_record, read_findings
 from headscope.atlas.result import Survey
+from headscope.atlas.survey_contents import FIELDS
+from headscope.atlas.survey_data import file_record, read_findings
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
-from headscope.checkpoint.files import Folder, check_span
-from headscope.checkpoint.opening import read_weights
+from headscope.checkpoint.open_checkpoint import read_weights
 from headscope.checkpoint.pickle_header import read_pickle_header
-from headscope.checkpoint.reading import read_tensor
+from headscope.checkpoint.raw_files import Folder, check_span
 from headscope.checkpoint.safetensors_header import read_safetensors_header
+from headscope.checkpoint.tensor_reading import read_tensor
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.files import BLANK, MARK, sealed
@@ -294,7 +294,7 @@ def resealed(data: bytes) -> bytes:
 
 def use_survey(survey: Survey) -> None:
     """Read everything; a table that can't be read doesn't keep the next from being read."""
-    from headscope.atlas.report import Site
+    from headscope.atlas.site import Site
     from headscope.screens.survey_sheet import survey_sheet
 
     repr(survey)

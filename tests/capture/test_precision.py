@@ -179,7 +179,7 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
 
 
 def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.traces import parts
+    from headscope.traces import layer_records
 
     calls = []
 
@@ -187,8 +187,8 @@ def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, mo
         calls.append(args[0].shape)
         return original(*args, **kwargs)
 
-    original: Callable[..., Any] = parts.log_sum_exps
-    monkeypatch.setattr(parts, "log_sum_exps", counted)
+    original: Callable[..., Any] = layer_records.log_sum_exps
+    monkeypatch.setattr(layer_records, "log_sum_exps", counted)
     family = BY_NAME["BertModel"]
     model = family.build()
     with torch.no_grad(), capture(model) as captured:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from headscope.checkpoint import open_checkpoint
-from headscope.checkpoint.files import LocalFile
 from headscope.checkpoint.pickle_header import read_pickle_header
+from headscope.checkpoint.raw_files import LocalFile
 from headscope.checkpoint.zip_directory import data_start, read_zip_directory
 from headscope.errors import UnsupportedError
 

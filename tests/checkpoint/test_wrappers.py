@@ -28,7 +28,7 @@ from transformers import (
 
 import headscope as hs
 from explain.tops import TEXT, readable
-from headscope.anatomy.refusals import NOT_LOADED, SAVE_PLAIN
+from headscope.anatomy.refused_checkpoints import NOT_LOADED, SAVE_PLAIN
 from headscope.checkpoint.pickle_header import RESAVE
 from headscope.errors import HeadscopeError
 

@@ -14,7 +14,7 @@ import headscope as hs
 from compare.models import edited, scaled
 from finished_survey import finished
 from headscope.errors import CheckpointError, InputError
-from headscope.heads.compare.weights import MEASURES
+from headscope.heads.compare.weight_changes import MEASURES
 from random_models import made, random_model
 from small_bert import small_bert
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headscope.heads.compare.products import product_change
-from headscope.heads.distances import relative
+from headscope.heads.compare.gram_products import product_change
+from headscope.heads.head_distances import relative
 
 HEADS, D_HEAD, D_MODEL = 3, 5, 17
 

@@ -16,7 +16,7 @@ from explain.tops import TEXT, readable
 from headscope.encoder import Encoder
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import mean_interval, t_975
-from headscope.results.effects import Target
+from headscope.results.effect_records import Target
 from random_models import FAMILIES, run
 
 LIMIT = 1e-5

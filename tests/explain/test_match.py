@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import headscope as hs
 from explain.tops import readable
 from headscope.cli import app
-from headscope.encoder.tops import pooled
+from headscope.encoder.task_heads import pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.explain.propagation import hold
-from headscope.results.matching import SIDES
+from headscope.results.match_record import SIDES
 from headscope.runs.texts import as_input, as_traced
 from naive_layers import MINILM
 

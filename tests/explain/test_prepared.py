@@ -172,7 +172,7 @@ def test_models_without_a_text_s_vector_cut_as_the_library_does(tmp_path: Path, 
 def test_comparisons_and_surveys_read_the_model_s_texts(folders: dict[str, Path]) -> None:
     from headscope.atlas.loading import ModelSource
     from headscope.atlas.replica import Replica
-    from headscope.atlas.settings import Settings
+    from headscope.atlas.survey_settings import Settings
 
     cut, lower = hs.open(folders["cut"]), hs.open(folders["lower"])
     compared = hs.compare(cut, lower, [A, SHORT])

@@ -17,7 +17,7 @@ import pytest
 
 import headscope as hs
 from golden.keeping import TABLES, keep, page_data
-from headscope.atlas.report import write_site
+from headscope.atlas.site import write_site
 from headscope.errors import InputError
 
 PACKED = Path(__file__).parents[1] / "data" / "survey-format-2.zip"

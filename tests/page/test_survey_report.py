@@ -15,7 +15,7 @@ from fonts import ODD, brought
 from looking import HOSTILE, Watched, inaccessible, unreadable, until
 
 from finished_survey import finished
-from headscope.atlas.report import write_site
+from headscope.atlas.site import write_site
 from headscope.heads import CATALOG
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyarrow import parquet
 from surveying import OPTIONS, contents
 
 import headscope as hs
-from headscope.atlas.findings import DamageWarning
 from headscope.atlas.result import Survey
 from headscope.atlas.store import array_bytes, part_record, sealed_parquet
+from headscope.atlas.survey_data import DamageWarning
 from headscope.errors import InputError
 from headscope.files import BLANK, MARK, fault, sealed
 

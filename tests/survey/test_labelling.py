@@ -12,9 +12,9 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.atlas.labels.verdicts import COLUMNS
 from headscope.cli.app import app
 from headscope.errors import InputError
+from headscope.results.schemas import LabelRow, columns
 from known_heads import (
     HEADS,
     VOCABULARY,
@@ -68,7 +68,7 @@ def test_models_that_learned_nothing(tmp_path: Path) -> None:
 
 def test_columns(survey: hs.Survey) -> None:
     labels = survey.labels
-    assert [(field.name, field.type) for field in labels.schema] == list(COLUMNS)
+    assert [(field.name, field.type) for field in labels.schema] == list(columns(LabelRow))
     for row in labels.to_pylist():
         clauses = len(row["query"])
         assert {len(row[name]) for name in ("key", "relation", "side")} == {clauses}

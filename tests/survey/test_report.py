@@ -16,9 +16,9 @@ import pytest
 
 from finished_survey import finished
 from headscope import pages
-from headscope.atlas.findings import read_findings
-from headscope.atlas.report import write_site
 from headscope.atlas.result import Survey
+from headscope.atlas.site import write_site
+from headscope.atlas.survey_data import read_findings
 from headscope.atlas.wording import extremes, rounded
 from headscope.errors import InputError
 from headscope.heads import CATALOG

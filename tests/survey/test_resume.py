@@ -13,8 +13,8 @@ import pytest
 from surveying import OPTIONS, contents, dying
 
 import headscope as hs
-from headscope.atlas.findings import DamageWarning
 from headscope.atlas.folder import Folder
+from headscope.atlas.survey_data import DamageWarning
 from headscope.errors import InputError
 from known_heads import VOCABULARY, known_treebank
 from patience import PATIENCE

@@ -12,10 +12,18 @@ import pyarrow
 from pyarrow import parquet
 
 from finished_survey import finished, write_manifest
-from headscope.atlas import examples, lines, relations, shapes, syntax
-from headscope.atlas.labels import verdicts
-from headscope.atlas.report import write_site
-from headscope.atlas.shapes import BINS, HISTOGRAMS, REACH
+from headscope.atlas.shapes import REACH
+from headscope.atlas.site import write_site
+from headscope.results.schemas import (
+    DistributionRow,
+    Example,
+    LabelRow,
+    LineRow,
+    RelationRow,
+    SyntaxRow,
+    columns,
+    table_of,
+)
 
 LIMIT = 30_000_000
 HEADS = 12
@@ -28,18 +36,18 @@ def add_tables(folder: Path) -> None:
     drawn = random.Random(3)
     word = "".join(drawn.choices("abcdefghijklmnop", k=7))
     text = " ".join([word] * 400)
-    tables: dict[str, tuple[Any, list[dict[str, Any]]]] = {
-        "labels": (verdicts.COLUMNS, []),
-        "examples": (examples.COLUMNS, []),
-        "lines": (lines.COLUMNS, []),
-        "distributions": (shapes.COLUMNS, []),
-        "relations": (relations.COLUMNS, []),
-        "syntax": (syntax.COLUMNS, []),
+    tables: dict[str, tuple[type, list[Any]]] = {
+        "labels": (LabelRow, []),
+        "examples": (Example, []),
+        "lines": (LineRow, []),
+        "distributions": (DistributionRow, []),
+        "relations": (RelationRow, []),
+        "syntax": (SyntaxRow, []),
     }
 
     def add(name: str, **values: Any) -> None:
-        columns, kept = tables[name]
-        kept.append({column: values.get(column, filler(kind)) for column, kind in columns})
+        row, kept = tables[name]
+        kept.append(row(**{column: values.get(column, filler(kind)) for column, kind in columns(row)}))
 
     def filler(kind: pyarrow.DataType) -> Any:
         if pyarrow.types.is_string(kind) or pyarrow.types.is_boolean(kind):
@@ -71,21 +79,17 @@ def add_tables(folder: Path) -> None:
                     ids=list(range(30000, 30512)),
                     text=None if rank % 2 else text,
                 )
-            for name in HISTOGRAMS:
-                for at in range(BINS):
-                    add("distributions", **place, of=name, low=at / BINS)
             for at in range(-REACH, REACH + 1):
-                add("distributions", **place, of="distance", low=float(at))
+                add("distributions", **place, distance=at)
             for at in range(80):
                 add("relations", **place, relation=f"relation:{at}", way="up")
     for at in range(80):
         add("syntax", relation=f"relation:{at}", direction="dependent->head", layer=at % HEADS, head=3)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["seal"]
-    for name, (columns, rows) in tables.items():
-        table = pyarrow.table({column: pyarrow.array([row[column] for row in rows], kind) for column, kind in columns})
+    for name, (row, rows) in tables.items():
         path = folder / f"{name}.parquet"
-        parquet.write_table(table, path)
+        parquet.write_table(table_of(row, rows), path)
         data = path.read_bytes()
         manifest["files"][path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     write_manifest(folder, manifest)

@@ -28,7 +28,7 @@ import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
 from headscope.heads import CATALOG
-from headscope.heads.distances import head_distances
+from headscope.heads.head_distances import head_distances
 from small_bert import small_bert
 
 

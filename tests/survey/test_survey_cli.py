@@ -10,8 +10,8 @@ import pytest
 from surveying import contents
 from typer.testing import CliRunner
 
-from headscope.atlas.progress import clock, described
 from headscope.atlas.run import Tally
+from headscope.atlas.survey_progress import clock, described
 from headscope.cli import app
 from patience import PATIENCE
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import headscope as hs
 from explain.tops import WORDS, readable
-from headscope.atlas.effects import CANDIDATES
+from headscope.atlas.corpus_effects import CANDIDATES
 from headscope.cli.app import app
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import Resampled

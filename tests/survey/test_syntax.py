@@ -21,13 +21,14 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTo
 import headscope as hs
 from headscope.atlas.documents import Document, Sentence, read_conllu
 from headscope.atlas.shapes import Strongest
-from headscope.atlas.syntax import COLUMNS, DIRECTIONS, HITS, LEAST, Pairs, SyntaxCounts
+from headscope.atlas.syntax import DIRECTIONS, HITS, LEAST, Pairs, SyntaxCounts
 from headscope.atlas.words import Tile, Words, cut_trees
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import InputError
 from headscope.heads.intervals import Moments
 from headscope.heads.windows import Cutter
+from headscope.results.schemas import SyntaxRow, columns
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put
 
@@ -117,7 +118,7 @@ def check(survey: hs.Survey, model: Any, tokenizer: Any, documents: list[list[Tr
     assert sum(counts.values()) == sum(sum(entry["counts"]) for entry in expected.values())
     # The table.
     table = survey.syntax
-    assert [(field.name, field.type) for field in table.schema] == list(COLUMNS)
+    assert [(field.name, field.type) for field in table.schema] == list(columns(SyntaxRow))
     kept = {claim: entry for claim, entry in expected.items() if sum(entry["counts"]) >= LEAST}
     rows = {(row["relation"], row["direction"]): row for row in table.to_pylist()}
     assert set(rows) == set(kept)

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.screens.labels import width
-from headscope.screens.matrix import SHADES, bars, colour_of, each_query, inked, matrix, shade_of, strongest, style_of
+from headscope.screens.matrix import (
+    SHADES,
+    colour_of,
+    each_query,
+    inked,
+    key_bars,
+    matrix,
+    shade_of,
+    strongest,
+    style_of,
+)
 from headscope.screens.terminal import Paper, lines_of, plain_text
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0], [0.01, 0.0, 0.99]], np.float32)
@@ -128,7 +138,7 @@ def test_top_and_threshold_together():
 
 
 def test_bars_say_what_the_others_hold():
-    text = plain_text([bars(WEIGHTS[1], NAMES, [1])], Paper(80))
+    text = plain_text([key_bars(WEIGHTS[1], NAMES, [1])], Paper(80))
     assert "1 cat  0.750 " in text
     assert "the other 2 hold 0.250" in text
 

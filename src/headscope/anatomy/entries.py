@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headscope.anatomy import rules
-from headscope.anatomy.rules import NO_EFFECT
+from headscope.anatomy import config_rules as rules
+from headscope.anatomy.config_rules import NO_EFFECT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.parameters import Parameter, Parameters, modern_name
-from headscope.anatomy.reading import base_specs, read_anatomy
-from headscope.anatomy.record import Anatomy
+from headscope.anatomy.read_anatomy import base_specs, read_anatomy
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import Dimensions, config_size, config_value, read_dimensions
 from headscope.checkpoint.json_text import shortened
-from headscope.checkpoint.memory import WRAPPED
+from headscope.checkpoint.models_in_memory import WRAPPED
 from headscope.errors import InputError
 
 if TYPE_CHECKING:

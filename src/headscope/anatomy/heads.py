@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    from headscope.anatomy.record import Anatomy
+    from headscope.anatomy.anatomy_record import Anatomy
     from headscope.checkpoint import Checkpoint
 
     Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.anatomy.refusals import CAPTURE_LIVE, Refusal
+from headscope.anatomy.refused_checkpoints import CAPTURE_LIVE, Refusal
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, is_size
 from headscope.checkpoint.json_text import brief

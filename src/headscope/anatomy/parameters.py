@@ -12,8 +12,8 @@ from typing import Any, overload
 
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPE_BITS
-from headscope.checkpoint.memory import all_unwrapped, unwrapped
-from headscope.results.rows import Rows
+from headscope.checkpoint.models_in_memory import all_unwrapped, unwrapped
+from headscope.results.row_tables import Rows
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import named_architectures
 from headscope.anatomy.modules import ACTIVATION_CLASSES, BASE_MODULES, TOP_MODULES, Module
 from headscope.anatomy.parameters import Parameter
-from headscope.anatomy.record import Anatomy
 from headscope.anatomy.schema import Top
 
 

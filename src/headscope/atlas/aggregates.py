@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 
-from headscope.atlas.contents import FIELDS
 from headscope.atlas.store import columns_of
+from headscope.atlas.survey_contents import FIELDS
 from headscope.files import parquet_bytes
 from headscope.heads.catalog import CATALOG
 

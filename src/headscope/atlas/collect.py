@@ -13,21 +13,21 @@ import numpy as np
 from headscope.atlas import writes
 from headscope.atlas.aggregates import aggregate, aggregates_parquet, aggregates_record
 from headscope.atlas.corpus import Corpus
+from headscope.atlas.corpus_effects import effects_table, measure, removal_table
 from headscope.atlas.documents import parts
 from headscope.atlas.effect_windows import NAME as WINDOWS
 from headscope.atlas.effect_windows import EffectWindow, kept_windows, windows_bytes
-from headscope.atlas.effects import effects_table, measure, removal_table
 from headscope.atlas.examples import examples_table
-from headscope.atlas.findings import FORMAT
 from headscope.atlas.folder import MOST_REFUSED, Folder
 from headscope.atlas.head_distance_windows import by_document, choose, record_of, similarity_parquet, tasks
 from headscope.atlas.labels.choices import merged
 from headscope.atlas.labels.verdicts import labels_of
 from headscope.atlas.lines import lines_table
 from headscope.atlas.relations import relations_table
-from headscope.atlas.settings import Settings
 from headscope.atlas.shapes import distributions_table
 from headscope.atlas.store import array_bytes, beside_name, kept_array, part_record, read_beside
+from headscope.atlas.survey_data import FORMAT
+from headscope.atlas.survey_settings import Settings
 from headscope.atlas.syntax import syntax_table
 from headscope.errors import InputError
 from headscope.files import make_folder, parquet_bytes
@@ -185,7 +185,7 @@ def _compare_heads(
 def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
     """The kinds of files that each part has beside it."""
     syntax = ("syntax",) if corpus.kind == "conllu" else ()
-    return (*syntax, "choices", "heads", "pairs", "shapes", "texts") if chosen.choices else syntax
+    return (*syntax, "choices", "distances", "heads", "pairs", "texts") if chosen.choices else syntax
 
 
 def write_atlas(
@@ -210,7 +210,7 @@ def write_atlas(
         files += ["syntax.parquet", "relations.parquet"]
     if not chosen.choices:
         return files
-    distributions = distributions_table(read_beside(folder.path, "shapes", len(parts)), heads)
+    distributions = distributions_table(read_beside(folder.path, "distances", len(parts)), heads)
     folder.write("distributions.parquet", parquet_bytes(distributions))
     files.append("distributions.parquet")
     pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents)

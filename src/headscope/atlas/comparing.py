@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from headscope.atlas import is_survey
-from headscope.atlas.contents import strange
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.documents import Document
 from headscope.atlas.result import Survey
-from headscope.atlas.settings import MAX_DOCUMENT
+from headscope.atlas.survey_contents import strange
+from headscope.atlas.survey_settings import MAX_DOCUMENT
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, chosen
-from headscope.heads.compare.record import Comparison
-from headscope.heads.compare.weights import check_shapes, weight_changes
+from headscope.heads.compare.comparison import Comparison
+from headscope.heads.compare.weight_changes import check_shapes, weight_changes
 from headscope.heads.intervals import Resampled
 from headscope.heads.windows import LENGTH
 from headscope.model import Model, open_model
-from headscope.results.measure import Difference, HeadValues, Measure, Unit
+from headscope.results.head_values import Difference, HeadValues, Measure, Unit
 from headscope.results.table import HeadTable, stacked
 from headscope.settings import named
 
@@ -241,7 +241,7 @@ def _placed(joined: HeadTable, heads: Sequence[tuple[int, int]], values: Sequenc
 
 def _paired(a: Survey, b: Survey, joined: HeadTable) -> tuple[dict[str, Any], list[str]]:
     """The interval of the change, from what silencing changes in each window of both surveys; empty without one."""
-    from headscope.atlas.effects import changes_in
+    from headscope.atlas.corpus_effects import changes_in
 
     first, other = (changes_in(survey.folder) for survey in (a, b))
     if first is None or other is None:

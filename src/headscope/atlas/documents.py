@@ -1,8 +1,8 @@
 """Documents, refused documents, and the parts that they are grouped into; treebanks in the CoNLL-U format.
 
-Treebanks are read strictly, as documents of sentences, each word with its head and relation. The format is that of
-Universal Dependencies (https://universaldependencies.org/format.html), in any language. Multi-word tokens (`3-4`) and
-empty nodes (`5.1`) are checked and left out: heads and relations are of words.
+Treebanks are read as documents of sentences, each word with its head and relation. The format is that of Universal
+Dependencies (https://universaldependencies.org/format.html), in any language. Multi-word tokens (`3-4`) and empty nodes
+(`5.1`) are left out: heads and relations are of words.
 """
 
 from __future__ import annotations
@@ -178,9 +178,8 @@ LONGEST_RELATION = 100
 """Characters of a relation's name."""
 
 NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
-WORD = re.compile(r"[1-9][0-9]{0,5}")
-RANGE = re.compile(r"([1-9][0-9]{0,5})-([1-9][0-9]{0,5})")
-EMPTY = re.compile(r"(0|[1-9][0-9]{0,5})\.([1-9][0-9]{0,5})")
+NO_WORD = re.compile(r"[1-9][0-9]{0,5}-[1-9][0-9]{0,5}|(0|[1-9][0-9]{0,5})\.[1-9][0-9]{0,5}")
+"""IDs of multi-word tokens and of empty nodes."""
 NEW_DOCUMENT = re.compile(r"#\s*newdoc(\s|$)")
 
 ADVICE = "correct the file; tools/validate.py of Universal Dependencies lists all of a file's errors"
@@ -276,7 +275,7 @@ def _sentence(block: list[str], first: int, name: str) -> Sentence:
         fields = line.split("\t")
         if len(fields) != len(COLUMNS):
             raise _error(f"the line has {len(fields)} columns; expected 10, separated by tabs", number, name)
-        if RANGE.fullmatch(fields[0]) or EMPTY.fullmatch(fields[0]):
+        if NO_WORD.fullmatch(fields[0]):
             continue
         if fields[0] != str(len(rows) + 1):
             raise _error(f"the column ID is {fields[0]!r:.40}; expected {len(rows) + 1}", number, name)

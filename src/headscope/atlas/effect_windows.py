@@ -10,7 +10,7 @@ import pyarrow
 
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.store import part_record, sealed_parquet, table_of_bytes
-from headscope.runs.windows import TokenWindow
+from headscope.runs.window_readouts import TokenWindow
 
 if TYPE_CHECKING:
     from headscope.atlas.folder import Folder

@@ -11,7 +11,7 @@ import pyarrow
 from headscope.atlas.labels.choices import RANDOM, TWICE
 from headscope.atlas.store import check_columns
 from headscope.errors import InputError
-from headscope.results.schemas import Example, columns
+from headscope.results.schemas import Example, columns, table_of
 
 if TYPE_CHECKING:
     from headscope.atlas.labels.verdicts import Labels
@@ -22,14 +22,12 @@ AROUND = 8
 BETWEEN = 24
 """Words between the two of which all are shown; of more, the middle is left out."""
 
-COLUMNS = columns(Example)
-
 
 class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
     """`examples[layer, head]`: the best ones first, then those drawn by lot."""
 
     def __init__(self, table: pyarrow.Table) -> None:
-        check_columns(table, COLUMNS, ("up", "down"))
+        check_columns(table, columns(Example), ("up", "down"))
         self.table = table
         """All of them."""
         self._of: dict[tuple[int, int], list[Example]] = {}
@@ -73,17 +71,16 @@ def examples_table(heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, label
         rows.sort(key=lambda row: (-row["strength"], row["document"], row["window"], row["query"]))
         for kind, some in _kinds(rows, most).items():
             chosen += [(heads[cell], kind, rank, row) for rank, row in enumerate(some)]
-    columns: dict[str, list[Any]] = {name: [] for name, _ in COLUMNS}
-    for (layer, head), kind, rank, row in chosen:
+    found = []
+    for head, kind, rank, row in chosen:
         place = (row["document"], row["window"])
         name, words = labels.texts.text(place)
-        before, between, after = _around(words, *sorted((row["query"], row["key"])))
-        up, down = _relations(*labels.texts.tree(place), row["query"], row["key"])
-        values = {"layer": layer, "head": head, "kind": kind, "rank": rank, "document": name, "up": up, "down": down}
-        values |= {"before": before, "between": between, "after": after}
-        for column, _ in COLUMNS:
-            columns[column].append(values[column] if column in values else row[column])
-    return pyarrow.table({name: pyarrow.array(columns[name], kind) for name, kind in COLUMNS})
+        query, key = row["query"], row["key"]
+        around = _around(words, *sorted((query, key)))
+        arcs = _relations(*labels.texts.tree(place), query, key)
+        pair = (row["window"], query, key, row["query_word"], row["key_word"])
+        found.append(Example(*head, kind, rank, row["weight"], name, *pair, *around, *arcs))
+    return table_of(Example, found)
 
 
 def _kinds(rows: list[dict[str, Any]], most: int) -> dict[str, list[dict[str, Any]]]:

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from headscope.atlas.contents import RECORD, check
-from headscope.atlas.findings import FORMAT, DamageWarning, ManifestError, file_fault, file_record, parse_manifest
 from headscope.atlas.store import array_and_record, part_record, schema
+from headscope.atlas.survey_contents import RECORD, check
+from headscope.atlas.survey_data import FORMAT, DamageWarning, ManifestError, file_fault, file_record, parse_manifest
 from headscope.errors import InputError, first_line
 from headscope.files import (
     BLANK,
@@ -32,7 +32,7 @@ from headscope.files import (
 )
 
 SURVEY_FILES = re.compile(
-    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|report\.html|damaged"
+    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
     r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
     r"|writes(/(windows\.parquet|(choosing|held-out)-\d+\.npy))?"
@@ -157,7 +157,11 @@ class Folder:
             names += [f"parts/{path.name}" for path in (self.path / "parts").iterdir()]
             empty = {"parts", DAMAGED, "manifest.json"}
             others = sorted(
-                name for name in names if name not in empty and not (exists and SURVEY_FILES.fullmatch(name))
+                name
+                for name in names
+                if name not in empty
+                and not name.endswith(".partial")  # of another machine
+                and not (exists and SURVEY_FILES.fullmatch(name))
             )
             if error.foreign or others:
                 raise InputError(

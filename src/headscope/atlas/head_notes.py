@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headscope.atlas.contents import strange
-from headscope.atlas.findings import SurveyData, read_findings
 from headscope.atlas.labels.names import LANGUAGES, NONE
-from headscope.atlas.report import SITE, Site
+from headscope.atlas.site import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
+from headscope.atlas.survey_contents import strange
+from headscope.atlas.survey_data import SurveyData, read_findings
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
-from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError
+from headscope.errors import InputError
 from headscope.model import Model
 from headscope.pages import printable
 from headscope.traces import Trace
@@ -165,35 +163,12 @@ def _shape(heads: Mapping[int, tuple[int, ...]]) -> str:
 
 
 def _other(manifest: Mapping[str, Any], trace: Trace) -> str | None:
-    """The surveyed model's name if it isn't the trace's model, or None.
-
-    Weights are compared by their hash where the survey's software is installed in the same version; otherwise, names.
-    """
-    surveyed = manifest["model"]
-    name = printable(called(str(surveyed["name"])))
-    digest = _digest(manifest["versions"], trace.source) if isinstance(trace.source, Model) else None
-    if digest is not None:
-        return None if digest == surveyed["sha256"] else f"{name} (weights {printable(surveyed['sha256'][:8])})"
+    """The surveyed model's name if it isn't the trace's model's, or None."""
+    name = str(manifest["model"]["name"])
     ours = Path(trace.model).resolve().name if trace.model != "-" and os.path.exists(trace.model) else trace.model
-    owners, names = zip(*(one.rpartition("/")[::2] for one in (str(surveyed["name"]), ours)), strict=True)
+    owners, names = zip(*(one.rpartition("/")[::2] for one in (name, ours)), strict=True)
     same = names[0] == names[1] and (owners[0] == owners[1] or not all(owners))
-    return None if same else name
-
-
-def _digest(versions: Mapping[str, Any], model: Model) -> str | None:
-    """The hash of a checkpoint's weights, as a survey's manifest has it; None where it would be of something else."""
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        return None
-    if version("transformers") != versions.get("transformers"):  # whose classes may name other buffers
-        return None
-    from headscope.atlas.loading import pretrained, weights_digest
-
-    try:
-        return weights_digest(pretrained(model)[0])
-    except (CheckpointError, ConfigError):
-        raise
-    except HeadscopeError:  # a model that transformers doesn't load: surveyed live
-        return None
+    return None if same else printable(called(name))
 
 
 def _head(

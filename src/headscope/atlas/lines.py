@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow
@@ -19,15 +19,13 @@ from headscope.atlas.words import Words
 from headscope.attention.scores import softmax_rows
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.stacks import Stack
-from headscope.results.schemas import LineRow, columns
+from headscope.results.schemas import LineRow, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 AROUND = 30
 """Words before the first word of a pair, after the second, and beside both in between."""
-
-COLUMNS = columns(LineRow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,30 +155,29 @@ def lines_table(
 
     for reading, read in run(todo()):
         found[names[reading.place]] = reading, read
-    columns: dict[str, list[Any]] = {name: [] for name, _ in COLUMNS}
+    lines = []
     for row in rows:
         reading, read = found[row["document"], row["window"]]
         at = reading.wanted.index((row["layer"], numbers[row["layer"]].index(row["head"]), row["query"]))
         first, sep, special, *weights = read.rows[at].tolist()
         shown = _shown(row["query"], row["key"], len(reading.words))
-        values = {
+        line = LineRow(
             **{name: row[name] for name in ("layer", "head", "kind", "rank")},
-            "first": first,
-            "sep": sep,
-            "special": special,
-            "first_token": read.first_token,
-            "sep_token": read.sep_token,
-            "numbers": shown,
-            "words": [reading.words.forms[word] for word in shown],
-            "weights": [weights[word] for word in shown],
-            "query_token": reading.token(row["query"]),
-            "key_token": reading.token(row["key"]),
-            "ids": reading.ids.tolist(),
-            "text": read.text,
-        }
-        for name, value in values.items():
-            columns[name].append(value)
-    return pyarrow.table({name: pyarrow.array(columns[name], kind) for name, kind in COLUMNS})
+            first=first,
+            sep=sep,
+            special=special,
+            first_token=read.first_token,
+            sep_token=read.sep_token,
+            numbers=shown,
+            words=[reading.words.forms[word] for word in shown],
+            weights=[weights[word] for word in shown],
+            query_token=reading.token(row["query"]),
+            key_token=reading.token(row["key"]),
+            ids=reading.ids.tolist(),
+            text=read.text,
+        )
+        lines.append(line)
+    return table_of(LineRow, lines)
 
 
 def _shown(query: int, key: int, words: int) -> list[int]:

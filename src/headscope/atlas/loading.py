@@ -26,11 +26,11 @@ from tokenizers import normalizers
 from torch import nn
 
 from headscope.atlas.documents import spelled
-from headscope.atlas.settings import DTYPES
+from headscope.atlas.survey_settings import DTYPES
 from headscope.attention.precision import matmul_precision
 from headscope.checkpoint import open_checkpoint
 from headscope.checkpoint.json_text import few
-from headscope.checkpoint.memory import unwrapped
+from headscope.checkpoint.models_in_memory import unwrapped
 from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, InputError, UnsupportedError, first_line
 from headscope.heads.windows import not_fast

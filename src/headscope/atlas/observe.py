@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headscope.atlas.labels.choices import ChoiceLists, Choices
-from headscope.atlas.shapes import Shapes, Strongest
+from headscope.atlas.shapes import Distances, Strongest
 from headscope.atlas.sums import Sums, WordFlags
 from headscope.atlas.syntax import Pairs, SyntaxCounts
 from headscope.atlas.words import tiles
@@ -49,7 +49,7 @@ class WindowObserver:
         self.windows: Sequence[Window] = ()
         self.syntax = SyntaxCounts(len(heads)) if syntax else None
         self.sums = Sums(len(heads))
-        self.shapes = Shapes(len(heads))
+        self.distances = Distances(len(heads))
         self.lists = ChoiceLists(windows, names, len(heads)) if choices else None
         self._trees: dict[int, tuple[Pairs, np.ndarray]] = {}
         self._flags: list[WordFlags] = []
@@ -79,13 +79,12 @@ class WindowObserver:
             for tile in tiles(call, row, window.words):
                 if choices is not None:
                     flags = self._flags[row]
-                    entropies = self.sums.take(tile, flags, window.words, cells)
-                    self.shapes.take(tile, entropies, flags.silent, cells)
+                    self.distances.take(tile, flags.silent, cells)
+                    self.sums.take(tile, flags, window.words, cells)
                     choices.take(tile)
                 strongest.take(tile)  # last: it overwrites the tile
             strongest.done()
             if self.lists is not None and choices is not None:
-                self.shapes.done(strongest, cells)
                 self.lists.take(window, choices, strongest, cells)
             if self.syntax is not None:
                 pairs, rows = self._trees[row]
@@ -99,6 +98,6 @@ class WindowObserver:
         if self.lists is not None:
             self.lists.flush()
             files["heads"] = self.sums.file(record, self.lists)
-            files["shapes"] = self.shapes.file(record)
+            files["distances"] = self.distances.file(record)
             files.update(self.lists.files(record, renumbered))
         return files

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
+from headscope.atlas.corpus_effects import Batch
 from headscope.atlas.documents import CorpusPart, Document, Done
 from headscope.atlas.effect_windows import EffectWindow
-from headscope.atlas.effects import Batch
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource
 from headscope.atlas.replica import ModelDescription, Replica, limit_threads
-from headscope.atlas.settings import Settings
+from headscope.atlas.survey_settings import Settings
 from headscope.atlas.writes import WriteBatch
 from headscope.errors import HeadscopeError, InputError, first_line
 

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.atlas.pair_files import Marked, Pairs, read_marked
-from headscope.atlas.settings import PairSettings
+from headscope.atlas.survey_settings import PairSettings
 from headscope.atlas.word_scores import Highest, WordTokens, candidates, heads_of, word_scores
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
-from headscope.results.measure import Head, HeadValues, Measure
-from headscope.results.rows import Rows
+from headscope.results.head_values import Head, HeadValues, Measure
+from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
 from headscope.settings import takes
 

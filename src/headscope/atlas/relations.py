@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow
@@ -18,12 +18,13 @@ import pyarrow
 from headscope.atlas.store import read_beside
 from headscope.atlas.syntax import LEAST, RelationCounts
 from headscope.heads.intervals import Moments, moments_of
-from headscope.results.schemas import RelationRow, columns
+from headscope.results.schemas import RelationRow, Way, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-UP, DOWN = "up", "down"
+UP: Way = "up"
+DOWN: Way = "down"
 """From a dependent to its head, and from a head to such a dependent of it."""
 
 LEFT_OUT = ("punct",)
@@ -42,14 +43,14 @@ class Claim:
     """
 
     relation: str
-    way: str
+    way: Way
     sums: tuple[Float[np.ndarray, "sums heads"], Float[np.ndarray, "sums heads"]]
     offsets: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
 
 
 def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]:
     """Every relation both ways, from the files beside the parts."""
-    claims: dict[tuple[str, str], Claim] = {}
+    claims: dict[tuple[str, Way], Claim] = {}
     before = 0
     for table, count in zip(read_beside(folder, "syntax", len(documents)), documents, strict=True):
         part = RelationCounts(table, before, cells)
@@ -68,9 +69,6 @@ def claims_of(folder: Path, documents: Sequence[int], cells: int) -> list[Claim]
     return list(claims.values())
 
 
-COLUMNS = columns(RelationRow)
-
-
 def relations_table(folder: Path, documents: Sequence[int], heads: Sequence[tuple[int, int]]) -> pyarrow.Table:
     """`survey.relations`: a row for each relation, way and head, over all documents.
 
@@ -82,20 +80,20 @@ def relations_table(folder: Path, documents: Sequence[int], heads: Sequence[tupl
         documents: how many documents each part has.
         heads: (layer, head) of every head.
     """
-    columns: dict[str, list[Any]] = {name: [] for name, _ in COLUMNS}
+    rows = []
     claims = sorted(claims_of(folder, documents, len(heads)), key=lambda claim: (claim.relation, claim.way != "up"))
     for claim in claims:
         count = int(sum(half[1, 0] for half in claim.sums))
         if count < LEAST:
             continue
         offset, baseline = _offset(claim, count)
-        for cell, (layer, head) in enumerate(heads):
+        for cell, place in enumerate(heads):
             moments = Moments(claim.sums[0][:, cell] + claim.sums[1][:, cell])
-            low, high = (None if np.isnan(bound) else bound for bound in moments.interval())
-            row = (claim.relation, claim.way, layer, head, moments.share, low, high, count, offset, baseline)
-            for (name, _), value in zip(COLUMNS, row, strict=True):
-                columns[name].append(value)
-    return pyarrow.table({name: pyarrow.array(columns[name], kind) for name, kind in COLUMNS})
+            low, high = moments.interval()
+            rows.append(
+                RelationRow(claim.relation, claim.way, *place, moments.share, low, high, count, offset, baseline)
+            )
+    return table_of(RelationRow, rows)
 
 
 def _offset(claim: Claim, count: int) -> tuple[int, float]:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from headscope.atlas.corpus_effects import Batch
 from headscope.atlas.documents import CorpusPart, Document, Refused
 from headscope.atlas.effect_windows import EffectWindow, effect_window
-from headscope.atlas.effects import Batch
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.lines import Read, Reading, RowReader
 from headscope.atlas.loading import (
@@ -26,13 +26,13 @@ from headscope.atlas.loading import (
     tokenizer_record,
 )
 from headscope.atlas.observe import WindowObserver
-from headscope.atlas.settings import Settings
 from headscope.atlas.store import part_bytes
+from headscope.atlas.survey_settings import Settings
 from headscope.atlas.words import cut_trees, words_of_text
 from headscope.atlas.writes import WriteBatch, check_writer, gains
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.heads.catalog import CATALOG, chosen, need_values
-from headscope.heads.distances import head_distances
+from headscope.heads.head_distances import head_distances
 from headscope.heads.norms import gram_of
 from headscope.heads.on_live import StatisticsConsumer
 from headscope.heads.windows import Cutter, Window, batches, inputs_of, takes_segments, window_length
@@ -40,7 +40,7 @@ from headscope.live import capture
 from headscope.live.captured import feed
 from headscope.live.evaluating import evaluating
 from headscope.model import Model
-from headscope.runs.windows import WindowReader, checkpoint_digest, readout_of
+from headscope.runs.window_readouts import WindowReader, checkpoint_digest, readout_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.atlas.contents import strange
-from headscope.atlas.findings import read_records, read_table, table_of
+from headscope.atlas.survey_contents import strange
+from headscope.atlas.survey_data import read_records, read_table, table_of
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
-from headscope.results.measure import HeadValues
-from headscope.results.rows import Rows
+from headscope.results.head_values import HeadValues
+from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Survey(Rows, Mapping[str, HeadValues]):
 
     @property
     def distributions(self) -> pyarrow.Table:
-        """Distributions of each head's focus, of its strongest word's weight, and of its distances. See docs/survey.md.
+        """The mean weight of each head on the words at each distance. See docs/survey.md.
 
         Raises:
             InputError: the survey was made without labels and without examples.

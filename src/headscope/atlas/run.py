@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.atlas.corpus import Corpus, open_corpus
 from headscope.atlas.documents import CorpusPart, parts
-from headscope.atlas.settings import Settings, SurveySettings
+from headscope.atlas.survey_settings import Settings, SurveySettings
 from headscope.errors import InputError, MissingExtraError, install
 from headscope.files import unwritable
 from headscope.settings import takes
@@ -67,7 +67,7 @@ def survey(
         model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers.
         documents: a file, a folder, a pattern, a dataset's folder, a treebank, `-` for standard input; or an
             iterable of texts.
-        settings: the fields of headscope.atlas.settings.SurveySettings, each as a keyword: `labels=True`.
+        settings: the fields of headscope.atlas.survey_settings.SurveySettings, each as a keyword: `labels=True`.
 
     Raises:
         InputError: an invalid option, a corpus without a readable document, a treebank with an invalid line, or a
@@ -88,7 +88,7 @@ def survey(
         with folder.locked(), workers_for(source, chosen, settings.threads, settings.ray, settings.workers) as crew:
             _fill(folder, corpus, chosen, crew, settings.progress)
         if settings.report:
-            from headscope.atlas.report import write_site
+            from headscope.atlas.site import write_site
 
             write_site(path, parts=False)
         return Survey(path, keep=settings.out is not None, parts=False)
@@ -208,8 +208,8 @@ def _fill(
 ) -> None:
     """Write everything but the report."""
     from headscope.atlas.collect import gather, kinds_of
-    from headscope.atlas.contents import strange
     from headscope.atlas.store import PLACE, beside_name
+    from headscope.atlas.survey_contents import strange
     from headscope.files import make_folder
 
     model = workers.described

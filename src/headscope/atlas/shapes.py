@@ -1,4 +1,4 @@
-"""The shape of attention: the strongest words, how focused it is, how far it looks: from a layer's tiles."""
+"""The shape of attention: the strongest words, and how far it looks: from a layer's tiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from headscope.atlas.store import sealed_parquet
 from headscope.atlas.words import Tile, Words
-from headscope.results.schemas import DistributionRow, columns
+from headscope.results.schemas import DistributionRow, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -74,45 +74,31 @@ class Strongest:
         return self
 
 
-BINS = 20
-"""Of the histograms, from 0 to 1."""
-
 REACH = 10
 """Words to either side up to which weights are summed by distance."""
 
-HISTOGRAMS = ("entropy", "strongest")
-"""Of each word: the entropy of its weights among words over log n; its weight on its strongest other word."""
 
-COLUMNS = columns(DistributionRow)
-
-
-class Shapes:
-    """The sums of a part.
+class Distances:
+    """A part's weights by distance.
 
     Args:
         cells: heads of the model.
     """
 
     def __init__(self, cells: int) -> None:
-        self.histograms: Int[np.ndarray, "kinds heads bins"] = np.zeros((2, cells, BINS), dtype=np.int64)
         self.weight: Float[np.ndarray, "heads distances"] = np.zeros((cells, 2 * REACH + 1))
         self.pairs: Int[np.ndarray, "heads distances"] = np.zeros((cells, 2 * REACH + 1), dtype=np.int64)
 
-    def take(self, tile: Tile, entropies: Float[torch.Tensor, "heads n"], silent: np.ndarray, cells: slice) -> None:
+    def take(self, tile: Tile, silent: np.ndarray, cells: slice) -> None:
         """Some words of one layer of one window.
 
         Args:
             tile: the words, and where they look.
-            entropies: of their weights among words, normalised to 1.
             silent: (words,), True for words without tokens.
             cells: the layer's heads among all heads.
         """
         words, n = len(silent), tile.maps.shape[1]
         present = ~silent[tile.at : tile.at + n]
-        count = int((~silent).sum())
-        if count > 1:
-            shares = entropies.double().cpu().numpy()[:, present] / np.log(count)
-            self._add(0, shares, cells)
         at = np.arange(tile.at, tile.at + n)[:, None]
         to = at + np.arange(-REACH, REACH + 1)
         inside = (to >= 0) & (to < words)
@@ -122,38 +108,16 @@ class Shapes:
         self.weight[cells] += (near.double().cpu().numpy() * both).sum(1)
         self.pairs[cells] += both.sum(0)
 
-    def done(self, strongest: Strongest, cells: slice) -> None:
-        """All words of one layer of one window were taken."""
-        present = (strongest.weight >= 0).any(0)
-        self._add(1, np.maximum(strongest.weight[:, present], 0), cells)
-
-    def _add(self, kind: int, shares: Float[np.ndarray, "heads n"], cells: slice) -> None:
-        bins = np.clip((shares * BINS).astype(np.int64), 0, BINS - 1)
-        heads = len(bins)
-        flat = (bins + BINS * np.arange(heads)[:, None]).ravel()
-        self.histograms[kind, cells] += np.bincount(flat, minlength=heads * BINS).reshape(heads, BINS)
-
     def file(self, record: dict[str, Any]) -> bytes:
         """The sums as a file beside the part, a row for each head."""
-        numbers = {
-            **dict(zip(HISTOGRAMS, self.histograms, strict=True)),
-            "weight": self.weight,
-            "pairs": self.pairs,
-        }
         columns = {}
-        for name, table in numbers.items():
-            kind = pyarrow.float64() if name == "weight" else pyarrow.int64()
-            flat = pyarrow.array(np.ascontiguousarray(table).ravel(), kind)
-            columns[name] = pyarrow.FixedSizeListArray.from_arrays(flat, table.shape[1])
+        for name, numbers in (("weight", self.weight), ("pairs", self.pairs)):
+            columns[name] = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(numbers.ravel()), numbers.shape[1])
         return sealed_parquet(pyarrow.table(columns), record)
 
 
 def distributions_table(tables: Iterable[pyarrow.Table], heads: Sequence[tuple[int, int]]) -> pyarrow.Table:
-    """`survey.distributions`, from the files beside the parts.
-
-    One row for each bin: of `entropy` and `strongest` the share of words in it, of `distance` (low = high) the mean
-    weight on the word so many words to the right.
-    """
+    """`survey.distributions`, from the files beside the parts."""
     total: dict[str, np.ndarray] = {}
     for table in tables:
         for name in table.column_names:
@@ -162,18 +126,8 @@ def distributions_table(tables: Iterable[pyarrow.Table], heads: Sequence[tuple[i
             total[name] = total[name] + numbers if name in total else numbers.copy()
     rows = []
     for cell, place in enumerate(heads):
-        for name in HISTOGRAMS:
-            counts = total[name][cell]
-            words = int(counts.sum())
-            rows += [
-                (*place, name, at / BINS, (at + 1) / BINS, counts[at] / words if words else None, words)
-                for at in range(BINS)
-            ]
         for at, distance in enumerate(range(-REACH, REACH + 1)):
             pairs = int(total["pairs"][cell, at])
             mean = total["weight"][cell, at] / pairs if pairs else None
-            rows.append((*place, "distance", float(distance), float(distance), mean, pairs))
-    columns = zip(*rows, strict=True)
-    return pyarrow.table(
-        {name: pyarrow.array(values, kind) for (name, kind), values in zip(COLUMNS, columns, strict=True)}
-    )
+            rows.append(DistributionRow(*place, distance, mean, pairs))
+    return table_of(DistributionRow, rows)

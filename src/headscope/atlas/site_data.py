@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from headscope.atlas.findings import SurveyData, read_table
 from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
+from headscope.atlas.survey_data import SurveyData, read_table
 from headscope.pages import all_printable, printable
 
 LABEL_NUMBERS = (
@@ -26,8 +26,6 @@ LABEL_NUMBERS = (
 
 RELATIONS = 12
 """Relations that a head's page lists: those with the largest gain over the best fixed offset."""
-
-SHAPES = ("entropy", "strongest", "distance")
 
 Cell = Callable[[dict[str, Any]], int]
 
@@ -146,30 +144,18 @@ def special_data(tables: Tables) -> dict[str, str | None]:
 
 def distances_data(tables: Tables) -> list[list[float | None]] | None:
     """By cell: the mean weight on the word at each distance."""
-    shapes = _shapes(tables)
-    return None if shapes is None else [of["distance"] for of in shapes]
-
-
-def middle_data(tables: Tables) -> dict[str, list[float | None]] | None:
-    """The median over heads of each distribution, bin by bin."""
-    shapes = _shapes(tables)
-    if shapes is None:
-        return None
-    present = [of for of in shapes if of["distance"]]
-    columns = {name: zip(*(of[name] for of in present), strict=True) for name in SHAPES}
-    return {
-        name: [
-            _short(float(np.median(kept))) if (kept := [v for v in bins if v is not None]) else None for bins in values
-        ]
-        for name, values in columns.items()
-    }
-
-
-def _shapes(tables: Tables) -> list[dict[str, list[float | None]]] | None:
     rows = tables.by_cell("distributions")
     if rows is None:
         return None
-    return [{name: [_short(row["value"]) for row in of if row["of"] == name] for name in SHAPES} for of in rows]
+    return [[_short(row["value"]) for row in of if row.get("of", "distance") == "distance"] for of in rows]
+
+
+def middle_data(distances: list[list[float | None]] | None) -> list[float | None] | None:
+    """The median over heads of the mean weight at each distance."""
+    if distances is None:
+        return None
+    kept = [[value for value in values if value is not None] for values in zip(*filter(None, distances), strict=True)]
+    return [_short(float(np.median(values))) if values else None for values in kept]
 
 
 def effects_data(tables: Tables) -> dict[str, Any] | None:
@@ -195,12 +181,12 @@ def effects_data(tables: Tables) -> dict[str, Any] | None:
 
 def heads_data(tables: Tables) -> list[dict[str, Any]]:
     """By cell: what a head's page alone shows."""
-    shapes, lines, examples = _shapes(tables), tables.by_cell("lines"), tables.by_cell("examples")
+    distances, lines, examples = distances_data(tables), tables.by_cell("lines"), tables.by_cell("examples")
     relations, written = _relations(tables), tables.by_cell("writes")
     return [
         {
             "cell": cell,
-            "shapes": None if shapes is None else shapes[cell],
+            "distances": None if distances is None else distances[cell],
             "lines": None
             if lines is None or examples is None
             else [_line(tables.model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],

@@ -13,8 +13,6 @@ from headscope.atlas.labels.passages import MARKS
 from headscope.atlas.store import sealed_parquet
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from headscope.atlas.labels.choices import ChoiceLists
     from headscope.atlas.words import Tile, Words
     from headscope.heads.windows import Window
@@ -63,8 +61,8 @@ class Sums:
     def __init__(self, cells: int) -> None:
         self._table = np.zeros((cells, len(SUMS)))
 
-    def take(self, tile: Tile, flags: WordFlags, words: Words, cells: slice) -> Float[torch.Tensor, "heads n"]:
-        """Some words of one layer of one window; the entropies of their weights among words."""
+    def take(self, tile: Tile, flags: WordFlags, words: Words, cells: slice) -> None:
+        """Some words of one layer of one window."""
         maps = tile.maps
         of = slice(tile.at, tile.at + maps.shape[1])
         present = torch.from_numpy(flags.looks[of]).to(maps)
@@ -94,7 +92,6 @@ class Sums:
         for name, numbers in sums.items():
             at = SUMS.index(name)
             self._table[cells, at] += numbers.double().cpu().numpy() if isinstance(numbers, torch.Tensor) else numbers
-        return entropies
 
     def file(self, record: dict[str, Any], lists: ChoiceLists) -> bytes:
         """The sums as a file beside the part, a row for each head, with how many words have a choice, and its reach."""

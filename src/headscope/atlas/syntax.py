@@ -12,7 +12,6 @@ those with odd ones. The baseline is the best fixed offset: “the head is the w
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ import pyarrow
 
 from headscope.atlas.store import read_beside, sealed_parquet
 from headscope.heads.intervals import Moments
-from headscope.results.schemas import SyntaxRow, columns
+from headscope.results.schemas import SyntaxRow, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -40,8 +39,6 @@ have such dependents and whose strongest word is one of them."""
 
 LEAST = 20
 """Occurrences of a relation below which it is left out."""
-
-COLUMNS = columns(SyntaxRow)
 
 
 class Pairs:
@@ -228,19 +225,17 @@ def _table(
         count = int(total.counts.sum())
         offset, right = total.offset()
         held_out = moments[relation, way] if total.counts[0] else Moments()
-        numbers = (held_out.share, *held_out.interval())
         rows.append(
-            (
+            SyntaxRow(
                 relation,
                 DIRECTIONS[way],
                 *heads[best],
                 int(total.hits[:, way, best].sum()) / count,
-                *(None if math.isnan(number) else number for number in numbers),
+                held_out.share,
+                *held_out.interval(),
                 count,
                 offset,
                 right / count,
             )
         )
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
-    arrays = [pyarrow.array(list(values), kind) for values, (_, kind) in zip(columns, COLUMNS, strict=True)]
-    return pyarrow.table(arrays, names=[name for name, _ in COLUMNS])
+    return table_of(SyntaxRow, rows)

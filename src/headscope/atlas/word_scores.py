@@ -13,7 +13,7 @@ from headscope.errors import UnsupportedError
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.results.measure import Head
+    from headscope.results.head_values import Head
     from headscope.traces import LayerRecord, Trace
 
 CELLS = 1 << 21

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.findings import SurveyData
 from headscope.atlas.labels.names import NONE
+from headscope.atlas.survey_data import SurveyData
 from headscope.heads import CATALOG
 
 if TYPE_CHECKING:

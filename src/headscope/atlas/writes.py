@@ -24,9 +24,9 @@ from headscope.errors import CheckpointError, InputError
 from headscope.explain.all_promote import all_promote
 from headscope.explain.promotes import with_masked_lm
 from headscope.heads.intervals import mean_interval
-from headscope.results.schemas import WriteRow, columns
+from headscope.results.schemas import WriteRow, table_of
 from headscope.runs.texts import batches
-from headscope.runs.windows import masked_places
+from headscope.runs.window_readouts import masked_places
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -55,8 +55,6 @@ DOCUMENTS = 10
 
 SURE = 0.001
 """Bits per masked token that the interval must reach for a head to be said to write its tokens."""
-
-COLUMNS = columns(WriteRow)
 
 
 class WriteBatch(NamedTuple):
@@ -261,25 +259,23 @@ def _table(
 ) -> pyarrow.Table:
     names = dict(zip(kept := sorted({*best.ravel().tolist()} - {-1}), workers.tokens(kept), strict=True))
     present = best >= 0
-    rows: list[tuple[object, ...]] = []
+    rows = []
     for cell, place in enumerate(heads):
-        mean, low, high = (None if np.isnan(number) else float(number) for number in bits[:, cell])
+        mean, low, high = bits[:, cell].tolist()
         tokens = [names[token] for token in best[cell, present[cell]].tolist()]
         rows.append(
-            (
+            WriteRow(
                 *place,
                 tokens,
                 gained[cell, present[cell]].tolist(),
                 mean,
                 low,
                 high,
-                bool(tokens) and low is not None and low >= SURE,
+                bool(tokens) and low >= SURE,
                 int(held_out.masked.sum()),
                 len(held_out.windows),
                 len({window.place.number for window in held_out.windows}),
                 "documents" if by_document else "windows",
             )
         )
-    return pyarrow.table(
-        {name: pyarrow.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(COLUMNS)}
-    )
+    return table_of(WriteRow, rows)

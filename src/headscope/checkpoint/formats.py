@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headscope.checkpoint.files import Source
+from headscope.checkpoint.raw_files import Source
 from headscope.errors import CheckpointError
 
 PREFERENCE = (

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope import __version__
-from headscope.checkpoint.files import LocalFile, Source, check_name, check_span
 from headscope.checkpoint.formats import PREFERENCE
+from headscope.checkpoint.raw_files import LocalFile, Source, check_name, check_span
 from headscope.errors import CheckpointError, NotFoundError
 from headscope.files import is_full
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoint.files import read_whole
+from headscope.checkpoint.raw_files import read_whole
 
 INTEGER_DIGITS = 100
 """Maximum digits of an integer. Configs write "no limit" as 1000000000000000019884624838656; headers check again."""

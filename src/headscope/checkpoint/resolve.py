@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from headscope.checkpoint.files import FileTree, Folder
 from headscope.checkpoint.formats import CONVERT, PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
 from headscope.checkpoint.json_text import JsonError, few, read_object, shown
+from headscope.checkpoint.raw_files import FileTree, Folder
 from headscope.errors import HeadscopeError, InputError, NotFoundError, UnsupportedError
 
 BUNDLED = Path(__file__).parent.parent / "models" / "tiny"

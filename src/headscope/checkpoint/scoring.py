@@ -17,7 +17,7 @@ from headscope.checkpoint.sentence import (
     read_rule,
 )
 from headscope.errors import UnsupportedError
-from headscope.results.matching import SIDES, Scoring
+from headscope.results.match_record import SIDES, Scoring
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
+from headscope.checkpoint.raw_files import read_whole
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.results.explained import Pooling
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from headscope.checkpoint.files import Source
 from headscope.checkpoint.json_text import shown
+from headscope.checkpoint.raw_files import Source
 from headscope.errors import CheckpointError
 
 END, END64, LOCATOR64, CENTRAL, LOCAL = b"PK\5\6", b"PK\6\6", b"PK\6\7", b"PK\1\2", b"PK\3\4"

@@ -16,8 +16,8 @@ __all__ = ["app", "main"]
 
 MODULES = {
     "look": ("shapes", "summary", "config", "fit", "head"),
-    "run": ("attend", "verify", "predict", "view"),
-    "corpus": ("survey", "compare", "pairs"),
+    "one_text": ("attend", "verify", "predict", "view"),
+    "surveys": ("survey", "compare", "pairs"),
     "explain": ("effects", "attribute", "why", "match"),
     "agents": ("mcp",),
 }

@@ -17,7 +17,7 @@ from headscope.settings import Declared, Setting
 
 if TYPE_CHECKING:
     from headscope.model import Model
-    from headscope.results.effects import Wanted
+    from headscope.results.effect_records import Wanted
     from headscope.results.prediction import Prediction
     from headscope.screens.terminal import Sheet
 
@@ -112,7 +112,7 @@ def _less(target: Wanted, *other: Wanted) -> Wanted:
 def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
     """Print an answer, and write its screen as HTML where that was asked for."""
     if html is not None:
-        from headscope.screens.html import write_screen
+        from headscope.screens.html_screen import write_screen
 
         tell_saved(html, write_screen(sheet.drawings, html, title="headscope"))
     show(sheet, form.name, step=step)

@@ -1,14 +1,14 @@
 """Forward passes in NumPy: from ids to hidden states, with a record of every layer's attention.
 
     products.py       x W, for few and for many tokens; copies of weights for models that read many texts
-    weights.py        parameters by role; x W + b; norms
+    role_weights.py   parameters by role; x W + b; norms
     embedding.py      from ids to the first layer's input
     rotation.py       rotary positions
     distances.py      what MPNet and DeBERTa add to the scores
     attending.py      attention without mask or terms; within a window, in linear time and memory
     layer_forms.py    where a layer's norms stand; feed-forward networks; DeBERTa v2's convolution
     forward.py        the forward pass over a batch of texts
-    tops.py           heads on top of the base model, and one vector for a text
+    task_heads.py     heads on top of the base model, and one vector for a text
 
 Read `forward.py` first. A family is a table (headscope.anatomy.families): no file here names one. Models, runs and
 explanations call it.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.anatomy import Disentangled
-    from headscope.encoder.weights import EncoderWeights
+    from headscope.encoder.role_weights import EncoderWeights
 
     Distances = Int[np.ndarray, " distances"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.anatomy import Anatomy
-    from headscope.encoder.weights import EncoderWeights
+    from headscope.encoder.role_weights import EncoderWeights
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 

@@ -22,8 +22,8 @@ from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.embedding import Input
 from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
 from headscope.encoder.products import COPIED_BYTES, Copies, QKVBuffer
+from headscope.encoder.role_weights import EncoderWeights
 from headscope.encoder.rotation import rotate, turns
-from headscope.encoder.weights import EncoderWeights
 from headscope.traces import LayerRecord
 
 if TYPE_CHECKING:

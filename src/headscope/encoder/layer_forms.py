@@ -24,7 +24,7 @@ from headscope.attention.activations import activate
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.encoder.weights import EncoderWeights
+    from headscope.encoder.role_weights import EncoderWeights
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 

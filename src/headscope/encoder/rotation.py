@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.encoder.weights import EncoderWeights
+    from headscope.encoder.role_weights import EncoderWeights
 
     Heads = Float[np.ndarray, "*runs heads tokens d_head"]
     Angles = Float[np.ndarray, "tokens half"]

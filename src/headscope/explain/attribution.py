@@ -11,7 +11,7 @@ import numpy as np
 from headscope.errors import CheckpointError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
-from headscope.results.effects import Target, Wanted
+from headscope.results.effect_records import Target, Wanted
 from headscope.results.explained import Attribution
 from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking

@@ -18,10 +18,10 @@ from headscope.checkpoint.tokenizer import Encoded
 from headscope.errors import InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
-from headscope.results.effects import Target
+from headscope.results.effect_records import Target
 from headscope.results.explained import Pooling
-from headscope.results.matching import SIDES, HeadBetween, Link, Match, MatchedText, Scoring
-from headscope.results.parts import Part
+from headscope.results.match_record import SIDES, HeadBetween, Link, Match, MatchedText, Scoring
+from headscope.results.score_parts import Part
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.masking import masked_changes

@@ -12,7 +12,7 @@ import numpy as np
 
 from headscope.explain.propagation import SLOPES
 from headscope.explain.steps import Chain, Step, held_activation, held_linear, held_norm
-from headscope.results.effects import Target
+from headscope.results.effect_records import Target
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.checkpoint.opening import open_checkpoint
-from headscope.encoder.tops import length_before, pooled
+from headscope.checkpoint.open_checkpoint import open_checkpoint
+from headscope.encoder.task_heads import length_before, pooled
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.readout import masked_lm_steps
 from headscope.explain.steps import Affine, Chain, Scaled, Step
-from headscope.results.matching import Dimension, Found
+from headscope.results.match_record import Dimension, Found
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
     from headscope.results.explained import Pooling
-    from headscope.results.matching import Scoring
+    from headscope.results.match_record import Scoring
 
     Tokens = Float[np.ndarray, "tokens d_model"]
     Rows = Float[np.ndarray, "*shares rows width"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.results.measure import Measure, Unit
+from headscope.results.head_values import Measure, Unit
 from headscope.settings import meant
 
 ROLE_TOKENS = {"cls": frozenset({"[CLS]", "<s>", "<cls>", "[class]"}), "sep": frozenset({"[SEP]", "</s>", "<sep>"})}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.results.measure import Difference, HeadValues
+from headscope.results.head_values import Difference, HeadValues
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

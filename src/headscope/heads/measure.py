@@ -19,7 +19,7 @@ from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.kinds import MEASURES, Pattern
 from headscope.heads.norms import LayerArrays
 from headscope.heads.reference import Roles, over_queries, reference_statistics, roles_of
-from headscope.results.measure import HeadValues
+from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable, in_columns
 from headscope.traces import broken_rows, is_broken, layer_W_O
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from headscope.anatomy.refusals import QUANTISED
+from headscope.anatomy.refused_checkpoints import QUANTISED
 from headscope.anatomy.sizes import MOST_LAYERS, SAVED_CONFIG
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, UnsupportedError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headscope.errors import HeadscopeError, InputError
 
 if TYPE_CHECKING:
-    from headscope.results.effects import Wanted
+    from headscope.results.effect_records import Wanted
 
 MOST_ITEMS = 100_000
 LONGEST_TEXT = 100_000

@@ -12,7 +12,7 @@ from headscope.errors import InputError
 from headscope.explain.attribution import attribution_of
 from headscope.page.questions import Question
 from headscope.results.arrays import Named
-from headscope.results.effects import Target
+from headscope.results.effect_records import Target
 from headscope.runs.edits import Edit
 from headscope.runs.effects import LayerRead, effects_of
 from headscope.runs.engine import NumpyRunner

@@ -11,10 +11,10 @@ import numpy as np
 
 from headscope.late import late
 from headscope.results.arrays import ArrayLike, TokenAxis
-from headscope.results.effects import Target
-from headscope.results.measure import signed
-from headscope.results.parts import Part, groups_of, kappa_of, parts_of
-from headscope.results.rows import Rows
+from headscope.results.effect_records import Target
+from headscope.results.head_values import signed
+from headscope.results.row_tables import Rows
+from headscope.results.score_parts import Part, groups_of, kappa_of, parts_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float

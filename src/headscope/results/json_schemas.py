@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from headscope.results import answers, comparing, readings
+from headscope.results import answers, readings, side_answers
 
 VERSION = 1
 """Version of all records."""
@@ -28,9 +28,9 @@ ANSWERS: dict[str, type] = {
     "attribute": answers.AttributeAnswer,
     "why": readings.WhyAnswer,
     "verify": readings.ReportAnswer,
-    "compare": comparing.CompareAnswer,
-    "survey": comparing.SurveyAnswer,
-    "match": comparing.MatchAnswer,
+    "compare": side_answers.CompareAnswer,
+    "survey": side_answers.SurveyAnswer,
+    "match": side_answers.MatchAnswer,
     "error": answers.ErrorAnswer,
 }
 """Name of a schema -> the dataclass that describes its record."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.results.arrays import TokenAxis
-from headscope.results.rows import Rows
+from headscope.results.row_tables import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError, UnsupportedError
-from headscope.results.parts import CHECKED, Part, strongest
-from headscope.results.rows import Rows
+from headscope.results.row_tables import Rows
+from headscope.results.score_parts import CHECKED, Part, strongest
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.matching import HeadBetween, Match
+    from headscope.results.match_record import HeadBetween, Match
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import Annotated as Of
 from typing import Any
 
 from headscope.results.answers import PartRow
-from headscope.results.report import Check
+from headscope.results.verify_report import Check
 
 
 @dataclass(frozen=True)

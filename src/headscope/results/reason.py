@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.results.arrays import ArrayLike
-from headscope.results.measure import signed
-from headscope.results.parts import Part, kappa_of
+from headscope.results.head_values import signed
+from headscope.results.score_parts import Part, kappa_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float

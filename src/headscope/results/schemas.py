@@ -5,6 +5,7 @@ A field's annotation is its type, `Int16`, `Int32`, `Float32`, or Python's in 64
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -158,19 +159,13 @@ class LineRow:
 
 @dataclass(frozen=True)
 class DistributionRow:
-    """A bin of a head's distributions: `distributions.parquet`."""
+    """A head's weight on the words at a distance: `distributions.parquet`."""
 
     layer: Of[Int16, "both from 0."]
     head: Of[Int16, "both from 0."]
-    of: Of[
-        str,
-        "`entropy` of a word's weights among words, over log n; `strongest`, its weight on its strongest other "
-        "word; `distance`.",
-    ]
-    low: Of[float, "lower end of the bin; of `distance`, the distance in words to the right."]
-    high: Of[float, "upper end of the bin; of `distance`, the same again."]
-    value: Of[float | None, "share of words in the bin; of `distance`, the mean weight on that word."]
-    count: Of[int, "words; of `distance`, pairs of words."]
+    distance: Of[Int32, "in words to the right, -10 to 10."]
+    value: Of[float | None, "the mean weight on the word there."]
+    count: Of[int, "pairs of words."]
 
 
 @dataclass(frozen=True)
@@ -265,3 +260,16 @@ def columns(row: type) -> tuple[tuple[str, pyarrow.DataType], ...]:
         return pyarrow.list_(kind(name[:-2])) if name.endswith("[]") else pyarrow.type_for_alias(name)
 
     return tuple((name, kind(of)) for name, (of, _, _) in column_types(row).items())
+
+
+def table_of(row: type, rows: Iterable[Any]) -> pyarrow.Table:
+    """The table of some rows of one class; NaN is null."""
+    import pyarrow
+
+    rows = list(rows)
+    return pyarrow.table(
+        {
+            name: pyarrow.array([getattr(one, name) for one in rows], kind, from_pandas=True)
+            for name, kind in columns(row)
+        }
+    )

@@ -12,8 +12,8 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.late import late
-from headscope.results.measure import HEADS, Difference, Head, HeadValues, HeatMap
-from headscope.results.rows import Rows, arrow_of, rows_of
+from headscope.results.head_values import HEADS, Difference, Head, HeadValues, HeatMap
+from headscope.results.row_tables import Rows, arrow_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow

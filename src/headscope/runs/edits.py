@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.encoder import Input
-    from headscope.results.effects import Target
+    from headscope.results.effect_records import Target
     from headscope.runs.targets import Readings
 
     Tokens = Float[np.ndarray, "tokens d_model"]

@@ -29,7 +29,7 @@ from headscope.anatomy import check_index
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
-from headscope.results.effects import Effects, EffectsOverTexts, Target, Wanted
+from headscope.results.effect_records import Effects, EffectsOverTexts, Target, Wanted
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair

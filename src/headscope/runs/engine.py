@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headscope.encoder import Input
     from headscope.model import Model
-    from headscope.results.effects import Target
+    from headscope.results.effect_records import Target
 
     Tokens = Float[np.ndarray, "_ d_model"]
     Contexts = Float[np.ndarray, "heads _ d_head"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.results.parts import CHECKED, Part, strongest, with_change
+from headscope.results.score_parts import CHECKED, Part, strongest, with_change
 from headscope.runs.targets import read
 from headscope.runs.texts import last_states
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
-    from headscope.results.effects import Target
+    from headscope.results.effect_records import Target
 
 
 def masked_states(

@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.attention.activations import softmax
 from headscope.errors import CheckpointError, InputError, UnsupportedError
-from headscope.heads.distances import relative
+from headscope.heads.head_distances import relative
 from headscope.results.explained import Filled, LabelShare
 from headscope.results.prediction import Prediction
 from headscope.runs.targets import label_name, lacks, logits_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
-    from headscope.results.effects import Target
+    from headscope.results.effect_records import Target
     from headscope.traces import Trace
 
 

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention.activations import log_softmax, softmax
-from headscope.encoder.tops import cosines_with, pooled
+from headscope.encoder.task_heads import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
-from headscope.results.effects import UNITS, Target, Wanted
+from headscope.results.effect_records import UNITS, Target, Wanted
 from headscope.results.tokens import SPACES, bare
 from headscope.runs.texts import as_sentence, last_states
 

@@ -12,7 +12,7 @@ from headscope.checkpoint import called
 from headscope.checkpoint.json_text import few
 from headscope.screens.labels import printable
 from headscope.screens.tables import Column, Table
-from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, prose, table, title
+from headscope.screens.terminal import Bar, Drawing, Line, Paper, Sheet, bar, bars, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
     from headscope.anatomy import Anatomy, Component, Parameter
@@ -303,13 +303,5 @@ def _shares(components: Sequence[Component]) -> Drawing:
 
 def share_bars(components: Sequence[Component]) -> Drawing:
     """A line per component, with a bar of its share of the parameters."""
-
-    def draw(paper: Paper) -> Iterable[Line]:
-        label = max((len(part.name) for part in components), default=0)
-        for part in components:
-            yield (
-                (f"  {printable(part.name):<{label}} {part.count:>12,} {part.share:>6.1%} ", ""),
-                (bar(part.share, max(8, min(50, paper.width - label - 24)), paper), "cyan"),
-            )
-
-    return draw
+    rows = [Bar(printable(part.name), f"{part.count:>11,} {part.share:>6.1%}", part.share) for part in components]
+    return bars(rows, part=1, room=(8, 50))

@@ -15,7 +15,7 @@ import numpy as np
 from headscope.errors import InputError
 from headscope.explain.findings import MOST, findings
 from headscope.results.finding import Finding
-from headscope.screens.matrix import Scale, bars, each_query, matrix, strongest
+from headscope.screens.matrix import Scale, each_query, key_bars, matrix, strongest
 from headscope.screens.pieces import (
     find_token,
     highlighted,
@@ -277,6 +277,6 @@ def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | Non
             highlighted(tokens, place),
             blank,
             prose(f"weights of query {place}, {tokens[place]}, on its keys, strongest first"),
-            bars(row, shown_keys(trace), keys, rule=rule),
+            key_bars(row, shown_keys(trace), keys, rule=rule),
         ),
     )

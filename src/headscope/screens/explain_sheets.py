@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
-from headscope.results.measure import signed
-from headscope.results.parts import KAPPA
+from headscope.results.head_values import signed
+from headscope.results.score_parts import KAPPA
 from headscope.runs import effects
 from headscope.screens.inked import heat_map, inked_text, signed_bars
 from headscope.screens.labels import printable
@@ -20,10 +20,10 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.effects import Effects, Target
+    from headscope.results.effect_records import Effects, Target
     from headscope.results.explained import Attribution
-    from headscope.results.parts import Part
     from headscope.results.prediction import Prediction
+    from headscope.results.score_parts import Part
 
 TOP = 10
 MOST_KAPPA = 1e3

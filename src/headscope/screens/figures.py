@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
     from headscope.results.explained import Attribution
-    from headscope.results.measure import HeadValues
+    from headscope.results.head_values import HeadValues
     from headscope.traces import Trace
 
 SETTINGS: dict[Any, Any] = {

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
-from headscope.screens.labels import fitted, printable, width
+from headscope.screens.labels import printable
 from headscope.screens.pieces import highlighted, noted, shown_tokens
 from headscope.screens.tables import Column, Table
-from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, title
+from headscope.screens.terminal import Bar, Drawing, Sheet, bars, blank, notes, title
 
 if TYPE_CHECKING:
     from headscope.results.explained import Filled
@@ -59,13 +59,5 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
 
 def guesses(mask: Filled) -> Drawing:
     """The likeliest tokens for one mask, as bars."""
-
-    def draw(paper: Paper) -> Iterable[Line]:
-        names = [printable(token) for token in mask.tokens]
-        label = min(24, paper.width // 3, max(map(width, names)))
-        room = max(8, min(60, paper.width - label - 11))
-        for name, chance in zip(names, mask.probabilities, strict=True):
-            label_text = fitted(name, label, paper.sign("…", "."))
-            yield ((f"  {label_text}  {chance:.3f} ", ""), (bar(chance, room, paper), "cyan"))
-
-    return draw
+    found = zip(mask.tokens, mask.probabilities, strict=True)
+    return bars([Bar(printable(token), f"{chance:.3f}", chance) for token, chance in found], most=24)

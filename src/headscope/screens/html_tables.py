@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headscope.results.measure import HEADS, HeadValues
-from headscope.results.rows import Rows
+from headscope.results.head_values import HEADS, HeadValues
+from headscope.results.row_tables import Rows
 from headscope.screens.labels import printable, printable_lines
 from headscope.screens.tables import Column, Table
 

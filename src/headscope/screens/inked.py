@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headscope.screens.labels import clip, hold_direction, pad, width
+from headscope.screens.labels import hold_direction, pad, width
 from headscope.screens.matrix import INKS, SHADES
 from headscope.screens.pieces import CONTINUED
-from headscope.screens.terminal import Drawing, Line, Paper, bar, notes, text_line
+from headscope.screens.terminal import Bar, Drawing, Line, Paper, bars, notes, text_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,27 +104,19 @@ def signed_bars(
         numbers: of all, before their labels; None to count them.
     """
 
-    def draw(paper: Paper) -> Iterable[Line]:
-        greatest = max((abs(float(values[at])) for at in chosen), default=0.0) or 1.0
-        counted = range(len(labels)) if numbers is None else numbers
-        digits = len(str(max((counted[at] for at in chosen), default=0)))
-        label = min(paper.width // (4 if beside else 3), max(len(noun), *(width(labels[at]) for at in chosen), 0))
-        heading, further = beside or ("", [""] * len(chosen))
-        gap, more = "  " * bool(beside), max(len(heading), *(width(text) for text in further), 0)
-        room = max(0 if beside else 8, min(40, paper.width - digits - label - 14 - len(gap) - more))
-        yield text_line(
-            f"{'':>{digits}} {noun:<{label}}  {'rank' if ranks else unit:<9}{gap}{heading}".rstrip(), "bold"
-        )
-        for place, (at, text) in enumerate(zip(chosen, further, strict=True), 1):
-            value = float(values[at])
-            name = pad(clip(labels[at], label, paper.sign("…", ".")), label)
-            amount = f"{'+' if value > 0 else '-'} {place}" if ranks else f"{value:+9.4f}"
-            text = f"{name}  {amount:>9}{gap}{pad(text, more) if beside else ''} "
-            line = [(f"{counted[at]:>{digits}} ", "dim"), (text, "")]
-            style = (MORE if value > 0 else LESS) if paper.colour else ""
-            yield tuple(line if ranks else [*line, (bar(abs(value) / greatest, room, paper), style)])
-
-    return draw
+    greatest = max((abs(float(values[at])) for at in chosen), default=0.0) or 1.0
+    counted = range(len(labels)) if numbers is None else numbers
+    title, further = beside or ("", [""] * len(chosen))
+    more = max(len(title), *(width(text) for text in further), 0)
+    rows = []
+    for place, (at, text) in enumerate(zip(chosen, further, strict=True), 1):
+        value = float(values[at])
+        amount = f"{'+' if value > 0 else '-'} {place}" if ranks else f"{value:+9.4f}"
+        number = f"{amount:>9}" + (f"  {pad(text, more)}" if beside else "")
+        share = None if ranks else abs(value) / greatest
+        rows.append(Bar(labels[at], number, share, str(counted[at]), MORE if value > 0 else LESS))
+    heading = f" {'rank' if ranks else unit:<9}" + (f"  {title}" if beside else "")
+    return bars(rows, heading=(noun, heading), part=4 if beside else 3, room=(0 if beside else 8, 40))
 
 
 def heat_map(

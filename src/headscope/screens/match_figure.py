@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.results.matching import SIDES
+from headscope.results.match_record import SIDES
 from headscope.screens.figures import COLUMN, SIGNED, STYLE, colours, finished, new_axes, plain, pyplot_for
 from headscope.screens.inked import LESS, MORE
 
 if TYPE_CHECKING:
-    from headscope.results.matching import Link, Match
-    from headscope.results.parts import Part
+    from headscope.results.match_record import Link, Match
+    from headscope.results.score_parts import Part
 
 LONGEST = 40
 """Characters of a sentence that are drawn."""

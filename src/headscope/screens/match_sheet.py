@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
-from headscope.results.matching import SIDES, Link
-from headscope.results.parts import KAPPA, strongest
+from headscope.results.match_record import SIDES, Link
+from headscope.results.score_parts import KAPPA, strongest
 from headscope.screens.explain_sheets import masking_notes, part_bars, part_record, trust
 from headscope.screens.inked import inked_text
 from headscope.screens.labels import printable
@@ -18,9 +18,9 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.matching import Match, MatchedText
-    from headscope.results.parts import Part
+    from headscope.results.match_record import Match, MatchedText
     from headscope.results.ranking import Above, Matches
+    from headscope.results.score_parts import Part
 
 TOP = 5
 COLUMNS = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headscope.screens.labels import clip, clusters, fitted, in_cells, pad, width
-from headscope.screens.terminal import Drawing, Line, Paper, bar, notes, text_line
+from headscope.screens.terminal import Bar, Drawing, Line, Paper, bars, notes, text_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -256,7 +256,9 @@ def strongest(weights: Float[np.ndarray, " keys"], top: int | None, threshold: f
     return order[:top]
 
 
-def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Sequence[int], *, rule: str = "") -> Drawing:
+def key_bars(
+    weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Sequence[int], *, rule: str = ""
+) -> Drawing:
     """Bars with the weights of one query's chosen keys, and a note on the weight of the others."""
 
     def draw(paper: Paper) -> Iterable[Line]:
@@ -265,17 +267,9 @@ def bars(weights: Float[np.ndarray, " keys"], keys: Sequence[str], chosen: Seque
             yield text_line("NaN: these weights are not numbers", BROKEN_STYLE)
             return
         digits = len(str(len(keys) - 1))
-        label = min(paper.width // 3, max(3, *(width(keys[key]) for key in chosen)))
         full = max((row[key] for key in chosen), default=0.0) or 1.0
-        room = max(8, min(60, paper.width - digits - label - 10))
-        yield text_line(f"{'':>{digits}} {'key':<{label}} weight", "bold")
-        for key in chosen:
-            name = fitted(keys[key], label, paper.sign("…", "."))
-            yield (
-                (f"{key:>{digits}} ", "dim"),
-                (f"{name}  {row[key]:.3f} ", ""),
-                (bar(row[key] / full, room, paper), "cyan"),
-            )
+        lines = [Bar(keys[key], f"{row[key]:.3f}", row[key] / full, f"{key:>{digits}}") for key in chosen]
+        yield from bars(lines, heading=("key", "weight"))(paper)
         together = sum(row[key] for key in chosen)
         others = len(keys) - len(chosen)
         rest = f"; the other {others} hold {max(sum(row) - together, 0.0):.3f}" if others else ""

@@ -16,7 +16,7 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.measure import HeatMap
+    from headscope.results.head_values import HeatMap
     from headscope.traces import Trace
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
-from headscope.results.measure import signed
-from headscope.screens.labels import clip, pad, printable, width
+from headscope.results.head_values import signed
+from headscope.screens.labels import printable
 from headscope.screens.pieces import noted
 from headscope.screens.tables import Column, Table
-from headscope.screens.terminal import Drawing, Line, Paper, Sheet, bar, blank, notes, table, title
+from headscope.screens.terminal import Bar, Drawing, Sheet, bars, blank, notes, table, title
 
 if TYPE_CHECKING:
     from headscope.results.prediction import Prediction
@@ -85,14 +85,5 @@ def prediction_sheet(model: str, prediction: Prediction, top: int | None = None)
 
 def classes(prediction: Prediction, top: int) -> Drawing:
     """The likeliest classes of a text, as bars."""
-
-    def draw(paper: Paper) -> Iterable[Line]:
-        rows = prediction.rows(top)
-        names = [printable(row["label"]) for row in rows]
-        label = min(32, paper.width // 2, max(map(width, names)))
-        room = max(8, min(60, paper.width - label - 11))
-        for name, row in zip(names, rows, strict=True):
-            label_text = pad(clip(name, label, paper.sign("…", ".")), label)
-            yield ((f"  {label_text}  {row['probability']:.3f} ", ""), (bar(row["probability"], room, paper), "cyan"))
-
-    return draw
+    rows = [(printable(row["label"]), row["probability"]) for row in prediction.rows(top)]
+    return bars([Bar(name, f"{share:.3f}", share) for name, share in rows], part=2, most=32)

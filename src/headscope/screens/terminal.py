@@ -10,9 +10,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from headscope.screens.labels import encodable, fold, pad, printable, printable_lines, width, wrap
+from headscope.screens.labels import encodable, fitted, fold, pad, printable, printable_lines, width, wrap
 from headscope.screens.tables import Column, Table, json_text
 
 if TYPE_CHECKING:
@@ -276,6 +276,48 @@ def bar(share: float, size: int, paper: Paper) -> str:
         return "#" * round(share * size)
     eighths = round(share * size * 8)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+class Bar(NamedTuple):
+    """A line of `bars`: its name and number, its share of a full bar (None for no bar), and what stands before it."""
+
+    name: str
+    number: str
+    share: float | None
+    before: str = " "
+    style: str = "cyan"
+
+
+def bars(
+    rows: Sequence[Bar],
+    *,
+    heading: tuple[str, str] = ("", ""),
+    part: int = 3,
+    most: int = 80,
+    room: tuple[int, int] = (8, 60),
+) -> Drawing:
+    """Names with numbers and bars.
+
+    Args:
+        rows: the lines.
+        heading: above the names and above the numbers; empty for none.
+        part, most: names take at most this part of the width, and so many columns.
+        room: least and most columns of a full bar.
+    """
+
+    def draw(paper: Paper) -> Iterable[Line]:
+        before = max((len(row.before) for row in rows), default=1)
+        label = min(most, paper.width // part, max(len(heading[0]), *(width(row.name) for row in rows), 0))
+        numbers = max((width(row.number) for row in rows), default=0)
+        full = max(room[0], min(room[1], paper.width - before - label - numbers - 5))
+        if heading[0]:
+            yield text_line(f"{'':>{before}} {heading[0]:<{label}} {heading[1]}".rstrip(), "bold")
+        for row in rows:
+            name = fitted(row.name, label, paper.sign("…", "."))
+            line = [(f"{row.before:>{before}} ", "dim"), (f"{name}  {row.number} ", "")]
+            yield tuple(line if row.share is None else [*line, (bar(row.share, full, paper), row.style)])
+
+    return draw
 
 
 def lines_of(drawings: Iterable[Drawing], paper: Paper) -> list[Line]:

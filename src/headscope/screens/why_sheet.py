@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
-from headscope.results.measure import signed
-from headscope.results.parts import KAPPA
+from headscope.results.head_values import signed
+from headscope.results.score_parts import KAPPA
 from headscope.screens.explain_sheets import part_record, trust
 from headscope.screens.inked import inked_text, signed_bars
 from headscope.screens.tables import Column, Table

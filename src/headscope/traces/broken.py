@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from headscope.traces.parts import LayerRecord
+    from headscope.traces.layer_records import LayerRecord
     from headscope.traces.record import Trace
 
 BROKEN = "NaN or infinity"

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from headscope.model import Model
-from headscope.results.report import Check, Report
+from headscope.results.verify_report import Check, Report
 from headscope.traces import Trace
 from headscope.verify.against import causes, compare
-from headscope.verify.captured import live
+from headscope.verify.captured_traces import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
 from headscope.verify.report import Limit, Worst, row_blocks

@@ -12,7 +12,7 @@ import numpy as np
 from headscope.attention.scores import EVERYTHING
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
-from headscope.results.report import Check
+from headscope.results.verify_report import Check
 from headscope.verify.report import Limit, Worst, row_blocks
 
 if TYPE_CHECKING:

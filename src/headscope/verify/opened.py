@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import HeadscopeError, install
-from headscope.results.report import Check
-from headscope.verify.reference import run_eager
+from headscope.results.verify_report import Check
+from headscope.verify.eager_reference import run_eager
 from headscope.verify.report import Worst, row_blocks
 from headscope.verify.rounding import FP32_REASON, Limits
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.results.report import Check
+from headscope.results.verify_report import Check
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -1,4 +1,4 @@
-// The survey's data, written by src/headscope/atlas/report.py and site_data.py. Heads are cells: row * columns + column.
+// The survey's data, written by src/headscope/atlas/site.py and site_data.py. Heads are cells: row * columns + column.
 
 import type { LabelRow, RelationRow, RemovalRow, SyntaxRow, WriteRow } from "./rows";
 import type { Language } from "../words/speech";
@@ -105,13 +105,6 @@ export interface Syntax extends SyntaxRow {
   heldOut: number | null;
 }
 
-/** Shares of words per bin from 0 to 1, and mean weights by distance. */
-export interface Shapes {
-  entropy: Numbers;
-  strongest: Numbers;
-  distance: Numbers;
-}
-
 /** An example: the words around a pair, and what the word that looks gives to each. */
 export interface Line {
   best: boolean;
@@ -166,7 +159,8 @@ export interface Effects {
 /** What a head's page alone shows. */
 export interface Head {
   cell: number;
-  shapes: Shapes | null;
+  /** The mean weight at each distance; null if not measured. */
+  distances: Numbers | null;
   lines: Line[] | null;
   relations: Relation[] | null;
   /** The tokens that it writes, none unless it surely does; null if not measured. */
@@ -200,7 +194,7 @@ export interface Survey {
   /** By cell: the mean weight at each distance, for the small figures. */
   distances: Numbers[] | null;
   /** The medians over heads. */
-  middle: Shapes | null;
+  middle: Numbers | null;
   effects: Effects | null;
   /** The first token's name, and [SEP]'s, as the tokenizer has them. */
   special: { first: string | null; sep: string | null };

@@ -28,7 +28,7 @@ export function sample(head: HeadArrays, places?: ArrayLike<number>): Sample {
   return { rows, entropies };
 }
 
-/** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.heads.distances. */
+/** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.heads.head_distances. */
 export function distance(a: Sample, b: Sample): number {
   const keys = a.rows.length / a.entropies.length;
   let sum = 0;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headscope.anatomy.modules import bert, kin, rotary
-from headscope.anatomy.modules.parts import ACTIVATION_CLASSES, Module
+from headscope.anatomy.modules.module import ACTIVATION_CLASSES, Module
 
 __all__ = ["ACTIVATION_CLASSES", "BASE_MODULES", "TOP_MODULES", "Module"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headscope.anatomy.modules.parts import Module, activation, dropout, linears, norms, tables
+from headscope.anatomy.modules.module import Module, activation, dropout, linears, norms, tables
 
 L = "encoder.layer.{l}"
 BERT_ENCODER = (

@@ -15,7 +15,7 @@ from headscope.anatomy.modules.bert import (
     PREDICTIONS,
     QA_OUTPUTS,
 )
-from headscope.anatomy.modules.parts import Module, activation, dropout, linears, norms, tables
+from headscope.anatomy.modules.module import Module, activation, dropout, linears, norms, tables
 
 G = "encoder.albert_layer_groups.{l}"
 A = f"{G}.albert_layers.{{i}}"

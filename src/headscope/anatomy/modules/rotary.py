@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headscope.anatomy.modules.bert import CLASSIFIER, DENSE_CLASSIFIER, LM_HEAD, POOLER
-from headscope.anatomy.modules.parts import Module, activation, dropout, linears, norms, tables
+from headscope.anatomy.modules.module import Module, activation, dropout, linears, norms, tables
 
 M = "layers.{l}"
 MODERNBERT = (

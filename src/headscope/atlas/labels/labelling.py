@@ -1,6 +1,6 @@
 """The search for every head's label: which clauses half of the documents choose, and what the other half says of them.
 
-`describe` has the search and its formula, `choices` what strength is, `passages` and `predicates` what may be said,
+`search` has the search and its formula, `choices` what strength is, `passages` and `predicates` what may be said,
 `verdicts` what is kept of it.
 """
 

@@ -15,14 +15,12 @@ from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS,
 from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
 from headscope.atlas.labels.predicates import OFFSETS
 from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, gain_of
-from headscope.results.schemas import LabelRow, columns
+from headscope.results.schemas import LabelRow, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int
 
     from headscope.atlas.labels.evidence import Texts
-
-COLUMNS = columns(LabelRow)
 
 Reservations = dict[str, int]
 """Reason -> count, as in `LabelRow`."""
@@ -103,12 +101,11 @@ def labels_of(
     explained = np.zeros(pairs.num_rows, dtype=np.int8)
     rows = []
     for cell, verdict in verdicts.items():
-        rows.append({"layer": heads[cell][0], "head": heads[cell][1], **verdict.row()})
+        rows.append(LabelRow(*heads[cell], **verdict.row()))
         for half in (0, 1):
             at = labeller.rows(cell, half, pairs.num_rows)
             explained[at] = verdict.explains(at)
-    table = pyarrow.table({name: pyarrow.array([row[name] for row in rows], kind) for name, kind in COLUMNS})
-    return Labels(table, explained, labeller.texts)
+    return Labels(table_of(LabelRow, rows), explained, labeller.texts)
 
 
 def _too_little(labeller: Labeller, cell: int, few: bool) -> Reservations:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoint.files import Folder
-from headscope.checkpoint.opening import Checkpoint, open_checkpoint
+from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
+from headscope.checkpoint.raw_files import Folder
 from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
 from headscope.checkpoint.tokenizer.known import (
     BY_IDS,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.files import read_whole
 from headscope.checkpoint.json_text import MOST_BYTES, brief
+from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings

@@ -1,4 +1,4 @@
-// A head's page: its label as a sentence with evidence, its examples, its distributions, its rank, its syntax, its likes.
+// A head's page: its label as a sentence with evidence, its examples, how far it looks, its rank, its syntax, its likes.
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Head, type Label, type Spoken, type Survey } from "../data";
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
@@ -11,7 +11,7 @@ import { Lines } from "./lines";
 import { Places, Ranks } from "./ranks";
 import { Relations } from "./relations";
 import { Score } from "./score";
-import { Distributions } from "./shapes";
+import { Distances } from "./shapes";
 import { Written } from "./writes";
 
 export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
@@ -27,7 +27,7 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
         </div>
         <div class="short">
           <Places survey={survey} cell={cell} />
-          {head.shapes && survey.middle && <Distributions shapes={head.shapes} middle={survey.middle} />}
+          {head.distances && survey.middle && <Distances values={head.distances} middle={survey.middle} />}
           <Ranks survey={survey} cell={cell} />
           <HeadEffect survey={survey} cell={cell} />
           <Alike survey={survey} cell={cell} />

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.results.report import Check
+from headscope.results.verify_report import Check
 from headscope.verify.report import Worst, row_blocks
 from headscope.verify.rounding import EPS, Limits, drifted, products_tolerance, rerun
 

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from headscope.atlas.clark_figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks
-from headscope.atlas.contents import FIELDS, strange
-from headscope.atlas.findings import SurveyData, read_findings
 from headscope.atlas.layout_2d import plane_of, round_up
 from headscope.atlas.site_data import (
     Tables,
@@ -28,6 +26,8 @@ from headscope.atlas.site_data import (
     special_data,
     syntax_data,
 )
+from headscope.atlas.survey_contents import FIELDS, strange
+from headscope.atlas.survey_data import SurveyData, read_findings
 from headscope.atlas.wording import extremes
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
@@ -156,7 +156,7 @@ FILES = 1000
 
 def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
     """All data but those of single heads' pages, which `heads_data` has."""
-    manifest = findings.manifest
+    manifest, distances = findings.manifest, distances_data(tables)
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
         "model": {
@@ -192,8 +192,8 @@ def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
         "nearest": _nearest(findings),
         "labels": labels_data(tables),
         "syntax": syntax_data(tables),
-        "distances": distances_data(tables),
-        "middle": middle_data(tables),
+        "distances": distances,
+        "middle": middle_data(distances),
         "effects": effects_data(tables),
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),

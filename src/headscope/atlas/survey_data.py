@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.contents import AGAIN, EMPTY, FIELDS, check, check_aggregates, check_manifest, strange
-from headscope.checkpoint.files import open_regular, read_whole
+from headscope.atlas.survey_contents import AGAIN, EMPTY, FIELDS, check, check_aggregates, check_manifest, strange
 from headscope.checkpoint.json_text import JsonError, brief, few, parse_object
+from headscope.checkpoint.raw_files import open_regular, read_whole
 from headscope.errors import InputError, MissingExtraError, install
 from headscope.files import fault
 from headscope.results.table import across, in_columns

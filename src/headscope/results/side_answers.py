@@ -7,7 +7,7 @@ from typing import Annotated as Of
 from typing import Any
 
 from headscope.results.answers import PartRow
-from headscope.results.matching import Dimension, Found
+from headscope.results.match_record import Dimension, Found
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.parameters import Parameter
-from headscope.anatomy.record import Anatomy
 from headscope.anatomy.sizes import Dimensions
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.results.measure import signed
+from headscope.results.head_values import signed
 from headscope.results.tokens import sources, text_of, whole_words
 
 if TYPE_CHECKING:

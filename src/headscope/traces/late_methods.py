@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from headscope.results.explained import MixingRatio
     from headscope.results.finding import Finding
     from headscope.results.lazy_maps import LazyMap
-    from headscope.results.report import Report
     from headscope.results.table import HeadTable
+    from headscope.results.verify_report import Report
 
 
 class Questions:
@@ -84,9 +84,9 @@ class Questions:
         """
         raise NotImplementedError
 
-    @late("headscope.heads.distances:head_distances")
+    @late("headscope.heads.head_distances:head_distances")
     def head_distances(self, *, special: bool = True) -> Named:
-        """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.heads.distances.
+        """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.heads.head_distances.
 
         Args:
             special: True to include queries that the tokenizer added.

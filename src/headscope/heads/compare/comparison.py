@@ -13,10 +13,10 @@ import numpy as np
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.files import parquet_bytes, write_atomically
-from headscope.heads.compare.weights import MEASURES
+from headscope.heads.compare.weight_changes import MEASURES
 from headscope.results.arrays import Named
-from headscope.results.measure import Difference, Head, HeadValues
-from headscope.results.rows import Rows, arrow_of, rows_of
+from headscope.results.head_values import Difference, Head, HeadValues
+from headscope.results.row_tables import Rows, arrow_of, rows_of
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

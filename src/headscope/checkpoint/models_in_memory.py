@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoint.opening import Checkpoint, open_checkpoint
+from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
 from headscope.errors import InputError
 
 KINDS = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.results.arrays import TokenAxis
-from headscope.results.measure import HeadValues, Measure, Unit, signed
+from headscope.results.head_values import HeadValues, Measure, Unit, signed
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.layer_rules import read_layer_rules, term_refusals
 from headscope.anatomy.parameters import (
@@ -18,8 +19,7 @@ from headscope.anatomy.parameters import (
     placement,
     spellings,
 )
-from headscope.anatomy.record import Anatomy
-from headscope.anatomy.refusals import (
+from headscope.anatomy.refused_checkpoints import (
     Refusal,
     adapter_refusals,
     config_refusals,
@@ -36,7 +36,7 @@ from headscope.anatomy.schema import Family, Spec
 from headscope.anatomy.sizes import Dimensions, read_dimensions
 from headscope.anatomy.tops import sort_rest, top_specs, with_tied_tables
 from headscope.checkpoint.json_text import brief, shortened
-from headscope.checkpoint.memory import WRAPPED
+from headscope.checkpoint.models_in_memory import WRAPPED
 
 if TYPE_CHECKING:
     from headscope.checkpoint import Checkpoint

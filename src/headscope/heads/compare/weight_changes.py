@@ -11,10 +11,10 @@ import numpy as np
 from headscope.anatomy.heads import read_role
 from headscope.checkpoint import called
 from headscope.errors import CheckpointError, InputError
-from headscope.heads.compare.products import product_change
-from headscope.heads.distances import relative
+from headscope.heads.compare.gram_products import product_change
+from headscope.heads.head_distances import relative
 from headscope.results.arrays import Named
-from headscope.results.measure import HeadValues, Measure, Unit
+from headscope.results.head_values import HeadValues, Measure, Unit
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides
-from headscope.checkpoint.files import Source
+from headscope.checkpoint.raw_files import Source
 from headscope.errors import InputError, UnsupportedError
 
 NATIVE = {

@@ -14,8 +14,8 @@ import numpy as np
 from headscope.errors import InputError, UnsupportedError
 from headscope.late import late
 from headscope.results.arrays import TokenAxis
-from headscope.results.parts import CHECKED, Group, Part, groups_of, kappa_of, parts_of, strongest
-from headscope.results.rows import Rows
+from headscope.results.row_tables import Rows
+from headscope.results.score_parts import CHECKED, Group, Part, groups_of, kappa_of, parts_of, strongest
 
 if TYPE_CHECKING:
     from jaxtyping import Float

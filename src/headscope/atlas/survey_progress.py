@@ -32,7 +32,7 @@ def progress_on(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None
 @contextmanager
 def _damage_as_lines(print_line: Callable[[str], None]) -> Iterator[None]:
     """Print each DamageWarning as a line of its own instead of in Python's format."""
-    from headscope.atlas.findings import DamageWarning
+    from headscope.atlas.survey_data import DamageWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DamageWarning)

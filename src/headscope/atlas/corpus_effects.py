@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow
 
-from headscope.atlas.contents import AGAIN, strange
 from headscope.atlas.effect_windows import NAME as WINDOWS
 from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, table_of_bytes
+from headscope.atlas.survey_contents import AGAIN, strange
 from headscope.errors import InputError
 from headscope.files import fault
 from headscope.heads.intervals import Resampled
-from headscope.results.schemas import EffectRow, RemovalRow, columns
+from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
-from headscope.runs.windows import Readout
+from headscope.runs.window_readouts import Readout
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 CANDIDATES = 8
 """Heads that are measured again before one of them is removed."""
-
-EFFECT_COLUMNS = columns(EffectRow)
-
-REMOVAL_COLUMNS = columns(RemovalRow)
 
 Head = tuple[int, int]
 
@@ -234,12 +230,12 @@ def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
     """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
     documents = [window.place.number for window in measured.windows]
     means, low, high = Resampled(documents).means(measured.changes())
-    constant = (str(measured.readout), measured.readout.unit, measured.method, float(measured.base.mean()))
+    output, base, count = str(measured.readout), float(measured.base.mean()), len(documents)
     rows = [
-        (*head, *constant, *numbers, len(documents), len(set(documents)))
-        for head, *numbers in zip(heads, means, low, high, strict=True)
+        EffectRow(*head, output, measured.readout.unit, measured.method, base, *numbers, count, len(set(documents)))
+        for head, numbers in zip(heads, zip(means, low, high, strict=True), strict=True)
     ]
-    return _table(EFFECT_COLUMNS, rows)
+    return table_of(EffectRow, rows)
 
 
 def removal_table(measured: Measured) -> pyarrow.Table:
@@ -252,16 +248,7 @@ def removal_table(measured: Measured) -> pyarrow.Table:
         zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)
     )
     rows = [
-        (step, *head, float(price), *bound, count, len(documents))
+        RemovalRow(step, *head, float(price), *bound, count, len(documents))
         for step, (head, price, bound) in enumerate(zip(measured.order, costs, bounds, strict=True), 1)
     ]
-    return _table(REMOVAL_COLUMNS, rows)
-
-
-def _table(columns: Sequence[tuple[str, pyarrow.DataType]], rows: Sequence[tuple[Any, ...]]) -> pyarrow.Table:
-    return pyarrow.table(
-        {
-            name: pyarrow.array([row[at] for row in rows], kind, from_pandas=True)
-            for at, (name, kind) in enumerate(columns)
-        }
-    )
+    return table_of(RemovalRow, rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.anatomy.families import named_architectures
 from headscope.anatomy.layer_rules import Disentangled, LayerRule, read_disentangled, read_layer_rules
 from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, Placement, class_name_of
-from headscope.anatomy.refusals import Refusal
+from headscope.anatomy.refused_checkpoints import Refusal
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
 from headscope.anatomy.tops import held_tops, sure_tasks, ties_words

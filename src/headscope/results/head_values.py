@@ -11,7 +11,7 @@ import numpy as np
 
 from headscope.late import late
 from headscope.results.arrays import Named
-from headscope.results.rows import Rows
+from headscope.results.row_tables import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

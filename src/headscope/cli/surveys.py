@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from headscope.atlas.settings import Field, PairSettings, SurveySettings
+from headscope.atlas.survey_settings import Field, PairSettings, SurveySettings
 from headscope.cli.app import app, layer_progress, named, opened, show, tell_saved
 from headscope.cli.explain import EXPLAIN, finish
+from headscope.cli.one_text import RUN
 from headscope.cli.options import (
     MODEL,
     OUT,
@@ -27,7 +28,6 @@ from headscope.cli.options import (
     takes_options,
 )
 from headscope.cli.request import pasted
-from headscope.cli.run import RUN
 from headscope.settings import Declared, Statistics
 
 
@@ -49,8 +49,8 @@ def survey(
     as_json: AsJson = False,
 ) -> None:
     """Measure every head over a corpus: a table, aggregates, a site of pages. Can be interrupted and resumed."""
-    from headscope.atlas.progress import progress_on
     from headscope.atlas.run import survey as run
+    from headscope.atlas.survey_progress import progress_on
     from headscope.screens.labels import printable
     from headscope.screens.survey_sheet import survey_sheet
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from headscope.encoder import Input
 from headscope.errors import CheckpointError, InputError
-from headscope.results.effects import UNITS, Target
+from headscope.results.effect_records import UNITS, Target
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import label_name, label_number, lacks, vector_target
