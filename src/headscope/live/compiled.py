@@ -96,7 +96,7 @@ class Received:
             return
         seats = register_interface_call(attention, query, key)
         if seats:
-            graph.calls[-1] += [(forward, place) for session, forward, place in seats if session.listener.follows]
+            graph.calls[-1] += [(forward, place) for session, forward, place, _ in seats if session.listener.follows]
             ran = (tensors["output"], tensors["weights"])
 
             original, name = in_graph.FUNCTIONS[function]

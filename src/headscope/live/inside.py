@@ -169,7 +169,7 @@ def _observed(
     result = output
     if silenced:
         result = _silenced_output(module, reader, output, context, silenced, kept_queries(rules, len(context), context))
-    for session, forward, place in recorders:
+    for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
             forward.awaited = Awaited.of(written, place.stack, place.layer, mark_of(written))

@@ -88,6 +88,11 @@ class _Last:
     base: Stack
 
 
+def tensors_in(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> list[torch.Tensor]:
+    """The arguments that are tensors."""
+    return [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
+
+
 @dataclass(eq=False)
 class Progress:
     """The state of a running forward pass.
@@ -99,6 +104,7 @@ class Progress:
         inputs: module id -> what it was last given.
         parted: ids of modules that were given parts of a tensor, one after another.
         elsewhere: ids of modules that ran meanwhile in threads without a pass.
+        given: copies of what the last element of a list of attention modules was given.
     """
 
     entered: dict[int, int] = field(default_factory=dict)
@@ -107,7 +113,8 @@ class Progress:
     inputs: dict[int, Input] = field(default_factory=dict)
     parted: set[int] = field(default_factory=set)
     elsewhere: set[int] = field(default_factory=set)
-    _last: dict[int, _Last] = field(default_factory=dict)
+    given: list[torch.Tensor] = field(default_factory=list)
+    _last: dict[int | str, _Last] = field(default_factory=dict)
     _taken: dict[Hashable, set[int]] = field(default_factory=dict)
 
     def enter(
@@ -117,6 +124,7 @@ class Progress:
         kwargs: Mapping[str, Any] | None = None,
         *,
         reused: bool = False,
+        beside: bool = False,
     ) -> None:
         """Count that a module begins to run, and note what it is given.
 
@@ -124,16 +132,20 @@ class Progress:
             module: the module.
             args, kwargs: its arguments.
             reused: True in a compiled graph, which may have kept another tensor in the same memory.
+            beside: True if it is an element of a list of attention modules, which may be heads.
         """
         at = id(module)
         self.entered[at] = self.entered.get(at, 0) + 1
-        x = next((x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)), None)
-        if x is not None:
+        tensors = tensors_in(args, kwargs)
+        if beside:
+            self.given = [x.detach().clone() for x in tensors if is_plain(x)]
+        if tensors:
+            x = tensors[0]
             before, self.inputs[at] = self.inputs.get(at), Input.of(x, reused)
             if before is not None and before.beside(self.inputs[at]):
                 self.parted.add(at)
 
-    def place(self, plan: Plan, module: nn.Module, sizes: Hashable, fewer: bool) -> Place:
+    def place(self, plan: Plan, module: nn.Module, sizes: Hashable, fewer: bool, *, as_head: bool = False) -> Place:
         """Determine the place of a module's next call.
 
         A module is the layer that its position in the model says. If it has run before, either its transformer was
@@ -145,6 +157,7 @@ class Progress:
             module: the attention module.
             sizes: shapes of the call; layers are counted separately for each.
             fewer: True if the call has fewer tokens than the model was given.
+            as_head: True if the layer is the list that has the module as an element, and the module is its first head.
 
         Raises:
             UnsupportedError: the module runs again for another part of the tokens, or capture can't see how often.
@@ -152,14 +165,15 @@ class Progress:
         stack = plan.stacks[id(module)]
         home = plan.homes.get(id(module))
         entries = (self.entered.get(id(module), 0), 0 if home is None else self.entered.get(home, 0))
-        last = self._last.get(id(module))
+        unit = plan.list_of(module) if as_head else id(module)
+        last = self._last.get(unit)
         if last is not None and last.entries == entries and entries[0]:
             part = plan.part(last.base, last.place.stack.call + 1)
             place = Place(part, last.place.layer, last.place.turn)
         else:
             turn = max(entries[1] - 1, 0)
             taken = self._taken.setdefault((stack, turn, sizes), set())
-            layer = plan.number(module)
+            layer = plan.number_of_list(module) if as_head else plan.number(module)
             if last is not None and layer in taken and (fewer or id(module) in self.parted or not entries[0]):
                 raise UnsupportedError(
                     f"{type(module).__name__} attends several times in one forward pass, "
@@ -172,5 +186,11 @@ class Progress:
             layer = max(taken) + 1 if layer in taken else layer
             taken.add(layer)
             place = Place(stack, layer, turn)
-        self._last[id(module)] = _Last(entries, place, stack)
+        self._last[unit] = _Last(entries, place, stack)
         return place
+
+    def replace_as_head(self, plan: Plan, module: nn.Module, place: Place, sizes: Hashable) -> Place:
+        """Place a module's last call again, as the first head of its list."""
+        self._taken[place.stack, place.turn, sizes].discard(place.layer)
+        del self._last[id(module)]
+        return self.place(plan, module, sizes, False, as_head=True)

@@ -328,7 +328,8 @@ class Session:
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         forward = self.forward()
         if forward is not None:
-            forward.progress.enter(module, args, kwargs)
+            beside = id(module) in self.plan.paths and len(self.plan.beside(module)) > 1
+            forward.progress.enter(module, args, kwargs, beside=beside)
         else:
             self.note_outside(module)
 

@@ -100,6 +100,7 @@ class Plan:
         self.homes: dict[int, int] = {}
         self.readers = {id(module): path for path, module in modules if may_read(module)}
         self._numbers: dict[int, int] = {}
+        self._of_lists: dict[str, int] = {}
         self._names: list[str] = []
         self._transformers = {id(transformer) for transformer in transformers}
         members: dict[str, list[tuple[str, nn.Module]]] = {}
@@ -117,7 +118,7 @@ class Plan:
         plan = copy(self)
         plan.modules = modules
         plan.__dict__.pop("_by_name", None)
-        for name in ("paths", "stacks", "homes", "_numbers", "_names"):
+        for name in ("paths", "stacks", "homes", "_numbers", "_of_lists", "_names"):
             setattr(plan, name, copy(getattr(self, name)))
         return plan
 
@@ -141,6 +142,21 @@ class Plan:
         It is the module's layer_idx, or the number of the block it is part of, or its position within its stack.
         """
         return self._numbers[id(module)]
+
+    def beside(self, module: nn.Module) -> tuple[int, ...]:
+        """Ids of the attention modules in the nn.ModuleList that has this one as an element; () if there is none."""
+        around = self._by_name.get(self.list_of(module)) if "." in self.paths[id(module)] else None
+        if not isinstance(around, nn.ModuleList):
+            return ()
+        return tuple(id(element) for element in around if id(element) in self.paths)
+
+    def list_of(self, module: nn.Module) -> str:
+        """The name of the list that has an attention module as an element."""
+        return self.paths[id(module)].rpartition(".")[0]
+
+    def number_of_list(self, module: nn.Module) -> int:
+        """The layer number of the list that has an attention module as an element, if its elements are heads."""
+        return self._of_lists[self.list_of(module)]
 
     def members(self, name: str) -> list[nn.Module]:
         """The attention modules of a stack, in the model's order."""
@@ -210,6 +226,11 @@ class Plan:
             numbers = _counted([path for path, _ in alike], stack.pattern)
         for place, ((_, module), number) in enumerate(zip(alike, numbers, strict=True)):
             self._numbers[id(module)] = place if number is None else number
+        lists = [*dict.fromkeys(path.rpartition(".")[0] for path, _ in alike)]
+        for place, (path, number) in enumerate(
+            zip(lists, _counted(lists, stack.pattern.rpartition(".")[0]), strict=True)
+        ):
+            self._of_lists[path] = place if number is None else number
 
     def _enter(self, stack: Stack, path: str, module: nn.Module) -> None:
         self.paths[id(module)] = path

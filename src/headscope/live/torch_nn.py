@@ -236,7 +236,7 @@ def _deliver(
     silenced: frozenset[int],
 ) -> None:
     """Deliver a call, with its output projection, to the sessions that record it."""
-    for session, forward, place in recorders:
+    for session, forward, place, _ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias
