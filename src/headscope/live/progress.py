@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -86,6 +86,54 @@ class _Last:
     entries: tuple[int, int]
     place: Place
     base: Stack
+    at: tuple[int, ...] = ()
+
+
+@dataclass(eq=False)
+class Loop:
+    """The elements of a module's lists that ran since it last attended.
+
+    Attributes:
+        at: the numbers in the name of the last that ran, those of lists in lists included; () if none has.
+        moved: places of numbers in names at which one ran after another, with other inputs: they follow each other.
+        beside: those at which one ran after another with the same input.
+        changed: True if one ran again with another input.
+    """
+
+    at: tuple[int, ...] = ()
+    moved: set[int] = field(default_factory=set)
+    beside: set[int] = field(default_factory=set)
+    changed: bool = False
+    _inputs: dict[str, tuple[int, torch.Tensor]] = field(default_factory=dict)
+
+    def read(self, path: str, x: torch.Tensor) -> None:
+        """Note that a Linear runs, by its name in the module that attends, and what it is given."""
+        parts = path.split(".")
+        self.at, given = tuple(int(part) for part in parts if part.isdigit()), x.detach().clone()
+        for level, place in enumerate(at for at, part in enumerate(parts) if part.isdigit()):
+            others = ".".join([*parts[:place], "*", *parts[place + 1 :]])
+            number, before = self._inputs.get(others, (self.at[level], given))
+            same = before.shape == given.shape and torch.equal(before, given)
+            if number == self.at[level]:
+                self.changed |= not same
+            else:
+                (self.beside if same else self.moved).add(level)
+            self._inputs[others] = self.at[level], given
+
+    def follows(self, at: tuple[int, ...]) -> bool | None:
+        """Return True if this is another layer than that with these numbers, False if it isn't; None if unknown."""
+        if not self.at or not at:
+            return None
+        level = next((level for level, (a, b) in enumerate(zip(self.at, at, strict=False)) if a != b), None)
+        if level is None:
+            return None if self.changed else False
+        return True if level in self.moved else False if level in self.beside else None
+
+    def attended(self) -> None:
+        """Begin anew: the module attends."""
+        self.moved.clear()
+        self.beside.clear()
+        self.changed = False
 
 
 def tensors_in(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> list[torch.Tensor]:
@@ -105,6 +153,7 @@ class Progress:
         parted: ids of modules that were given parts of a tensor, one after another.
         elsewhere: ids of modules that ran meanwhile in threads without a pass.
         given: copies of what the last element of a list of attention modules was given.
+        loops: module id -> the elements of its lists that run.
     """
 
     entered: dict[int, int] = field(default_factory=dict)
@@ -114,6 +163,7 @@ class Progress:
     parted: set[int] = field(default_factory=set)
     elsewhere: set[int] = field(default_factory=set)
     given: list[torch.Tensor] = field(default_factory=list)
+    loops: dict[int, Loop] = field(default_factory=dict)
     _last: dict[int | str, _Last] = field(default_factory=dict)
     _taken: dict[Hashable, set[int]] = field(default_factory=dict)
 
@@ -150,7 +200,8 @@ class Progress:
 
         A module is the layer that its position in the model says. If it has run before, either its transformer was
         called again and starts anew, or several layers share the module: then it is the next layer. If it attends again
-        without having been entered again, it is the same layer's next part.
+        without having been entered again, it is the same layer's next part, or the next layer if it attends in a loop
+        over elements of a list, each of which is given something else.
 
         Args:
             plan: the model's attention modules.
@@ -160,20 +211,32 @@ class Progress:
             as_head: True if the layer is the list that has the module as an element, and the module is its first head.
 
         Raises:
-            UnsupportedError: the module runs again for another part of the tokens, or capture can't see how often.
+            UnsupportedError: the module runs again for another part of the tokens, capture can't see how often, or it
+                attends again and nothing tells for which layer.
         """
         stack = plan.stacks[id(module)]
         home = plan.homes.get(id(module))
         entries = (self.entered.get(id(module), 0), 0 if home is None else self.entered.get(home, 0))
         unit = plan.list_of(module) if as_head else id(module)
         last = self._last.get(unit)
-        if last is not None and last.entries == entries and entries[0]:
+        loop = self.loops.get(id(module), Loop())
+        again = last is not None and last.entries == entries and entries[0] > 0
+        follows = loop.follows(last.at) if again and last is not None else False
+        loop.attended()
+        if follows is None and plan.has_layers(module):
+            self._refuse_loop(plan, module)
+        if again and not follows and last is not None:
             part = plan.part(last.base, last.place.stack.call + 1)
             place = Place(part, last.place.layer, last.place.turn)
         else:
             turn = max(entries[1] - 1, 0)
             taken = self._taken.setdefault((stack, turn, sizes), set())
             layer = plan.number_of_list(module) if as_head else plan.number(module)
+            if follows and last is not None:
+                if not taken - {layer} and len(loop.at) == 1 and last.at[0] > layer:
+                    self._refuse_loop(plan, module)
+                ahead = loop.at[0] - last.at[0] if len(loop.at) == 1 else 1
+                layer = last.place.layer + max(1, ahead)
             if last is not None and layer in taken and (fewer or id(module) in self.parted or not entries[0]):
                 raise UnsupportedError(
                     f"{type(module).__name__} attends several times in one forward pass, "
@@ -186,7 +249,7 @@ class Progress:
             layer = max(taken) + 1 if layer in taken else layer
             taken.add(layer)
             place = Place(stack, layer, turn)
-        self._last[unit] = _Last(entries, place, stack)
+        self._last[unit] = _Last(entries, place, stack, loop.at)
         return place
 
     def replace_as_head(self, plan: Plan, module: nn.Module, place: Place, sizes: Hashable) -> Place:
@@ -194,3 +257,13 @@ class Progress:
         self._taken[place.stack, place.turn, sizes].discard(place.layer)
         del self._last[id(module)]
         return self.place(plan, module, sizes, False, as_head=True)
+
+    def _refuse_loop(self, plan: Plan, module: nn.Module) -> NoReturn:
+        """Raise an error for a module that attends in a loop over layers of which nothing tells the number."""
+        kind = type(module).__name__
+        raise UnsupportedError(
+            f"{kind} attends several times in one forward pass, and has lists of modules with parts: if it attends for "
+            "each of them in turn, which layer a call belongs to is unknown",
+            where=plan.paths[id(module)] or kind,
+            advice="let each layer's own module attend, by scaled_dot_product_attention or nn.MultiheadAttention",
+        )

@@ -28,6 +28,7 @@ from headscope.live.held import Held, note_reader, settle
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.finding import Analyst
 from headscope.live.missed import Missed, attention_among
+from headscope.live.progress import Loop, is_plain
 from headscope.live.refusals import refuse_transforms
 from headscope.live.stacks import Place, within
 from headscope.live.tokens import following
@@ -373,6 +374,10 @@ class Session:
                 outside(module)
             elif args and id(module) in names:
                 note_reader(forward, args[0], names[id(module)])
+                for attention, path in self.plan.looped.get(id(module), ()):
+                    if is_plain(args[0]):
+                        with operators.Unwatched(), torch.no_grad():
+                            forward.progress.loops.setdefault(attention, Loop()).read(path, args[0])
 
         return project
 

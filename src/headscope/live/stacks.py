@@ -80,6 +80,7 @@ class Plan:
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
         readers: module id -> name, for modules that may read an attention's output.
+        looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
         blocks: where each block of a library's model with attention begins and ends in `modules`.
         memory: how the model's passes treated tokens.
     """
@@ -110,6 +111,7 @@ class Plan:
         names = _names(list(members))
         for pattern, stack_members in members.items():
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
+        self.looped = self._looped()
         self.blocks = blocks_of(modules, self.paths)
         self.memory = Memory()
 
@@ -193,11 +195,35 @@ class Plan:
             alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
             alike = [(path, member) for path, member in alike if pattern_of(path, self._by_name) == pattern]
             self._add(Stack(pattern, name, _is_cross(pattern)), alike)
+            self.looped = self._looped()
             return [member for _, member in alike]
         if id(module) not in self._numbers:
             return []
         self._enter(stack, path, module)
         return [module]
+
+    def _looped(self) -> dict[int, list[tuple[int, str]]]:
+        """What `looped` is: readers in lists of an attention module whose elements have no attention of their own."""
+        ids = {path: module for module, path in self.paths.items()}
+        around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
+        found: dict[int, list[tuple[int, str]]] = {}
+        for reader, path in self.readers.items():
+            parts = path.split(".")
+            first = next((at for at, part in enumerate(parts) if ".".join(parts[: at + 1]) not in around), len(parts))
+            for length in range(first + 1):
+                above = ".".join(parts[:length])
+                if above in ids and any(part.isdigit() for part in parts[first:]):
+                    found.setdefault(reader, []).append((ids[above], ".".join(parts[length:])))
+        return found
+
+    def has_layers(self, module: nn.Module) -> bool:
+        """Return True if an attention module without others like it has a list whose elements have parts."""
+        stack = self.stacks[id(module)]
+        return sum(other == stack for other in self.stacks.values()) == 1 and any(
+            len(child) > 1 and all(any(element.children()) for element in child.children())
+            for child in module.children()
+            if isinstance(child, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
+        )
 
     def part(self, stack: Stack, call: int) -> Stack:
         """The stack of one of a layer's calls of attention: `stack` itself for call 0, `stack.2` for call 1, …."""
