@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoint.opening import Checkpoint, open_checkpoint
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 
 KINDS = {
     "sentence_transformers": "sentence-transformers",
@@ -65,6 +65,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
 
     Raises:
         InputError: it is none of these.
+        UnsupportedError: it packs its weights, as `quantize_dynamic` does.
     """
     held = within(held)
     kind = kind_of(held)
@@ -75,6 +76,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
             advice="pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",
         )
+    _refuse_packed(held.model if kind == "pipeline" else held)
     folder = Path(tempfile.mkdtemp(prefix="headscope-"))
     try:
         if kind == "sentence-transformers":
@@ -92,6 +94,22 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
     checkpoint.held, checkpoint.name = _names_of(held.model if kind == "pipeline" else held)
     return checkpoint
+
+
+def _refuse_packed(model: Any) -> None:
+    """Raise an error for a model of which some weights are no plain tensors.
+
+    Raises:
+        UnsupportedError: there are some.
+    """
+    for name, value in within(model).state_dict().items():
+        if not hasattr(value, "data_ptr") or value.is_quantized:
+            raise UnsupportedError(
+                f"a {type(model).__name__} whose weights are packed can't be opened: {unwrapped(name)} is a "
+                f"{type(value).__name__}",
+                where="open",
+                advice="open the model before quantising it; hs.capture and hs.describe take it as it is",
+            )
 
 
 def _names_of(model: Any) -> tuple[str, str]:

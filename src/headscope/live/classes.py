@@ -236,6 +236,23 @@ def cells_of(function: FunctionType) -> list[Any]:
     return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
 
 
+@cache
+def _draws(cls: type) -> bool:
+    """Return True if modules of a class may compute something else in training mode: PyTorch's, if they ask for it."""
+    if not cls.__module__.startswith(("torch.nn.", "torch.ao.nn.")):
+        return True
+    functions = [member for base in cls.__mro__ if base is not nn.Module for member in vars(base).values()]
+    return any("training" in function.__code__.co_names for function in functions if isinstance(function, FunctionType))
+
+
+def in_training(model: nn.Module) -> bool:
+    """Return True if a module is in training mode and may draw random numbers, or keep statistics.
+
+    A module that replaces another, such as a quantised Linear, is made in training mode, which changes nothing there.
+    """
+    return any(module.training and _draws(type(module)) for module in model.modules())
+
+
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
     """The modules that are transformers models: the model itself and its towers."""
     found = list(modules)

@@ -17,7 +17,7 @@ from torch import nn
 from headscope.errors import UnsupportedError
 from headscope.live.contents import direction, mark_of_weight
 from headscope.live.progress import WeakStorage, is_plain
-from headscope.live.stacks import is_conv1d
+from headscope.live.stacks import is_conv1d, packs_linear
 
 if TYPE_CHECKING:
     from headscope.live.stacks import Stack
@@ -158,7 +158,7 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             where=where,
             advice="merge its additions into an nn.Linear first, then capture again",
         )
-    stored = getattr(module, "weight", None)
+    stored = module.weight() if packs_linear(module) else getattr(module, "weight", None)  # type: ignore[operator]
     if not isinstance(stored, torch.Tensor) or stored.dim() != 2 or not stored.is_floating_point():
         raise UnsupportedError(
             f"{name}: {output.paths[0]} stores packed weights ({getattr(stored, 'dtype', type(stored).__name__)})",

@@ -350,14 +350,19 @@ def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, 
 def may_read(module: nn.Module) -> bool:
     """Return True if a module may be part of an output projection.
 
-    These are nn.Linear; transformers' Conv1D, which stores W rather than W^T; and modules that contain one of these and
-    have parameters of their own, as adapters do.
+    These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have
+    one of these and parameters of their own, as adapters do.
     """
-    if isinstance(module, nn.Linear) or is_conv1d(module):
+    if isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module):
         return True
     if not module._modules or all(parameter is None for parameter in module._parameters.values()):
         return False
     return any(isinstance(child, nn.Linear) or is_conv1d(child) for child in module.children())
+
+
+def packs_linear(module: nn.Module) -> bool:
+    """Return True for a Linear that PyTorch has quantised: its weight is a method."""
+    return type(module).__name__ == "Linear" and type(module).__module__.startswith("torch.ao.nn.quantized")
 
 
 def is_conv1d(module: nn.Module) -> bool:
