@@ -53,6 +53,14 @@ def kind_of(held: Any) -> str | None:
     return found[0] if found else None
 
 
+def _made_of(held: Any) -> str | None:
+    """What was done to a model to make this of it: traced or scripted, or exported; None for anything else."""
+    for base in type(held).__mro__:
+        if base.__module__.startswith(("torch.jit", "torch.fx.graph_module", "torch.export")):
+            return "traced or scripted" if base.__module__.startswith("torch.jit") else "exported"
+    return None
+
+
 def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     """Save a model to a temporary folder, as it is now: its weights, its config, and its tokenizer if it has one.
 
@@ -67,6 +75,12 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         InputError: it is none of these.
         UnsupportedError: it packs its weights, as `quantize_dynamic` does.
     """
+    if (made := _made_of(held)) is not None:
+        raise InputError(
+            f"{type(held).__name__} can't be opened: it has no config, and its weights may have other names",
+            where="open",
+            advice=f"open the model before it is {made}",
+        )
     held = within(held)
     kind = kind_of(held)
     if kind is None:

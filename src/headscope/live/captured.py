@@ -23,6 +23,7 @@ from headscope.live.generation import Sequences
 from headscope.live.hooks import Attached
 from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
+from headscope.live.refusals import refuse_others
 from headscope.live.sessions import Session
 from headscope.live.tokens.axes import vocabulary
 from headscope.settings import named
@@ -44,12 +45,9 @@ class Watching:
     """Base of `capture`, `feed` and `ablate`: a context manager that opens and closes a session over a model."""
 
     def __init__(self, model: nn.Module, listener: Listener, *, strict: bool) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(
-                f"expected an nn.Module, got {type(model).__name__}",
-                where="model",
-                advice="pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)",
-            )
+        refuse_others(
+            model, "model", "pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)"
+        )
         model = compiled.original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)

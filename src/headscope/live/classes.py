@@ -128,7 +128,7 @@ def calls_sdpa(module: nn.Module) -> bool:
     """Return True if a module's class calls PyTorch's attention, or if the module was given a function that does."""
     kind = kind_of(type(module))
     if isinstance(module, torch.jit.ScriptModule):
-        return SDPA_NAME in str(module.inlined_graph)
+        return SDPA_NAME in str(getattr(module, "inlined_graph", ""))  # a part that is not called has no graph
     if kind.calls_sdpa or kind.is_model or kind.uses_interface or _is_in(type(module)):
         return kind.calls_sdpa
     return any(_reached(_given(module)))
@@ -250,7 +250,7 @@ def in_training(model: nn.Module) -> bool:
 
     A module that replaces another, such as a quantised Linear, is made in training mode, which changes nothing there.
     """
-    return any(module.training and _draws(type(module)) for module in model.modules())
+    return any(getattr(module, "training", False) and _draws(type(module)) for module in model.modules())
 
 
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
+from headscope.live.refusals import refuse_frozen, refuse_others
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,10 @@ def describe(module: nn.Module) -> Description:
 
     Raises:
         InputError: `module` is not an nn.Module, or has parameters that are made by the first forward pass.
-        UnsupportedError: a module packs its weights in a form that isn't known.
+        UnsupportedError: a module packs its weights in a form that isn't known, or is frozen TorchScript.
     """
-    if not isinstance(module, nn.Module):
-        raise InputError(
-            f"expected an nn.Module, got {type(module).__name__}",
-            where="describe",
-            advice="pass a model or a part of one",
-        )
+    refuse_others(module, "describe", "pass a model or a part of one")
+    refuse_frozen(module)
     unmade = [name for name, tensor in chain(module.named_parameters(), module.named_buffers()) if is_lazy(tensor)]
     if unmade:
         raise InputError(

@@ -16,11 +16,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Run the block with the model in eval mode, and restore the mode of each module.
 
     `model.train(mode)` would give all of them one mode, and put the modules that someone froze with `eval()` back to
-    training.
+    training. Modules of frozen TorchScript have no mode, and exported ones don't change theirs.
     """
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for module in model.modules() if hasattr(module, "training")]
     try:
-        model.eval()
+        if any(training for _, training in modes):
+            model.eval()
         yield
     finally:
         for module, training in modes:

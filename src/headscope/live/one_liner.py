@@ -124,6 +124,13 @@ def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
     """Raise UnsupportedError if the model's forward does not accept the tokenizer's output."""
     try:
         inspect.signature(model.forward).bind(**inputs)
+    except ValueError:
+        raise UnsupportedError(
+            f"the forward of {type(model).__name__} has no signature, as in TorchScript",
+            where="model",
+            advice="pass the model itself, before it is traced or scripted, or make the call yourself: "
+            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
+        ) from None
     except TypeError as error:
         raise UnsupportedError(
             f"{type(model).__name__} doesn't accept the tokenizer's output, {', '.join(inputs)}: {error}",

@@ -137,7 +137,7 @@ def _found(model: nn.Module, strict: bool) -> Plan:
         raise UnsupportedError(
             f"{name} has no attention that can be captured: {reason}",
             where=name,
-            advice="capture a model that uses one of these",
+            advice="capture a model that uses one of these" + (", before it is traced or scripted" if scripts else ""),
         )
     return plan
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 from torch import nn
 
 from headscope.checkpoint.json_text import few
-from headscope.errors import UnsupportedError
+from headscope.errors import InputError, UnsupportedError
 from headscope.live.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.readers import reader_of, reads
 
@@ -63,6 +63,43 @@ WITHOUT_WEIGHTS = {
     "poolformer": "pooling mixes its tokens",
 }
 """Model type -> why there are no attention weights."""
+
+
+def refuse_others(thing: Any, where: str, advice: str) -> None:
+    """Raise an error for anything but an nn.Module.
+
+    Args:
+        thing: what was passed as a model.
+        where: the argument, or the function.
+        advice: what to pass instead, if it wasn't made of a module.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(thing, nn.Module):
+        return
+    name = type(thing).__name__
+    made = {"ExportedProgram": "exported; or use its module, program.module()", "ScriptFunction": "traced or scripted"}
+    raise InputError(
+        f"expected an nn.Module, got {name}",
+        where=where,
+        advice=f"pass the model itself, before it is {made[name]}" if name in made else advice,
+    )
+
+
+def refuse_frozen(module: nn.Module) -> None:
+    """Raise an error for frozen TorchScript, whose weights are constants in its code.
+
+    Raises:
+        UnsupportedError: a part of the module is frozen.
+    """
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):
+            raise UnsupportedError(
+                f"the weights of {type(part).__name__} are constants of frozen TorchScript, which can't be counted",
+                where=path or "describe",
+                advice="describe the model before it is traced, scripted or frozen",
+            )
 
 
 def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:

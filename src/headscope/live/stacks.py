@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
+from torch.fx import GraphModule
 
 from headscope.live.classes import LIBRARIES, classes_where
 from headscope.live.memory import Memory
@@ -204,7 +205,7 @@ class Plan:
 
     def _looped(self) -> dict[int, list[tuple[int, str]]]:
         """What `looped` is: readers in lists of an attention module whose elements have no attention of their own."""
-        ids = {path: module for module, path in self.paths.items()}
+        ids = {path: module for module, path in self.paths.items() if not isinstance(self._by_name[path], GraphModule)}
         around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
         found: dict[int, list[tuple[int, str]]] = {}
         for reader, path in self.readers.items():
