@@ -232,15 +232,15 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3476,
-    "checkpoint": 6032,
+    "checkpoint": 6145,
     "anatomy": 5262,
     "attention": 1543,
     "traces": 1624,
     "encoder": 1507,
-    "live": 13283,
+    "live": 13569,
     "heads": 2917,
     "runs": 2132,
-    "explain": 3657,
+    "explain": 3660,
     "verify": 1164,
     "atlas": 11252,
     "screens": 4642,
@@ -249,7 +249,7 @@ LINES = {
     "": 1409,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
-FILES_IN_ALL = 328
+FILES_IN_ALL = 330
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -23,7 +23,7 @@ from headscope.live.generation import Sequences
 from headscope.live.hooks import Attached
 from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
-from headscope.live.refusals import refuse_others
+from headscope.live.refusals import refuse_others, refuse_without_numbers
 from headscope.live.sessions import Session
 from headscope.live.tokens.axes import vocabulary
 from headscope.settings import named
@@ -51,6 +51,7 @@ class Watching:
         model = compiled.original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)
+        refuse_without_numbers(model, self.plan)
         self._listener = listener
         self._strict = strict
         self._open: ExitStack | None = None

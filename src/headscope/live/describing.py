@@ -216,8 +216,15 @@ def _packed(module: nn.Module) -> dict[int, dict[str, torch.Tensor]]:
 
 
 def _parameters(module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """All parameters by all of their names, packed ones included."""
+    """All parameters by all of their names: packed ones, too, and one for those that offloading has untied."""
     parameters: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    offloaded = any(parameter.is_meta for parameter in parameters.values())
+    for path, part in module.named_modules():
+        tied = getattr(part, "all_tied_weights_keys", None) if offloaded else None
+        for names in (tied or {}).items():
+            name, source = (f"{path}.{one}" if path else one for one in names)
+            if name in parameters and source in parameters:
+                parameters[name] = parameters[source]
     for path, part in module.named_modules(remove_duplicate=False) if packed else ():
         for which, tensor in packed.get(id(part), {}).items():
             parameters[f"{path}.{which}" if path else which] = tensor

@@ -52,8 +52,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of the model's first parameter."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    """The device of the model's first parameter that has numbers; the CPU if none has."""
+    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), torch.device("cpu"))
 
 
 def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from headscope.checkpoint.json_text import few
+from headscope.checkpoint.offloaded import with_numbers
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.readers import reader_of, reads
 
 if TYPE_CHECKING:
     from headscope.live.masks.finding import Rules
+    from headscope.live.stacks import Plan
 
 ADVICE_FOR_TRANSFORMERS = (
     "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
@@ -156,6 +158,20 @@ def refuse_sharded(name: str, model: nn.Module) -> None:
                 where=path,
                 advice="capture the model in one process, before it is parallelised: load it without tp_plan",
             )
+
+
+def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
+    """Raise an error if the attention's parameters are on the meta device, and nothing brings their numbers back.
+
+    Raises:
+        UnsupportedError: the first of them has no numbers.
+    """
+    for path, module in plan.modules:
+        if id(module) in plan.paths:
+            for name, parameter in module.named_parameters(prefix=path):
+                if parameter.is_meta:
+                    with_numbers(model, name, type(model).__name__)  # of the first: they may be on a disk
+                    return
 
 
 def _holds_attention(module: nn.Module) -> bool:

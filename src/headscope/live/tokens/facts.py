@@ -148,6 +148,8 @@ class Follower(KnownTensors):
 
     def lookup(self, operator: Operator, args: tuple[Any, ...]) -> torch.Tensor | None:
         """The ids that an operator looks up, if they may be those of words; else None."""
+        for tables in self._tables:
+            tables.renew()
         if operator.name == "one_hot":
             table, ids = None, args[0]
         elif operator.name == "embedding":
