@@ -204,7 +204,7 @@ class Plan:
         return [module]
 
     def _looped(self) -> dict[int, list[tuple[int, str]]]:
-        """Readers in lists of an attention module whose elements have no attention of their own, as `looped` has them."""
+        """The readers in lists of an attention module whose elements don't attend themselves, as `looped` has them."""
         ids = {path: module for module, path in self.paths.items() if not isinstance(self._by_name[path], GraphModule)}
         around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
         found: dict[int, list[tuple[int, str]]] = {}
