@@ -13,10 +13,14 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import BertConfig, BertModel
 
+import headscope as hs
 from families import BY_NAME
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
@@ -210,6 +214,36 @@ def test_a_model_in_parts_over_processes_is_refused(two_processes: Any) -> None:
     for block in (lambda: capture(model), lambda: ablate(model, {(0, 1)})):
         with pytest.raises(UnsupportedError, match=r"0\.into\.weight is a DTensor over 2 processes"):
             block()
+
+
+def test_buffers_in_parts_over_processes_are_refused(two_processes: Any) -> None:
+    model = nn.Sequential(Mixer())
+    model[0].register_buffer(
+        "table", distribute_tensor(torch.ones(4, 4), two_processes, [Shard(0)], src_data_rank=None)
+    )
+    with pytest.raises(UnsupportedError, match=r"0\.table is a DTensor over 2 processes \(S\(0\)\)"):
+        capture(model)
+
+
+def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = BertModel(BertConfig(vocab_size=60, **sizes))
+    total = hs.describe(model).total
+    fully_shard(model, mesh=two_processes)
+    for face in (hs.open, capture):
+        with pytest.raises(UnsupportedError, match=r"BertModel: embeddings\.\S+ is a DTensor over 2 processes"):
+            face(model)
+    assert hs.describe(model).total == total
+
+
+@torch.no_grad()
+def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
+    model = nn.Sequential(Mixer())
+    with capture(model) as captured:
+        model(torch.randn(1, 6, 32))
+    parallelize_module(model, two_processes, {"0.out": ColwiseParallel()})
+    with pytest.raises(UnsupportedError, match=r"0\.out\.weight is a DTensor over 2 processes"):
+        captured.trace[0, 1].output
 
 
 class AttentionClassifier(nn.Module):

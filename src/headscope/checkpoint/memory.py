@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoint.offloaded import refuse_meta, with_numbers
+from headscope.checkpoint.elsewhere import refuse_meta, refuse_sharded, with_numbers
 from headscope.checkpoint.opening import Checkpoint, open_checkpoint
 from headscope.errors import InputError, UnsupportedError
 
@@ -123,6 +123,7 @@ def _refuse_packed(model: Any, *, may_be_meta: bool) -> None:
         UnsupportedError: there are some.
     """
     for name, value in within(model).state_dict().items():
+        refuse_sharded(value, unwrapped(name), type(model).__name__)
         if not may_be_meta:
             refuse_meta(value, name, "open")
         if not hasattr(value, "data_ptr") or value.is_quantized:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from headscope.checkpoint.offloaded import with_numbers
+from headscope.checkpoint.elsewhere import with_numbers
 
 
 @contextmanager

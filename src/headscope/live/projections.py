@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.checkpoint.offloaded import stored, with_numbers
+from headscope.checkpoint.elsewhere import stored, with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.contents import direction, mark_of_weight
 from headscope.live.progress import WeakStorage, is_plain
@@ -120,8 +120,8 @@ class Output:
         if self.mark is None:
             return False
         weight = self._weight(model)
-        if getattr(weight, "is_meta", False):
-            return False  # without numbers, it is refused
+        if getattr(weight, "is_meta", False) or type(weight).__name__ == "DTensor":
+            return False  # it is refused
         mark, now = self.mark.cpu(), mark_of_weight(weight)
         return now is None or now.shape != mark.shape or not torch.allclose(now.cpu(), mark, CLOSE, CLOSE * mark.norm())
 

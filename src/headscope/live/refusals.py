@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from headscope.checkpoint.elsewhere import with_numbers
 from headscope.checkpoint.json_text import few
-from headscope.checkpoint.offloaded import with_numbers
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.readers import reader_of, reads
@@ -139,25 +138,6 @@ def refuse_unreadable(name: str, opaque: Sequence[tuple[str, nn.Module]]) -> Non
             where=path or name,
             advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
         )
-
-
-def refuse_sharded(name: str, model: nn.Module) -> None:
-    """Raise an error for a model with DTensors, of which each process has a part: of the heads, or of the weights.
-
-    Raises:
-        UnsupportedError: a parameter is a DTensor, as in tensor parallelism and FSDP2.
-    """
-    if (distributed := sys.modules.get("torch.distributed.tensor")) is None:
-        return
-    for path, parameter in model.named_parameters():
-        if isinstance(parameter, distributed.DTensor):
-            places = ", ".join(map(str, parameter.placements))
-            raise UnsupportedError(
-                f"{name}: {path} is a DTensor over {parameter.device_mesh.size()} processes ({places}), "
-                "as in tensor parallelism and FSDP2, so the numbers of the heads that run here are unknown",
-                where=path,
-                advice="capture the model in one process, before it is parallelised: load it without tp_plan",
-            )
 
 
 def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:

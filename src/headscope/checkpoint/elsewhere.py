@@ -1,7 +1,7 @@
-"""Weights that accelerate keeps elsewhere between passes (cpu_offload, disk_offload, device_map="auto").
+"""Weights of a live model that are elsewhere: offloaded by accelerate, or in parts over several processes.
 
-Until a module runs, its parameters are on the meta device: shapes without numbers. A hook of the module, or of one that
-contains it, knows where the numbers are.
+Between passes, parameters that accelerate offloads (cpu_offload, disk_offload, device_map="auto") are on the meta
+device: shapes without numbers. A hook of the module, or of one that contains it, knows where the numbers are.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def with_numbers(model: Any, name: str, where: str) -> Any:
     """A parameter of an nn.Module by its name, as `stored` returns it.
 
     Raises:
-        UnsupportedError: nothing keeps its numbers.
+        UnsupportedError: nothing keeps its numbers, or this process has only some of them.
     """
     x = stored(model, name)
     refuse_meta(x, name, where)
+    refuse_sharded(x, name, type(model).__name__)
     return x
 
 
@@ -56,6 +57,22 @@ def refuse_meta(x: Any, name: str, where: str) -> None:
     if _is_meta(x):
         raise UnsupportedError(
             f"{name} is on the meta device: it has a shape, but no numbers", where=where, advice=ADVICE
+        )
+
+
+def refuse_sharded(x: Any, name: str, model: str) -> None:
+    """Raise an error for a DTensor, of which each process has a part: some of the heads, or of the weights.
+
+    Raises:
+        UnsupportedError: it is a DTensor, as in tensor parallelism and FSDP2.
+    """
+    if type(x).__name__ == "DTensor":
+        places = ", ".join(map(str, x.placements))
+        raise UnsupportedError(
+            f"{model}: {name} is a DTensor over {x.device_mesh.size()} processes ({places}), as in tensor parallelism "
+            "and FSDP2, so this process has only a part of the heads or weights",
+            where=name,
+            advice="use the model in one process, before it is parallelised: load it without tp_plan",
         )
 
 
