@@ -63,18 +63,22 @@ class Input:
         sizes: its sizes, if it is a batch of hidden states or ids.
         storage, offset: where it lies in memory; None if it is not plain, and in a compiled graph, which uses memory
             again.
+        numbers: how many numbers it has; 0 if it is not plain.
     """
 
     sizes: Sizes | None
     storage: WeakStorage | None
     offset: int = 0
+    numbers: int = 0
 
     @classmethod
     def of(cls, x: torch.Tensor, reused: bool) -> Input:
         """Describe a tensor."""
-        if reused or not is_plain(x):
+        if not is_plain(x):
             return cls(sizes_of(x), None)
-        return cls(sizes_of(x), WeakStorage(x), int(x.storage_offset()))
+        if reused:
+            return cls(sizes_of(x), None, numbers=x.numel())
+        return cls(sizes_of(x), WeakStorage(x), int(x.storage_offset()), x.numel())
 
     def beside(self, other: Input) -> bool:
         """Return True if both are parts of the same tensor, at different places."""
@@ -87,6 +91,7 @@ class _Last:
     place: Place
     base: Stack
     at: tuple[int, ...] = ()
+    within: int = 0
 
 
 @dataclass(eq=False)
@@ -201,7 +206,8 @@ class Progress:
         A module is the layer that its position in the model says. If it has run before, either its transformer was
         called again and starts anew, or several layers share the module: then it is the next layer. If it attends again
         without having been entered again, it is the same layer's next part, or the next layer if it attends in a loop
-        over elements of a list, each of which is given something else.
+        over elements of a list, each of which is given something else. It is the next part, too, if its layer, an
+        element of a list, runs it again on as many numbers as the layer was given: on all, in another order.
 
         Args:
             plan: the model's attention modules.
@@ -225,6 +231,8 @@ class Progress:
         loop.attended()
         if follows is None and plan.has_layers(module):
             self._refuse_loop(plan, module)
+        within = self._within(plan, module)
+        again |= last is not None and last.entries[1] == entries[1] and 0 < within == last.within
         if again and not follows and last is not None:
             part = plan.part(last.base, last.place.stack.call + 1)
             place = Place(part, last.place.layer, last.place.turn)
@@ -249,8 +257,16 @@ class Progress:
             layer = max(taken) + 1 if layer in taken else layer
             taken.add(layer)
             place = Place(stack, layer, turn)
-        self._last[unit] = _Last(entries, place, stack, loop.at)
+        self._last[unit] = _Last(entries, place, stack, loop.at, within)
         return place
+
+    def _within(self, plan: Plan, module: nn.Module) -> int:
+        """How often a module's layer was entered, if the module was given as many numbers as it; else 0."""
+        layer = plan.layers.get(id(module), 0)
+        given, whole = self.inputs.get(id(module)), self.inputs.get(layer)
+        if given is None or whole is None or not 0 < given.numbers == whole.numbers or id(module) in self.parted:
+            return 0
+        return self.entered.get(layer, 0)
 
     def replace_as_head(self, plan: Plan, module: nn.Module, place: Place, sizes: Hashable) -> Place:
         """Place a module's last call again, as the first head of its list."""

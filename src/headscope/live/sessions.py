@@ -195,7 +195,7 @@ class Session:
         for module in starts:
             self.hooks.around(module, begin, end)
         begun = {id(module) for module in starts}
-        counted = {*self.plan.paths, *self.plan.homes.values()} - begun
+        counted = {*self.plan.paths, *self.plan.homes.values(), *self.plan.layers.values()} - begun
         enter, project = self._enter, self._projecting()
         for _, module in self.plan.modules:
             if id(module) in counted:

@@ -80,6 +80,7 @@ class Plan:
             run is attention.
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
+        layers: module id -> id of the closest element of a list that the attention module is part of.
         readers: module id -> name, for modules that may read an attention's output.
         looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
         blocks: where each block of a library's model with attention begins and ends in `modules`.
@@ -100,6 +101,7 @@ class Plan:
         self.paths: dict[int, str] = {}
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
+        self.layers: dict[int, int] = {}
         self.readers = {id(module): path for path, module in modules if may_read(module)}
         self._numbers: dict[int, int] = {}
         self._of_lists: dict[str, int] = {}
@@ -121,7 +123,7 @@ class Plan:
         plan = copy(self)
         plan.modules = modules
         plan.__dict__.pop("_by_name", None)
-        for name in ("paths", "stacks", "homes", "_numbers", "_of_lists", "_names"):
+        for name in ("paths", "stacks", "homes", "layers", "_numbers", "_of_lists", "_names"):
             setattr(plan, name, copy(getattr(self, name)))
         return plan
 
@@ -263,6 +265,9 @@ class Plan:
         self.paths[id(module)] = path
         self.stacks[id(module)] = stack
         parts = path.split(".")
+        numbered = [at + 1 for at, part in enumerate(parts[:-1]) if part.isdigit()]
+        if numbered and (layer := self._by_name.get(".".join(parts[: numbered[-1]]))) is not None:
+            self.layers[id(module)] = id(layer)
         for length in range(len(parts) - 1, -1, -1):
             above = self._by_name.get(".".join(parts[:length]))
             if above is not None and id(above) in self._transformers:
