@@ -232,12 +232,12 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3476,
-    "checkpoint": 6145,
+    "checkpoint": 6163,
     "anatomy": 5262,
     "attention": 1543,
     "traces": 1624,
     "encoder": 1507,
-    "live": 13569,
+    "live": 13601,
     "heads": 2917,
     "runs": 2132,
     "explain": 3660,
