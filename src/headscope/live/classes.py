@@ -250,7 +250,8 @@ def in_training(model: nn.Module) -> bool:
 
     A module that replaces another, such as a quantised Linear, is made in training mode, which changes nothing there.
     """
-    return any(getattr(module, "training", False) and _draws(type(module)) for module in model.modules())
+    classes: set[type] = {type(module) for module in model.modules() if getattr(module, "training", False)}
+    return any(map(_draws, classes))
 
 
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
