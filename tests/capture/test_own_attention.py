@@ -199,6 +199,34 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
         _ = captured.trace
 
 
+class Parts(nn.Module):
+    """Attention over nested tensors of both layouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [one(x).view(x.size(0), -1, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v)]
+        if x.layout == torch.strided:
+            parts = [part.contiguous() for part in parts]
+        return scaled_dot_product_attention(*parts).transpose(1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@torch.no_grad()
+def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
+    model, x = Parts(), torch.nested.nested_tensor([torch.randn(n, 32) for n in (3, 5)], layout=layout)
+    with capture(model), pytest.raises(UnsupportedError, match="attention ran that was not recorded") as raised:
+        model(x)
+    assert "x.to_padded_tensor(0)" in str(raised.value)
+    with capture(model, strict=False) as captured:
+        model(x)
+    assert captured.traces == []
+    assert "scaled_dot_product_attention" in captured.unrecorded[0].operator
+
+
 @pytest.fixture
 def two_processes() -> Iterator[Any]:
     """A mesh of two processes, of which this is the second; nothing is sent between them."""

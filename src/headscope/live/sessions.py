@@ -77,6 +77,12 @@ ADVICE = (
 ELSEWHERE = "attention in another thread"
 THREADS_ADVICE = "let the thread that calls the model run all its layers: a forward pass is recorded in one thread"
 
+NESTED_ADVICE = (
+    "nested tensors are read in nn.TransformerEncoder and nn.MultiheadAttention alone: give classes of your own padded "
+    "tensors and a mask, as x.to_padded_tensor(0) makes them, or list what is missing with "
+    "hs.capture(model, strict=False)"
+)
+
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
 
@@ -86,10 +92,12 @@ class Pass(Forward):
     """A forward pass, as its session runs it.
 
     Attributes:
+        nested: True if attention over nested tensors was not read.
         held: calls that may be parts of one layer's attention, until it is known what they are.
         caller: the frame in which it runs, until it is over.
     """
 
+    nested: bool = False
     held: Held | None = None
     caller: FrameType | None = None
 
@@ -322,7 +330,11 @@ class Session:
                 f"{type(self.model).__name__}: attention ran that was not recorded: "
                 f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
                 where=forward.unrecorded[0].module or type(self.model).__name__,
-                advice=THREADS_ADVICE if forward.unrecorded[0].operator == ELSEWHERE else ADVICE,
+                advice=THREADS_ADVICE
+                if forward.unrecorded[0].operator == ELSEWHERE
+                else NESTED_ADVICE
+                if forward.nested
+                else ADVICE,
             )
         forward.analyst.finish(type(self.model).__name__)
 

@@ -240,6 +240,8 @@ class Follower(KnownTensors):
 
     def _sources(self, operator: Operator, args: tuple[Any, ...], result: Any) -> Result:
         """The sources of an operator's result."""
+        if isinstance(result, torch.Tensor) and result.is_nested:
+            return None
         if operator.looks_up and (ids := self.lookup(operator, args)) is not None:
             return self._numbered(args[0], ids, result.dim())
         if operator.looks_up and (numbers := self._mapped(args, result)) is not None:
