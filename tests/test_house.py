@@ -237,7 +237,7 @@ LINES = {
     "attention": 1543,
     "traces": 1624,
     "encoder": 1507,
-    "live": 13618,
+    "live": 13624,
     "heads": 2917,
     "runs": 2132,
     "explain": 3660,

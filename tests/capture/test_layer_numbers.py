@@ -227,10 +227,21 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
                 np.testing.assert_allclose(trace[layer, 2].weights[:], weights[row, 2], atol=1e-6)
 
 
+@pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
+@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("copied", [False, True])
 @torch.no_grad()
-def test_parts_of_a_layers_input_are_not_maps_of_a_layer(copied: bool) -> None:
-    model = nn.Sequential(Block(lambda x: [part + 0 if copied else part for part in x.split(3, 1)])).eval()
+def test_parts_of_a_layers_input_are_not_maps_of_a_layer(sizes: int | list[int], axis: int, copied: bool) -> None:
+    """Of equal sizes or not, of tokens or rows, in their memory or copied."""
+    model = nn.Sequential(Block(lambda x: [part + 0 if copied else part for part in x.split(sizes, axis)])).eval()
+    with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
+        model(torch.randn(6, 6, 32))
+
+
+@pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
+@torch.no_grad()
+def test_parts_of_the_models_own_input(sizes: int | list[int]) -> None:
+    model = Block(lambda x: list(x.split(sizes, 1))).eval()
     with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
         model(torch.randn(2, 6, 32))
 

@@ -92,6 +92,7 @@ class _Last:
     base: Stack
     at: tuple[int, ...] = ()
     within: int = 0
+    share: int = 0
 
 
 @dataclass(eq=False)
@@ -231,8 +232,12 @@ class Progress:
         loop.attended()
         if follows is None and plan.has_layers(module):
             self._refuse_loop(plan, module)
-        within = self._within(plan, module)
-        again |= last is not None and last.entries[1] == entries[1] and 0 < within == last.within
+        within, share = self._within(plan, module)
+        same_layer = last is not None and last.entries[1] == entries[1] and 0 < within == last.within
+        again |= same_layer and last is not None and share == last.share == 1
+        alone = last is not None and last.entries[1] == entries[1] and id(module) not in plan.layers
+        in_pieces = (same_layer or alone) and id(module) in self.parted
+        in_pieces |= same_layer and last is not None and share == last.share == -1
         if again and not follows and last is not None:
             part = plan.part(last.base, last.place.stack.call + 1)
             place = Place(part, last.place.layer, last.place.turn)
@@ -245,7 +250,8 @@ class Progress:
                     self._refuse_loop(plan, module)
                 ahead = loop.at[0] - last.at[0] if len(loop.at) == 1 else 1
                 layer = last.place.layer + max(1, ahead)
-            if last is not None and layer in taken and (fewer or id(module) in self.parted or not entries[0]):
+            in_pieces |= layer in taken and (fewer or id(module) in self.parted or not entries[0])
+            if last is not None and in_pieces:
                 raise UnsupportedError(
                     f"{type(module).__name__} attends several times in one forward pass, "
                     + ("each time over a part of the tokens" if entries[0] else "called around its hooks")
@@ -257,16 +263,16 @@ class Progress:
             layer = max(taken) + 1 if layer in taken else layer
             taken.add(layer)
             place = Place(stack, layer, turn)
-        self._last[unit] = _Last(entries, place, stack, loop.at, within)
+        self._last[unit] = _Last(entries, place, stack, loop.at, within, share)
         return place
 
-    def _within(self, plan: Plan, module: nn.Module) -> int:
-        """How often a module's layer was entered, if the module was given as many numbers as it; else 0."""
+    def _within(self, plan: Plan, module: nn.Module) -> tuple[int, int]:
+        """The entries of a module's layer; and 1 if the module was given as many numbers as it, -1 if fewer."""
         layer = plan.layers.get(id(module), 0)
         given, whole = self.inputs.get(id(module)), self.inputs.get(layer)
-        if given is None or whole is None or not 0 < given.numbers == whole.numbers or id(module) in self.parted:
-            return 0
-        return self.entered.get(layer, 0)
+        if given is None or whole is None or not given.numbers or id(module) in self.parted:
+            return self.entered.get(layer, 0), 0
+        return self.entered.get(layer, 0), (given.numbers == whole.numbers) - (given.numbers < whole.numbers)
 
     def replace_as_head(self, plan: Plan, module: nn.Module, place: Place, sizes: Hashable) -> Place:
         """Place a module's last call again, as the first head of its list."""
