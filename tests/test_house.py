@@ -248,15 +248,15 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3470,
-    "checkpoint": 5923,
+    "checkpoint": 6054,
     "anatomy": 5263,
     "attention": 1543,
     "traces": 1622,
     "encoder": 1507,
-    "live": 12448,
+    "live": 12919,
     "heads": 2891,
     "runs": 2122,
-    "explain": 3654,
+    "explain": 3657,
     "verify": 1164,
     "atlas": 10821,
     "screens": 4641,
@@ -267,12 +267,12 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 120,
-    "checkpoint": 121,
+    "checkpoint": 125,
     "anatomy": 149,
     "attention": 49,
     "traces": 25,
     "encoder": 42,
-    "live": 285,
+    "live": 292,
     "heads": 75,
     "runs": 61,
     "explain": 84,
@@ -286,7 +286,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"finding", "findings", "parts", "settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 319
+FILES_IN_ALL = 321
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -101,6 +101,13 @@ def packed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     return self.layers(self.placed(ids)[ids != SKIPPED][None])
 
 
+def shifted(x: torch.Tensor, by: int = 1) -> torch.Tensor:
+    """Each place gets the vector of the place `by` before, by a convolution whose kernel has one tap."""
+    kernel = torch.zeros(WIDTH, 1, 3)
+    kernel[:, :, 0] = 1
+    return F.conv1d(x.mT, kernel, padding=by, dilation=by, groups=WIDTH).mT
+
+
 SKIPPED = int(IDS[1, 2])
 
 
@@ -135,6 +142,36 @@ NAMED = {
     "ids are mapped": Case(lambda self, ids: self.layers(self.placed(MAP[ids])), IDS),
     "ids are mapped and moved": Case(
         lambda self, ids: self.layers(self.placed(MAP[ids + 1 - 1][:, ORDER])), IDS[:, ORDER]
+    ),
+    "ids are mapped and sorted": Case(
+        lambda self, ids: self.layers(self.placed(MAP[ids].sort(1).values)), IDS.gather(1, MAP[IDS].sort(1).indices)
+    ),
+    "the largest ids": Case(lambda self, ids: self.layers(self.placed(ids.topk(5, 1).values)), IDS.topk(5, 1).values),
+    "ids are mapped by a table of numbers": Case(
+        lambda self, ids: self.layers(self.placed(MAP.float()[ids].long())), IDS
+    ),
+    "ids are mapped by a table of numbers and moved": Case(
+        lambda self, ids: self.layers(self.placed(MAP.double()[ids][:, ORDER].round().int())), IDS[:, ORDER]
+    ),
+    "ids are mapped twice": Case(lambda self, ids: self.layers(self.placed(MAP[MAP.half()[ids].long()])), IDS),
+    "ids are summed with what they are mapped to": Case(
+        lambda self, ids: self.layers(self.placed((MAP.float()[ids] + ids).long() % WORDS)), IDS
+    ),
+    "ids are taken": Case(lambda self, ids: self.layers(self.placed(torch.take(MAP.float(), ids).long())), IDS),
+    "ids are multiplied": Case(
+        lambda self, ids: self.layers(self.placed((F.one_hot(ids, WORDS).double() @ MAP.double()).long())), IDS
+    ),
+    "moved by a convolution": Case(lambda self, ids: self.layers(shifted(self.words(ids))), unnamed(IDS[:, :-1], 1)),
+    "moved by a convolution, and itself": Case(
+        lambda self, ids: self.layers((x := self.words(ids)) + shifted(x, 2)),
+        torch.cat([IDS[:, :2], torch.full_like(IDS[:, 2:], NONE)], 1),
+    ),
+    "moved by a sparse matrix": Case(
+        lambda self, ids: self.layers(torch.stack([MATRIX.to_sparse() @ x for x in self.words(ids)])), IDS.flip(1)
+    ),
+    "moved by a matrix for each row": Case(
+        lambda self, ids: self.layers(torch.bmm(torch.stack([MATRIX, MATRIX.roll(1, 0), MATRIX]), self.words(ids))),
+        torch.stack([IDS[0].flip(0), IDS[1].flip(0).roll(1, 0), IDS[2].flip(0)]),
     ),
     "ids are wrapped": Case(lambda self, ids: self.layers(self.table[ids % 7]), IDS),
     "ids are mapped after a prefix": Case(
@@ -495,5 +532,5 @@ def test_verify_finds_the_same_ids_by_experiment_and_no_others(name: str) -> Non
         assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
 
 
-UNDECIDED = {"a convolution added"}
-"""Cases in which each place depends on several ids."""
+UNDECIDED = {"a convolution added", "ids are multiplied"}
+"""Cases in which each place depends on several ids, or on one that is looked up twice."""

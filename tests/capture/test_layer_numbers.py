@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import headscope as hs
 from families import BY_NAME
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
 
@@ -157,6 +159,91 @@ def test_shared_layers_are_counted_as_they_run() -> None:
         model(x)
     assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
     assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
+
+
+@pytest.mark.parametrize(("channels", "layers"), [(3, 1), (3, 2), (4, 1), (4, 2)])
+def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, layers: int) -> None:
+    from transformers import PatchTSTConfig, PatchTSTModel
+
+    torch.manual_seed(0)
+    config = PatchTSTConfig(
+        num_input_channels=channels,
+        context_length=32,
+        patch_length=8,
+        patch_stride=8,
+        num_hidden_layers=layers,
+        d_model=32,
+        num_attention_heads=4,
+        ffn_dim=40,
+        channel_attention=True,
+        attn_implementation="sdpa",
+    )
+    model, x = PatchTSTModel(config).eval(), torch.randn(2, 32, channels)
+    eager: list[torch.Tensor] = []
+    with torch.no_grad():
+        with capture(model) as captured:
+            model(past_values=x)
+        model.set_attn_implementation("eager")
+        for layer in model.encoder.layers:
+            layer.self_attn.register_forward_hook(lambda module, args, output: eager.append(output[1]))
+        model(past_values=x, output_attentions=True)
+    assert captured.stacks == ("self", "self.2")
+    for call, stack in enumerate(captured.stacks):
+        for row, trace in enumerate(captured[stack]):
+            assert trace.numbers == tuple(range(layers))
+            assert trace.verify().agrees
+            for layer in range(layers):
+                np.testing.assert_allclose(trace[layer, 1].weights[:], eager[2 * layer + call][row, 1], atol=1e-6)
+
+
+class Block(nn.Module):
+    """A layer that runs its attention several times, on the parts that `parts` makes of its input."""
+
+    def __init__(self, parts: Callable[[torch.Tensor], list[torch.Tensor]]) -> None:
+        super().__init__()
+        self.attention, self.parts = Attention(), parts
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.parts(x):
+            self.attention(part)
+        return x.roll(1, 0)
+
+
+@pytest.mark.parametrize("sides", [(5, 3), (4, 4)])
+@torch.no_grad()
+def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
+    x = torch.randn(*sides, 32)
+    with capture(model) as captured:
+        model(x)
+    assert captured.stacks == ("self", "self.2")
+    for layer, block in enumerate(model):
+        given = x.roll(layer, 0)
+        for stack, part in zip(captured.stacks, (given, given.transpose(0, 1)), strict=True):
+            weights = block.attention.weights(part)  # type: ignore[union-attr,operator]
+            for row, trace in enumerate(captured[stack]):
+                assert trace.numbers == (0, 1)
+                np.testing.assert_allclose(trace[layer, 2].weights[:], weights[row, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("copied", [False, True])
+@torch.no_grad()
+def test_parts_of_a_layers_input_are_not_maps_of_a_layer(sizes: int | list[int], axis: int, copied: bool) -> None:
+    """Of equal sizes or not, of tokens or rows, in their memory or copied."""
+    model = nn.Sequential(Block(lambda x: [part + 0 if copied else part for part in x.split(sizes, axis)])).eval()
+    with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
+        model(torch.randn(6, 6, 32))
+
+
+@pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
+@torch.no_grad()
+def test_parts_of_the_models_own_input(sizes: int | list[int]) -> None:
+    model = Block(lambda x: list(x.split(sizes, 1))).eval()
+    with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
+        model(torch.randn(2, 6, 32))
 
 
 class Siamese(nn.Module):

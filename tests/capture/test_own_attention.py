@@ -13,10 +13,14 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import BertConfig, BertModel
 
+import headscope as hs
 from families import BY_NAME
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
@@ -195,6 +199,34 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
         _ = captured.trace
 
 
+class Parts(nn.Module):
+    """Attention over nested tensors of both layouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [one(x).view(x.size(0), -1, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v)]
+        if x.layout == torch.strided:
+            parts = [part.contiguous() for part in parts]
+        return scaled_dot_product_attention(*parts).transpose(1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@torch.no_grad()
+def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
+    model, x = Parts(), torch.nested.nested_tensor([torch.randn(n, 32) for n in (3, 5)], layout=layout)
+    with capture(model), pytest.raises(UnsupportedError, match="attention ran that was not recorded") as raised:
+        model(x)
+    assert "x.to_padded_tensor(0)" in str(raised.value)
+    with capture(model, strict=False) as captured:
+        model(x)
+    assert captured.traces == []
+    assert "scaled_dot_product_attention" in captured.unrecorded[0].operator
+
+
 @pytest.fixture
 def two_processes() -> Iterator[Any]:
     """A mesh of two processes, of which this is the second; nothing is sent between them."""
@@ -210,6 +242,36 @@ def test_a_model_in_parts_over_processes_is_refused(two_processes: Any) -> None:
     for block in (lambda: capture(model), lambda: ablate(model, {(0, 1)})):
         with pytest.raises(UnsupportedError, match=r"0\.into\.weight is a DTensor over 2 processes"):
             block()
+
+
+def test_buffers_in_parts_over_processes_are_refused(two_processes: Any) -> None:
+    model = nn.Sequential(Mixer())
+    model[0].register_buffer(
+        "table", distribute_tensor(torch.ones(4, 4), two_processes, [Shard(0)], src_data_rank=None)
+    )
+    with pytest.raises(UnsupportedError, match=r"0\.table is a DTensor over 2 processes \(S\(0\)\)"):
+        capture(model)
+
+
+def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = BertModel(BertConfig(vocab_size=60, **sizes))
+    total = hs.describe(model).total
+    fully_shard(model, mesh=two_processes)
+    for face in (hs.open, capture):
+        with pytest.raises(UnsupportedError, match=r"BertModel: embeddings\.\S+ is a DTensor over 2 processes"):
+            face(model)
+    assert hs.describe(model).total == total
+
+
+@torch.no_grad()
+def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
+    model = nn.Sequential(Mixer())
+    with capture(model) as captured:
+        model(torch.randn(1, 6, 32))
+    parallelize_module(model, two_processes, {"0.out": ColwiseParallel()})
+    with pytest.raises(UnsupportedError, match=r"0\.out\.weight is a DTensor over 2 processes"):
+        captured.trace[0, 1].output
 
 
 class AttentionClassifier(nn.Module):

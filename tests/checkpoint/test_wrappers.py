@@ -319,8 +319,8 @@ def test_an_adapter_is_merged_and_not_loaded_by_name(tmp_path: Path) -> None:
 
 TRIED = {
     "fit.py": 2,
-    "reading.py": 1,
-    "refusals.py": 1,
+    "read_anatomy.py": 1,
+    "refused_checkpoints.py": 1,
 }
 """Advice to load a model of transformers, or a part of one, and save it: the tests above try each."""
 

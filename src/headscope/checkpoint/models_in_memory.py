@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from headscope.checkpoint.elsewhere import refuse_meta, refuse_sharded, with_numbers
 from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 
 KINDS = {
     "sentence_transformers": "sentence-transformers",
@@ -53,6 +54,22 @@ def kind_of(held: Any) -> str | None:
     return found[0] if found else None
 
 
+def _refuse_graphs(held: Any) -> None:
+    """Raise an error for what PyTorch makes of a model.
+
+    Raises:
+        InputError: a model was traced, scripted or exported.
+    """
+    modules = [base.__module__ for base in type(held).__mro__]
+    kinds = {"torch.jit": "traced or scripted", "torch.fx.graph_module": "exported", "torch.export": "exported"}
+    for made in (kinds[kind] for kind in kinds for module in modules if module.startswith(kind)):
+        raise InputError(
+            f"{type(held).__name__} can't be opened: it has no config, and its weights may have other names",
+            where="open",
+            advice=f"open the model before it is {made}",
+        )
+
+
 def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     """Save a model to a temporary folder, as it is now: its weights, its config, and its tokenizer if it has one.
 
@@ -64,8 +81,9 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         The folder as a checkpoint, with which it is deleted.
 
     Raises:
-        InputError: it is none of these.
+        InputError, UnsupportedError: it is none of these, or packs its weights, as `quantize_dynamic` does.
     """
+    _refuse_graphs(held)
     held = within(held)
     kind = kind_of(held)
     if kind is None:
@@ -75,14 +93,14 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
             advice="pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",
         )
+    _refuse_packed(held.model if kind == "pipeline" else held, may_be_meta=kind != "sentence-transformers")
     folder = Path(tempfile.mkdtemp(prefix="headscope-"))
     try:
         if kind == "sentence-transformers":
             held.save(str(folder))
         else:
             model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
-            state = {unwrapped(name): tensor for name, tensor in model.state_dict().items()}
-            model.save_pretrained(folder, state_dict=state)
+            model.save_pretrained(folder, state_dict=_state_of(model))
             if words is not None and not isinstance(words, (str, os.PathLike)):
                 words.save_pretrained(folder)
         checkpoint = open_checkpoint(folder)
@@ -92,6 +110,39 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
     checkpoint.held, checkpoint.name = _names_of(held.model if kind == "pipeline" else held)
     return checkpoint
+
+
+def _refuse_packed(model: Any, *, may_be_meta: bool) -> None:
+    """Raise an error for a model of which some weights are no plain tensors.
+
+    Args:
+        model: the model.
+        may_be_meta: True if those on the meta device are read from where they are kept.
+
+    Raises:
+        UnsupportedError: there are some.
+    """
+    for name, value in within(model).state_dict().items():
+        refuse_sharded(value, unwrapped(name), type(model).__name__)
+        if not may_be_meta:
+            refuse_meta(value, name, "open")
+        if not hasattr(value, "data_ptr") or value.is_quantized:
+            raise UnsupportedError(
+                f"a {type(model).__name__} whose weights are packed can't be opened: {unwrapped(name)} is a "
+                f"{type(value).__name__}",
+                where="open",
+                advice="open the model before quantising it; hs.capture and hs.describe take it as it is",
+            )
+
+
+def _state_of(model: Any) -> dict[str, Any]:
+    """The tensors of a model of transformers by name, those that accelerate offloads included.
+
+    Raises:
+        UnsupportedError: a tensor is on the meta device, and nothing keeps its numbers.
+    """
+    state = model.state_dict()
+    return {unwrapped(name): with_numbers(model, name, "open") if x.is_meta else x for name, x in state.items()}
 
 
 def _names_of(model: Any) -> tuple[str, str]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.attention.scores import join_heads, scores, weights
+from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
 from headscope.results.lazy_maps import TILE_CELLS
@@ -351,27 +352,29 @@ def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
     path = output.paths[0].rpartition(".")[0]
     holder = model.get_submodule(path)
     linears = [child for child in holder.children() if isinstance(child, nn.Linear)]
-    norms = [child for child in holder.children() if isinstance(child, nn.LayerNorm)]
-    if len(linears) != 1 or len(norms) != 1 or not _computes(holder, linears[0], norms[0]):
+    norms = [(name, child) for name, child in holder.named_children() if isinstance(child, nn.LayerNorm)]
+    W_O = with_numbers(model, f"{output.paths[0]}.weight", where)
+    if len(linears) != 1 or len(norms) != 1 or not _computes(holder, linears[0], norms[0][1], W_O):
         raise UnsupportedError(
             f"{source.name}: {path or type(model).__name__} is not LayerNorm(contexts W_O + b_O + residual), "
             "so the LayerNorm that follows the heads is not known",
             where=where,
             advice=ADVICE,
         )
-    linear, norm = linears[0], norms[0]
-    bias = linear.bias if linear.bias is not None else torch.zeros(linear.out_features)
-    scale, shift = (np.asarray(tensor.detach().float().cpu().numpy()) for tensor in (norm.weight, bias))
+    name, norm = norms[0]
+    bias, weight = (with_numbers(model, x, where) for x in (f"{output.paths[0]}.bias", f"{path}.{name}.weight"))
+    bias = torch.zeros(linears[0].out_features) if bias is None else bias
+    scale, shift = (np.asarray(tensor.detach().float().cpu().numpy()) for tensor in (weight, bias))
     return PostNorm(bias=shift, scale=scale, eps=float(norm.eps))
 
 
-def _computes(holder: nn.Module, linear: nn.Linear, norm: nn.LayerNorm) -> bool:
+def _computes(holder: nn.Module, linear: nn.Linear, norm: nn.LayerNorm, W_O: Any) -> bool:
     """Return True if the module gives norm(linear(contexts) + residual) for random contexts and residual."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    contexts = torch.randn(1, 3, linear.in_features, generator=generator).to(linear.weight)
-    residual = torch.randn(1, 3, linear.out_features, generator=generator).to(linear.weight)
+    contexts = torch.randn(1, 3, linear.in_features, generator=generator).to(W_O)
+    residual = torch.randn(1, 3, linear.out_features, generator=generator).to(W_O)
     if norm.weight is None or norm.normalized_shape != (linear.out_features,):
         return False
     with torch.no_grad():

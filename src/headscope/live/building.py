@@ -250,7 +250,7 @@ class TraceBuilder(Consumer):
                 "mask": group.mask(row, rule),
                 "terms": self._terms(group, call, row, chosen),
                 "stage": call.stage,
-                "name": call.path,
+                "name": call.path or type(call.module).__name__,
                 "number": call.layer,
                 "numbers": None if chosen is None else tuple(chosen),
             },

@@ -23,6 +23,7 @@ from headscope.live.generation import Sequences
 from headscope.live.hooks import Attached
 from headscope.live.plans import has_modules, plan_of
 from headscope.live.readers import reads
+from headscope.live.refusals import refuse_others, refuse_without_numbers
 from headscope.live.sessions import Session
 from headscope.live.tokens.axes import vocabulary
 from headscope.settings import named
@@ -44,15 +45,13 @@ class Watching:
     """A context manager that opens and closes a session over a model: that of `feed`, and the base of the others."""
 
     def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(
-                f"expected an nn.Module, got {type(model).__name__}",
-                where="model",
-                advice="pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)",
-            )
+        refuse_others(
+            model, "model", "pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)"
+        )
         model = compiled.original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)
+        refuse_without_numbers(model, self.plan)
         self._consumer = consumer
         self._strict = strict
         self._open: ExitStack | None = None

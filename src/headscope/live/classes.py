@@ -128,7 +128,7 @@ def calls_sdpa(module: nn.Module) -> bool:
     """Return True if a module's class calls PyTorch's attention, or if the module was given a function that does."""
     kind = kind_of(type(module))
     if isinstance(module, torch.jit.ScriptModule):
-        return SDPA_NAME in str(module.inlined_graph)
+        return SDPA_NAME in str(getattr(module, "inlined_graph", ""))  # a part that is not called has no graph
     if kind.calls_sdpa or kind.is_model or kind.uses_interface or _is_in(type(module)):
         return kind.calls_sdpa
     return any(_reached(_given(module)))
@@ -234,6 +234,24 @@ def names_in(code: CodeType) -> Iterator[str]:
 def cells_of(function: FunctionType) -> list[Any]:
     """The values in a function's closure."""
     return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+
+
+@cache
+def _draws(cls: type) -> bool:
+    """Return True if modules of a class may compute something else in training mode: PyTorch's, if they ask for it."""
+    if not cls.__module__.startswith(("torch.nn.", "torch.ao.nn.")):
+        return True
+    functions = [member for base in cls.__mro__ if base is not nn.Module for member in vars(base).values()]
+    return any("training" in function.__code__.co_names for function in functions if isinstance(function, FunctionType))
+
+
+def in_training(model: nn.Module) -> bool:
+    """Return True if a module is in training mode and may draw random numbers, or keep statistics.
+
+    A module that replaces another, such as a quantised Linear, is made in training mode, which changes nothing there.
+    """
+    classes: set[type] = {type(module) for module in model.modules() if getattr(module, "training", False)}
+    return any(map(_draws, classes))
 
 
 def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from headscope.checkpoint.json_text import few
-from headscope.errors import InputError, MissingExtraError, install
+from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
+from headscope.live.refusals import refuse_frozen, refuse_others
 
 
 @dataclass(frozen=True)
@@ -140,17 +142,15 @@ def describe(module: nn.Module) -> Description:
         module: a model or a part of one.
 
     Returns:
-        The description. Counts are numbers of scalars; a shared parameter counts once.
+        The description. Counts are numbers of scalars; a shared parameter counts once. Weights that PyTorch's
+        quantisation packs count, as frozen ones.
 
     Raises:
         InputError: `module` is not an nn.Module, or has parameters that are made by the first forward pass.
+        UnsupportedError: a module packs its weights in a form that isn't known, or is frozen TorchScript.
     """
-    if not isinstance(module, nn.Module):
-        raise InputError(
-            f"expected an nn.Module, got {type(module).__name__}",
-            where="describe",
-            advice="pass a model or a part of one",
-        )
+    refuse_others(module, "describe", "pass a model or a part of one")
+    refuse_frozen(module)
     unmade = [name for name, tensor in chain(module.named_parameters(), module.named_buffers()) if is_lazy(tensor)]
     if unmade:
         raise InputError(
@@ -159,15 +159,16 @@ def describe(module: nn.Module) -> Description:
             advice="call the module once on an input, then describe it",
         )
     names: dict[int, list[str]] = {}
-    parameters = dict(module.named_parameters(remove_duplicate=False))
+    packed = _packed(module)
+    parameters = _parameters(module, packed)
     for name, parameter in parameters.items():
         names.setdefault(id(parameter), []).append(name)
     distinct = {id(parameter): parameter for parameter in parameters.values()}
     total = sum(parameter.numel() for parameter in distinct.values())
     components = []
     counted: set[int] = set()
-    children = [(name, list(child.parameters())) for name, child in module.named_children()]
-    loose = list(module.parameters(recurse=False))
+    children = [(name, list(_parameters(child, packed).values())) for name, child in module.named_children()]
+    loose = [*module.parameters(recurse=False), *packed.get(id(module), {}).values()]
     for name, inside in [("(itself)", loose)] * bool(loose) + children:
         fresh = {id(parameter): parameter for parameter in inside if id(parameter) not in counted}
         counted |= set(fresh)
@@ -182,19 +183,63 @@ def describe(module: nn.Module) -> Description:
         components=tuple(components),
         tied=tuple(tuple(same) for same in names.values() if len(same) > 1),
         parameters=tuple(_row(same[0], distinct[key]) for key, same in names.items()),
-        tree=_part("", module),
+        tree=_part("", module, packed),
     )
 
 
-def _row(name: str, parameter: nn.Parameter) -> tuple[str, tuple[int, ...], str, int, bool]:
+def _packed(module: nn.Module) -> dict[int, dict[str, torch.Tensor]]:
+    """The weights of PyTorch's quantised modules, which aren't parameters, by the ids of the modules.
+
+    Raises:
+        UnsupportedError: a module packs them in another form than Linears, convolutions and embeddings do.
+    """
+    found: dict[int, dict[str, torch.Tensor]] = {}
+    inside: set[int] = set()
+    registered = {id(parameter) for parameter in module.parameters()}
+    for name, part in module.named_modules():
+        if id(part) in inside or not type(part).__module__.startswith("torch.ao.nn.quantized"):
+            continue
+        inside |= {id(other) for other in part.modules()}
+        tensors = {which: make() for which in ("weight", "bias") if callable(make := getattr(part, which, None))}
+        if not tensors and list(part.state_dict()):
+            raise UnsupportedError(
+                f"{type(part).__name__} packs its weights in a form that can't be counted",
+                where=name or "describe",
+                advice="describe the model before quantising it",
+            )
+        found[id(part)] = {
+            which: tensor if id(tensor) in registered else tensor.detach()
+            for which, tensor in tensors.items()
+            if isinstance(tensor, torch.Tensor)
+        }
+    return found
+
+
+def _parameters(module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """All parameters by all of their names: packed ones, too, and one for those that offloading has untied."""
+    parameters: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    offloaded = any(parameter.is_meta for parameter in parameters.values())
+    for path, part in module.named_modules():
+        tied = getattr(part, "all_tied_weights_keys", None) if offloaded else None
+        for names in (tied or {}).items():
+            name, source = (f"{path}.{one}" if path else one for one in names)
+            if name in parameters and source in parameters:
+                parameters[name] = parameters[source]
+    for path, part in module.named_modules(remove_duplicate=False) if packed else ():
+        for which, tensor in packed.get(id(part), {}).items():
+            parameters[f"{path}.{which}" if path else which] = tensor
+    return parameters
+
+
+def _row(name: str, parameter: torch.Tensor) -> tuple[str, tuple[int, ...], str, int, bool]:
     dtype = str(parameter.dtype).removeprefix("torch.")
     return name, tuple(parameter.shape), dtype, parameter.numel(), parameter.requires_grad
 
 
-def _part(name: str, module: nn.Module) -> Part:
+def _part(name: str, module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> Part:
     runs: list[tuple[list[str], Part]] = []
     for child_name, child in module.named_children():
-        part = _part(child_name, child)
+        part = _part(child_name, child, packed)
         last = runs[-1][1] if runs else None
         alike = last is not None and (last.label, last.count, last.parts) == (part.label, part.count, part.parts)
         if alike and child_name.isdigit():
@@ -205,7 +250,8 @@ def _part(name: str, module: nn.Module) -> Part:
         Part(names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}", part.label, len(names), part.count, part.parts)
         for names, part in runs
     )
-    return Part(name, _label(module), 1, sum(parameter.numel() for parameter in module.parameters()), parts)
+    distinct = {id(parameter): parameter.numel() for parameter in _parameters(module, packed).values()}
+    return Part(name, _label(module), 1, sum(distinct.values()), parts)
 
 
 def _label(module: nn.Module) -> str:
@@ -226,8 +272,6 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
         InputError: transformers has no such class or model type.
         UnsupportedError: the class doesn't accept this config, or the config asks for other code.
     """
-    import torch
-
     if importlib.util.find_spec("transformers") is None:
         raise MissingExtraError(
             "transformers is not installed, and it is needed to build the model's class",

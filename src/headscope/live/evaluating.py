@@ -16,11 +16,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Run the block with the model in eval mode, and restore the mode of each module.
 
     `model.train(mode)` would give all of them one mode, and put the modules that someone froze with `eval()` back to
-    training.
+    training. Modules of frozen TorchScript have no mode, and exported ones don't change theirs.
     """
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for module in model.modules() if hasattr(module, "training")]
     try:
-        model.eval()
+        if any(training for _, training in modes):
+            model.eval()
         yield
     finally:
         for module, training in modes:
@@ -51,8 +52,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of the model's first parameter."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    """The device of the model's first parameter that has numbers; the CPU if none has."""
+    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), torch.device("cpu"))
 
 
 def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:

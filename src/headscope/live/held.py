@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +32,10 @@ class Held:
         module: the module.
         entries: how often the module had been entered at the last call.
         followed: the numbers of the last call's tokens.
+        heads: ids of the modules of which each may be one head of the layer; () if the first call has several heads or
+            its module isn't an element of a list.
+        given: copies of what the first module was given.
+        modules: the modules that have called, in order.
         calls: number of calls.
         parts: copies of those that are recorded, or in which heads are silenced.
         deliver: passes on a call.
@@ -42,10 +46,39 @@ class Held:
     module: nn.Module
     entries: int
     followed: Followed
+    heads: tuple[int, ...] = ()
+    given: list[torch.Tensor] = field(default_factory=list)
+    modules: list[nn.Module] = field(default_factory=list)
     calls: int = 1
     parts: list[Ran] = field(default_factory=list)
     deliver: Callable[[Ran, list[Seat]], None] | None = None
     read: bool = False
+
+    def is_beside(self, module: nn.Module, given: list[torch.Tensor]) -> bool:
+        """Return True if a module is another element of the list, and was given the same: no layer follows another."""
+        if id(module) not in self.heads or module is self.module:
+            return False
+        if not self.entries and not self.seat.forward.progress.entered.get(id(module)):
+            return True  # called around their hooks: what reads the contexts must tell
+        pairs = [*zip(given, self.given, strict=False)]
+        return len(given) == len(self.given) > 0 and all(x.shape == y.shape and torch.equal(x, y) for x, y in pairs)
+
+    def add_head(self, module: nn.Module, sizes: Hashable) -> None:
+        """Count the next call as one of a module beside the one that called first.
+
+        Raises:
+            UnsupportedError: heads of the first call's layer are silenced: it was not known then which it is.
+        """
+        session, forward, place, _ = self.seat
+        if not self.modules:
+            place = forward.progress.replace_as_head(session.plan, self.module, place, sizes)
+            forward.followed[place] = forward.followed.pop(self.seat.place)
+            self.seat = self.seat._replace(place=place, path=session.plan.list_of(self.module))
+            self.modules.append(self.module)
+            if self._silences or any(part.silenced for part in self.parts):
+                self._refuse_silencing()
+        self.modules.append(module)
+        self.module, self.entries = module, forward.progress.entered.get(id(module), 0)
 
     def continues(self, module: nn.Module, entries: int) -> bool:
         """Return True if a call of a module is the next part: it runs in the same entry, or in a loop of its caller."""
@@ -96,7 +129,7 @@ class Held:
         known = bool(forward.sizes(self.module))
         wholes = [
             whole
-            for axis, parts in _arrangements(self.parts)
+            for axis, parts in self._arrangements()
             if (whole := joined(parts, axis, x)) is not None
             and (not known or forward.is_whole(self.module, *whole.context.shape[:2]))
         ]
@@ -111,8 +144,11 @@ class Held:
 
     def settle(self) -> None:
         """Deliver the calls if each is whole by itself; report them otherwise."""
-        session, forward, place = self.seat
+        session, forward, place, _ = self.seat
         if not self.parts or self.deliver is None:
+            return
+        if self.modules:
+            self._report_heads()
             return
         if len(self.parts) == 1 and not self._lacks_rows():
             self.deliver(self.parts[0], [self.seat])
@@ -128,12 +164,46 @@ class Held:
             path = session.plan.paths[id(self.module)]
             forward.missed[Missed(id(self.module), path, type(self.module).__name__, name)] = 1
 
+    def _report_heads(self) -> None:
+        """Report modules of one head each, which nothing shows to be the heads of one layer.
+
+        Raises:
+            UnsupportedError: the capture is strict.
+        """
+        path, kind = self.seat.path, type(self.module).__name__
+        name = f"{self.parts[0].name} in {len(self.modules)} modules side by side"
+        if self.seat.session.strict:
+            raise UnsupportedError(
+                f"{kind}: {len(self.modules)} of the {len(self.heads)} modules in {path} attend side by side, each "
+                "with one head, but no Linear reads the contexts of all of them joined in their order: whether they "
+                "are the heads of one layer is unknown",
+                where=path,
+                advice="join their outputs for one nn.Linear, proj(torch.cat([head(x) for head in heads], -1)), or "
+                "capture each module alone: hs.capture(model.get_submodule(name))",
+            )
+        self.seat.forward.missed[Missed(id(self.module), path, kind, name)] = 1
+
+    def _arrangements(self) -> list[tuple[int, list[Ran]]]:
+        """The ways in which the calls may lie side by side: the axis, and the calls."""
+        if not self.modules:
+            return _arrangements(self.parts)
+        if sorted(id(part.module) for part in self.parts) != sorted(self.heads):
+            return []
+        return [(HEADS, sorted(self.parts, key=lambda part: self.heads.index(id(part.module))))]
+
     @property
     def _silences(self) -> set[str]:
         """The ways in which heads of the layer are silenced."""
         return {*self.seat.session.consumer.silences(self.seat.place.stack, self.seat.place.layer).values()}
 
     def _refuse_silencing(self) -> NoReturn:
+        if self.modules:
+            raise UnsupportedError(
+                f"{type(self.module).__name__} is one head of several, each a module by itself, and can't be silenced",
+                where=self.seat.path,
+                advice="return zeros from the head's own module: "
+                "head.register_forward_hook(lambda module, args, output: torch.zeros_like(output))",
+            )
         raise UnsupportedError(
             f"{type(self.module).__name__} attends in parts, so it is unknown which heads and queries a part has",
             where=self.seat.session.plan.paths[id(self.module)],

@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope.errors import UnsupportedError
+from headscope.live.brought_back import brought_back
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, SharedHooks
 from headscope.live.masks.rows import kept_queries, score_bound
@@ -84,7 +85,7 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
     )
     bound.apply_defaults()
     arguments = Given(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
-    with Unwatched(), torch.no_grad():
+    with Unwatched(), torch.no_grad(), brought_back(module, output[0].device):
         reading = reader.read(module, arguments, seen.run)
         if reading is None:
             return None
@@ -169,7 +170,7 @@ def _observed(
     result = output
     if silenced:
         result = _silenced_output(module, reader, output, context, silenced, kept_queries(rules, len(context), context))
-    for session, forward, place in recorders:
+    for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
             forward.awaited = Awaited.of(written, place.stack, place.layer, mark_of(written))

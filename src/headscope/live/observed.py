@@ -99,7 +99,7 @@ def run_observed(
         ran, mark = replace(ran, returned=result[0].detach()), mark_of(result[0])
     for each in held:
         each.add(ran, _deliver)
-    for _, forward, place in recorders:
+    for _, forward, place, _ in recorders:
         forward.awaited = Awaited.of(result[0], place.stack, place.layer, mark)
     return result
 

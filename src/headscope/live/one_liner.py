@@ -12,7 +12,7 @@ from torch import nn
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.captured import capture
-from headscope.live.evaluating import evaluating
+from headscope.live.evaluating import device_of, evaluating
 from headscope.settings import named
 from headscope.traces import Trace
 
@@ -79,8 +79,8 @@ def trace(
     encoded = tokenizer(text, pair, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=fast)
     special = encoded.pop("special_tokens_mask")[0].tolist()
     spans = encoded.pop("offset_mapping")[0].tolist() if fast else None
-    parameter = next(model.parameters(), None)
-    inputs = {name: value if parameter is None else value.to(parameter.device) for name, value in encoded.items()}
+    device = device_of(model)
+    inputs = {name: value.to(device) for name, value in encoded.items()}
     _check_call(model, inputs)
     _check_length(model, int(encoded["input_ids"].shape[1]))
     with evaluating(model), torch.inference_mode(), capturing as captured:
@@ -124,6 +124,13 @@ def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
     """Raise UnsupportedError if the model's forward does not accept the tokenizer's output."""
     try:
         inspect.signature(model.forward).bind(**inputs)
+    except ValueError:
+        raise UnsupportedError(
+            f"the forward of {type(model).__name__} has no signature, as in TorchScript",
+            where="model",
+            advice="pass the model itself, before it is traced or scripted, or make the call yourself: "
+            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
+        ) from None
     except TypeError as error:
         raise UnsupportedError(
             f"{type(model).__name__} doesn't accept the tokenizer's output, {', '.join(inputs)}: {error}",

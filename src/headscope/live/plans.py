@@ -7,19 +7,22 @@ no module alive.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
+from headscope.checkpoint.elsewhere import refuse_sharded
 from headscope.errors import UnsupportedError
 from headscope.live import torch_nn
 from headscope.live.classes import calls_sdpa, classes_where, models_in
 from headscope.live.readers import reader_of, reads
-from headscope.live.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_sharded, refuse_unreadable
+from headscope.live.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_unreadable
 from headscope.live.stacks import Plan
 
 NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
@@ -77,7 +80,9 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
             where=type(model).__name__,
             advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
         )
-    refuse_sharded(type(model).__name__, model)
+    if "torch.distributed.tensor" in sys.modules:
+        for path, tensor in chain(model.named_parameters(), model.named_buffers()):
+            refuse_sharded(tensor, path, type(model).__name__)
     at = id(model), strict
     kept = KEPT.get(at)
     if kept is not None and kept.modules[0]() is model:
@@ -137,7 +142,7 @@ def _found(model: nn.Module, strict: bool) -> Plan:
         raise UnsupportedError(
             f"{name} has no attention that can be captured: {reason}",
             where=name,
-            advice="capture a model that uses one of these",
+            advice="capture a model that uses one of these" + (", before it is traced or scripted" if scripts else ""),
         )
     return plan
 

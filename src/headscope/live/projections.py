@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from headscope.checkpoint.elsewhere import stored, with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.contents import direction, mark_of_weight
 from headscope.live.progress import WeakStorage, is_plain
-from headscope.live.stacks import is_conv1d
+from headscope.live.stacks import is_conv1d, packs_linear
 
 if TYPE_CHECKING:
     from headscope.live.stacks import Stack
@@ -110,21 +111,20 @@ class Output:
 
     def marked(self, model: nn.Module) -> Output:
         """The same with a mark of W_O as it is now."""
-        return replace(self, mark=mark_of_weight(_weight(model, self.paths[0]))) if len(self.paths) == 1 else self
+        return replace(self, mark=mark_of_weight(self._weight(model))) if len(self.paths) == 1 else self
 
     def is_changed(self, model: nn.Module) -> bool:
         """Return True if W_O has other numbers now."""
         if self.mark is None:
             return False
-        mark, now = self.mark.cpu(), mark_of_weight(_weight(model, self.paths[0]))
+        weight = self._weight(model)
+        if getattr(weight, "is_meta", False) or type(weight).__name__ == "DTensor":
+            return False  # it is refused
+        mark, now = self.mark.cpu(), mark_of_weight(weight)
         return now is None or now.shape != mark.shape or not torch.allclose(now.cpu(), mark, CLOSE, CLOSE * mark.norm())
 
-
-def _weight(model: nn.Module, path: str) -> Any:
-    try:
-        return getattr(model.get_submodule(path), "weight", None)
-    except AttributeError:
-        return None  # its layer was taken out
+    def _weight(self, model: nn.Module) -> Any:
+        return stored(model, f"{self.paths[0]}.weight")
 
 
 def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) -> np.ndarray:
@@ -156,13 +156,13 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             where=where,
             advice="merge its additions into an nn.Linear first, then capture again",
         )
-    stored = getattr(module, "weight", None)
-    if not isinstance(stored, torch.Tensor) or stored.dim() != 2 or not stored.is_floating_point():
+    weight = module.weight() if packs_linear(module) else with_numbers(model, f"{output.paths[0]}.weight", where)  # type: ignore[operator]
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or not weight.is_floating_point():
         raise UnsupportedError(
-            f"{name}: {output.paths[0]} stores packed weights ({getattr(stored, 'dtype', type(stored).__name__)})",
+            f"{name}: {output.paths[0]} stores packed weights ({getattr(weight, 'dtype', type(weight).__name__)})",
             where=where,
             advice="capture the model before quantising it",
         )
-    W = stored.detach() if is_conv1d(module) else stored.detach().T
+    W = weight.detach() if is_conv1d(module) else weight.detach().T
     rows: np.ndarray = W[head * output.d_value : (head + 1) * output.d_value].float().cpu().numpy()
     return rows

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 from torch import nn
 
+from headscope.checkpoint.elsewhere import with_numbers
 from headscope.checkpoint.json_text import few
-from headscope.errors import UnsupportedError
+from headscope.errors import InputError, UnsupportedError
 from headscope.live.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.readers import reader_of, reads
 
 if TYPE_CHECKING:
     from headscope.live.masks.finding import Rules
+    from headscope.live.stacks import Plan
 
 ADVICE_FOR_TRANSFORMERS = (
     "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
@@ -65,6 +66,43 @@ WITHOUT_WEIGHTS = {
 """Model type -> why there are no attention weights."""
 
 
+def refuse_others(thing: Any, where: str, advice: str) -> None:
+    """Raise an error for anything but an nn.Module.
+
+    Args:
+        thing: what was passed as a model.
+        where: the argument, or the function.
+        advice: what to pass instead, if it wasn't made of a module.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(thing, nn.Module):
+        return
+    name = type(thing).__name__
+    made = {"ExportedProgram": "exported; or use its module, program.module()", "ScriptFunction": "traced or scripted"}
+    raise InputError(
+        f"expected an nn.Module, got {name}",
+        where=where,
+        advice=f"pass the model itself, before it is {made[name]}" if name in made else advice,
+    )
+
+
+def refuse_frozen(module: nn.Module) -> None:
+    """Raise an error for frozen TorchScript, whose weights are constants in its code.
+
+    Raises:
+        UnsupportedError: a part of the module is frozen.
+    """
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):
+            raise UnsupportedError(
+                f"the weights of {type(part).__name__} are constants of frozen TorchScript, which can't be counted",
+                where=path or "describe",
+                advice="describe the model before it is traced, scripted or frozen",
+            )
+
+
 def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
     suspected = classes_where((module for _, module in modules), lambda kind: kind.computes_own_attention)
@@ -102,23 +140,18 @@ def refuse_unreadable(name: str, opaque: Sequence[tuple[str, nn.Module]]) -> Non
         )
 
 
-def refuse_sharded(name: str, model: nn.Module) -> None:
-    """Raise an error for a model with DTensors, of which each process has a part: of the heads, or of the weights.
+def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
+    """Raise an error if the attention's parameters are on the meta device, and nothing brings their numbers back.
 
     Raises:
-        UnsupportedError: a parameter is a DTensor, as in tensor parallelism and FSDP2.
+        UnsupportedError: the first of them has no numbers.
     """
-    if (distributed := sys.modules.get("torch.distributed.tensor")) is None:
-        return
-    for path, parameter in model.named_parameters():
-        if isinstance(parameter, distributed.DTensor):
-            places = ", ".join(map(str, parameter.placements))
-            raise UnsupportedError(
-                f"{name}: {path} is a DTensor over {parameter.device_mesh.size()} processes ({places}), "
-                "as in tensor parallelism and FSDP2, so the numbers of the heads that run here are unknown",
-                where=path,
-                advice="capture the model in one process, before it is parallelised: load it without tp_plan",
-            )
+    for path, module in plan.modules:
+        if id(module) in plan.paths:
+            for name, parameter in module.named_parameters(prefix=path):
+                if parameter.is_meta:
+                    with_numbers(model, name, type(model).__name__)  # of the first: they may be on a disk
+                    return
 
 
 def _holds_attention(module: nn.Module) -> bool:

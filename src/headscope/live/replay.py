@@ -24,7 +24,7 @@ from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
-from headscope.live.classes import attention_configs, models_in
+from headscope.live.classes import attention_configs, in_training, models_in
 from headscope.live.contents import Contents
 from headscope.live.evaluating import device_of, together
 from headscope.live.readers import reader_of, reads
@@ -140,7 +140,7 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training:
     """
     if source.has_changed:
         return "the weights have changed since"
-    if not training and any(module.training for module in called.modules()):
+    if not training and in_training(called):
         return "the model is in training mode, so two forward passes differ"
     if trace.ablated:
         return "heads were silenced, so the model's own forward pass differs"
@@ -245,7 +245,7 @@ def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.nd
         before = _entrance(source, lambda ids, first, rows: ids)
         if before.sides is None or before.forward is None or before.forward.tokens is None:
             return "the layer did not run again with the same numbers of queries and keys"
-        if any(module.training for module in called.modules()) and _differs(source, before):
+        if in_training(called) and _differs(source, before):
             return "the model is in training mode, and two forward passes differ"
         ids = before.forward.tokens.ids
         codes = _codes(len(ids))
@@ -289,14 +289,18 @@ def _entrance(source: CapturedModel, replace: Replace) -> _Entrance:
     assert source.called is not None
     watching = Watching(source.model, consumer, strict=False)
     with as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
-        source.called(*source.args, **source.kwargs)
+        try:
+            source.called(*source.args, **source.kwargs)
+        except RuntimeError:  # what TorchScript makes of any error
+            if consumer.sides is None:
+                raise
     return consumer
 
 
 @contextmanager
 def _drawing_the_same(called: nn.Module) -> Iterator[None]:
     """Run the block with the same random numbers each time; restore them, and the buffers of a model in training."""
-    training = any(module.training for module in called.modules())
+    training = in_training(called)
     kept = [(buffer, buffer.clone()) for buffer in called.buffers()] if training else []
     device = device_of(called)
     devices = [device] if device.type not in ("cpu", "mps") else []

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
@@ -45,6 +46,7 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         missed = _missed(session, running, op, args, kwargs)
         if missed is not None:
             forward.missed[missed] = forward.missed.get(missed, 0) + 1
+            forward.nested |= any(isinstance(x, torch.Tensor) and x.is_nested for x in args)
     return run(*args, **kwargs)
 
 
@@ -85,8 +87,8 @@ def _refuse_between(module: nn.Module, where: str) -> None:
 
 def _seats(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
     """The sessions that read this call of scaled_dot_product_attention."""
-    if torch_nn.is_attention(module):
-        return []  # read as a whole when it returns
+    if torch_nn.is_attention(module) or any(isinstance(x, torch.Tensor) and x.is_nested for x in args):
+        return []  # read as a whole when it returns, or listed
     covered = [session.admit(module) for session, _ in RUNNING.forwards if id(module) in session.plan.known]
     if not covered or not all(covered):
         return []

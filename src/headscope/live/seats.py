@@ -19,11 +19,23 @@ from headscope.live.tokens.axes import Followed
 
 
 class Seat(NamedTuple):
-    """One session's view of a call: the session, its forward pass, and the stack and layer of the call."""
+    """One session's view of a call: the session, its forward pass, and the stack and layer of the call.
+
+    Attributes:
+        session, forward, place: these.
+        path: the layer's name, if it isn't that of the module that attends.
+    """
 
     session: Session
     forward: Pass
     place: Place
+    path: str = ""
+
+    @property
+    def may_be_head(self) -> bool:
+        """True if its layer is unknown until the call is delivered: it may be one head of several beside it."""
+        held = self.forward.held
+        return held is not None and held.seat is self and bool(held.heads)
 
 
 def register_call(
@@ -67,22 +79,29 @@ def register_call(
         progress.read.add(id(module))
         entries = progress.entered.get(id(module), 0)
         whole = not may_be_part or forward.is_whole(module, batch, queries)
-        if held is not None and (one_head or not whole) and held.continues(module, entries):
-            held.followed = followed
-            seats.append(held.seat)
-            continue
+        if held is not None and (one_head or not whole):
+            if held.is_beside(module, progress.given):
+                held.add_head(module, sizes)
+            if held.continues(module, entries):
+                held.followed = followed
+                seats.append(held.seat)
+                continue
         settle(forward)
         place = progress.place(session.plan, module, sizes, not whole or forward.is_fewer(batch, queries))
         forward.followed[place] = followed
         seats.append(Seat(session, forward, place))
         if one_head or not whole:
-            forward.held = Held(seats[-1], module, entries, followed)
+            heads = session.plan.beside(module) if one_head and not place.stack.call else ()
+            heads = heads if len(heads) > 1 else ()
+            forward.held = Held(seats[-1], module, entries, followed, heads, progress.given if heads else [])
     return seats
 
 
 def recording(seats: list[Seat]) -> list[Seat]:
-    """The seats whose sessions record this call."""
-    return [seat for seat in seats if seat.session.consumer.wants(seat.place.stack, seat.place.layer)]
+    """The seats whose sessions record this call, or may when its layer is known."""
+    return [
+        seat for seat in seats if seat.may_be_head or seat.session.consumer.wants(seat.place.stack, seat.place.layer)
+    ]
 
 
 def heads_to_silence(seats: list[Seat]) -> dict[int, str]:
@@ -106,19 +125,19 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
     calls = [
         Call(
             module=module,
-            path=session.plan.paths[id(module)],
+            path=path or session.plan.paths[id(module)],
             stack=place.stack,
             layer=place.layer,
             turn=place.turn,
             rounded=rounded,
             **tensors,
         )
-        for session, _, place in seats
+        for session, _, place, path in seats
     ]
     with exact_products():
         if not calls[0].proven:
             refuse_altered(calls[0])
-        for (session, forward, _), call in zip(seats, calls, strict=True):
+        for (session, forward, *_), call in zip(seats, calls, strict=True):
             session.consumer.take(forward, call)
 
 

@@ -28,6 +28,7 @@ from headscope.live.held import Held, note_reader, settle
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.finding import Analyst
 from headscope.live.missed import Missed, attention_among
+from headscope.live.progress import Loop, is_plain
 from headscope.live.refusals import refuse_transforms
 from headscope.live.stacks import within
 from headscope.live.tokens import following
@@ -74,6 +75,12 @@ ADVICE = (
 ELSEWHERE = "attention in another thread"
 THREADS_ADVICE = "let the thread that calls the model run all its layers: a forward pass is recorded in one thread"
 
+NESTED_ADVICE = (
+    "nested tensors are read in nn.TransformerEncoder and nn.MultiheadAttention alone: give classes of your own padded "
+    "tensors and a mask, as x.to_padded_tensor(0) makes them, or list what is missing with "
+    "hs.capture(model, strict=False)"
+)
+
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
 
@@ -83,10 +90,12 @@ class Pass(Forward):
     """A forward pass, as its session runs it.
 
     Attributes:
+        nested: True if attention over nested tensors was not read.
         held: calls that may be parts of one layer's attention, until it is known what they are.
         caller: the frame in which it runs, until it is over.
     """
 
+    nested: bool = False
     held: Held | None = None
     caller: FrameType | None = None
 
@@ -167,7 +176,7 @@ class Session:
         for module in starts:
             self.hooks.around(module, begin, end)
         begun = {id(module) for module in starts}
-        counted = {*self.plan.paths, *self.plan.homes.values()} - begun
+        counted = {*self.plan.paths, *self.plan.homes.values(), *self.plan.layers.values()} - begun
         enter, project = self._enter, self._projecting()
         for _, module in self.plan.modules:
             if id(module) in counted:
@@ -294,14 +303,19 @@ class Session:
                 f"{type(self.model).__name__}: attention ran that was not recorded: "
                 f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
                 where=forward.unrecorded[0].module or type(self.model).__name__,
-                advice=THREADS_ADVICE if forward.unrecorded[0].operator == ELSEWHERE else ADVICE,
+                advice=THREADS_ADVICE
+                if forward.unrecorded[0].operator == ELSEWHERE
+                else NESTED_ADVICE
+                if forward.nested
+                else ADVICE,
             )
         forward.analyst.finish(type(self.model).__name__)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         forward = self.forward()
         if forward is not None:
-            forward.progress.enter(module, args, kwargs)
+            beside = id(module) in self.plan.paths and len(self.plan.beside(module)) > 1
+            forward.progress.enter(module, args, kwargs, beside=beside)
         else:
             self.note_outside(module)
 
@@ -345,6 +359,10 @@ class Session:
                 outside(module)
             elif args and id(module) in names:
                 note_reader(forward, args[0], names[id(module)])
+                for attention, path in self.plan.looped.get(id(module), ()):
+                    if is_plain(args[0]):
+                        with operators.Unwatched(), torch.no_grad():
+                            forward.progress.loops.setdefault(attention, Loop()).read(path, args[0])
 
         return project
 

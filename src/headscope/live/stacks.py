@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
+from torch.fx import GraphModule
 
 from headscope.live.classes import LIBRARIES, classes_where
 from headscope.live.memory import Memory
@@ -79,7 +80,9 @@ class Plan:
             run is attention.
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
+        layers: module id -> id of the closest element of a list that the attention module is part of.
         readers: module id -> name, for modules that may read an attention's output.
+        looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
         blocks: where each block of a library's model with attention begins and ends in `modules`.
         memory: how the model's passes treated tokens.
     """
@@ -98,8 +101,10 @@ class Plan:
         self.paths: dict[int, str] = {}
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
+        self.layers: dict[int, int] = {}
         self.readers = {id(module): path for path, module in modules if may_read(module)}
         self._numbers: dict[int, int] = {}
+        self._of_lists: dict[str, int] = {}
         self._names: list[str] = []
         self._transformers = {id(transformer) for transformer in transformers}
         members: dict[str, list[tuple[str, nn.Module]]] = {}
@@ -109,6 +114,7 @@ class Plan:
         names = _names(list(members))
         for pattern, stack_members in members.items():
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
+        self.looped = self._looped()
         self.blocks = blocks_of(modules, self.paths)
         self.memory = Memory()
 
@@ -117,7 +123,7 @@ class Plan:
         plan = copy(self)
         plan.modules = modules
         plan.__dict__.pop("_by_name", None)
-        for name in ("paths", "stacks", "homes", "_numbers", "_names"):
+        for name in ("paths", "stacks", "homes", "layers", "_numbers", "_of_lists", "_names"):
             setattr(plan, name, copy(getattr(self, name)))
         return plan
 
@@ -141,6 +147,21 @@ class Plan:
         It is the module's layer_idx, or the number of the block it is part of, or its position within its stack.
         """
         return self._numbers[id(module)]
+
+    def beside(self, module: nn.Module) -> tuple[int, ...]:
+        """Ids of the attention modules in the nn.ModuleList that has this one as an element; () if there is none."""
+        around = self._by_name.get(self.list_of(module)) if "." in self.paths[id(module)] else None
+        if not isinstance(around, nn.ModuleList):
+            return ()
+        return tuple(id(element) for element in around if id(element) in self.paths)
+
+    def list_of(self, module: nn.Module) -> str:
+        """The name of the list that has an attention module as an element."""
+        return self.paths[id(module)].rpartition(".")[0]
+
+    def number_of_list(self, module: nn.Module) -> int:
+        """The layer number of the list that has an attention module as an element, if its elements are heads."""
+        return self._of_lists[self.list_of(module)]
 
     def members(self, name: str) -> list[nn.Module]:
         """The attention modules of a stack, in the model's order."""
@@ -177,11 +198,35 @@ class Plan:
             alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
             alike = [(path, member) for path, member in alike if pattern_of(path, self._by_name) == pattern]
             self._add(Stack(pattern, name, _is_cross(pattern)), alike)
+            self.looped = self._looped()
             return [member for _, member in alike]
         if id(module) not in self._numbers:
             return []
         self._enter(stack, path, module)
         return [module]
+
+    def _looped(self) -> dict[int, list[tuple[int, str]]]:
+        """The readers in lists of an attention module whose elements don't attend themselves, as `looped` has them."""
+        ids = {path: module for module, path in self.paths.items() if not isinstance(self._by_name[path], GraphModule)}
+        around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
+        found: dict[int, list[tuple[int, str]]] = {}
+        for reader, path in self.readers.items():
+            parts = path.split(".")
+            first = next((at for at, part in enumerate(parts) if ".".join(parts[: at + 1]) not in around), len(parts))
+            for length in range(first + 1):
+                above = ".".join(parts[:length])
+                if above in ids and any(part.isdigit() for part in parts[first:]):
+                    found.setdefault(reader, []).append((ids[above], ".".join(parts[length:])))
+        return found
+
+    def has_layers(self, module: nn.Module) -> bool:
+        """Return True if an attention module without others like it has a list whose elements have parts."""
+        stack = self.stacks[id(module)]
+        return sum(other == stack for other in self.stacks.values()) == 1 and any(
+            len(child) > 1 and all(any(element.children()) for element in child.children())
+            for child in module.children()
+            if isinstance(child, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
+        )
 
     def part(self, stack: Stack, call: int) -> Stack:
         """The stack of one of a layer's calls of attention: `stack` itself for call 0, `stack.2` for call 1, …."""
@@ -210,11 +255,19 @@ class Plan:
             numbers = _counted([path for path, _ in alike], stack.pattern)
         for place, ((_, module), number) in enumerate(zip(alike, numbers, strict=True)):
             self._numbers[id(module)] = place if number is None else number
+        lists = [*dict.fromkeys(path.rpartition(".")[0] for path, _ in alike)]
+        for place, (path, number) in enumerate(
+            zip(lists, _counted(lists, stack.pattern.rpartition(".")[0]), strict=True)
+        ):
+            self._of_lists[path] = place if number is None else number
 
     def _enter(self, stack: Stack, path: str, module: nn.Module) -> None:
         self.paths[id(module)] = path
         self.stacks[id(module)] = stack
         parts = path.split(".")
+        numbered = [at + 1 for at, part in enumerate(parts[:-1]) if part.isdigit()]
+        if numbered and (layer := self._by_name.get(".".join(parts[: numbered[-1]]))) is not None:
+            self.layers[id(module)] = id(layer)
         for length in range(len(parts) - 1, -1, -1):
             above = self._by_name.get(".".join(parts[:length]))
             if above is not None and id(above) in self._transformers:
@@ -303,14 +356,19 @@ def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, 
 def may_read(module: nn.Module) -> bool:
     """Return True if a module may be part of an output projection.
 
-    These are nn.Linear; transformers' Conv1D, which stores W rather than W^T; and modules that contain one of these and
-    have parameters of their own, as adapters do.
+    These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have
+    one of these and parameters of their own, as adapters do.
     """
-    if isinstance(module, nn.Linear) or is_conv1d(module):
+    if isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module):
         return True
     if not module._modules or all(parameter is None for parameter in module._parameters.values()):
         return False
     return any(isinstance(child, nn.Linear) or is_conv1d(child) for child in module.children())
+
+
+def packs_linear(module: nn.Module) -> bool:
+    """Return True for a Linear that PyTorch has quantised: its weight is a method."""
+    return type(module).__name__ == "Linear" and type(module).__module__.startswith("torch.ao.nn.quantized")
 
 
 def is_conv1d(module: nn.Module) -> bool:

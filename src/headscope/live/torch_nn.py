@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope.errors import UnsupportedError
+from headscope.live.brought_back import brought_back
 from headscope.live.calls import Projection
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, SharedHooks, SharedSetting
@@ -183,7 +184,7 @@ def observe_call(
             where=seats[0].session.plan.paths[id(mha)],
             advice="call model.eval() first, or set its dropout to 0",
         )
-    with Unwatched():
+    with Unwatched(), brought_back(mha, query.device):
         with torch.set_grad_enabled(bool(silenced) and torch.is_grad_enabled()):
             attention = _recomputed(mha, seats[0], arguments, batched)
         if recorders:
@@ -236,7 +237,7 @@ def _deliver(
     silenced: frozenset[int],
 ) -> None:
     """Deliver a call, with its output projection, to the sessions that record it."""
-    for session, forward, place in recorders:
+    for session, forward, place, _ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     weight, bias = mha.out_proj.weight, mha.out_proj.bias

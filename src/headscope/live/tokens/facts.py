@@ -148,6 +148,8 @@ class Follower(KnownTensors):
 
     def lookup(self, operator: Operator, args: tuple[Any, ...]) -> torch.Tensor | None:
         """The ids that an operator looks up, if they may be those of words; else None."""
+        for tables in self._tables:
+            tables.renew()
         if operator.name == "one_hot":
             table, ids = None, args[0]
         elif operator.name == "embedding":
@@ -156,12 +158,12 @@ class Follower(KnownTensors):
             table, ids = args[0], args[-1]
             if operator.name == "index":
                 ids = ids[0] if len(ids) == 1 else None
-            elif args[1] != 0:
+            elif operator.name != "take" and args[1] != 0:
                 return None
             if not isinstance(ids, torch.Tensor) or ids.dtype not in INTEGERS or self.known(table) is not None:
                 return None
-        if table is not None and not table.is_floating_point():
-            return None  # other ids for these: see _mapped
+        if table is not None and (not table.is_floating_point() or table.numel() == len(table)):
+            return None  # other ids for these, or one number for each: see _mapped
         if table is not None and any(id(table) in tables.words for tables in self._tables):
             return ids
         if self.known(ids) is None:
@@ -238,6 +240,8 @@ class Follower(KnownTensors):
 
     def _sources(self, operator: Operator, args: tuple[Any, ...], result: Any) -> Result:
         """The sources of an operator's result."""
+        if isinstance(result, torch.Tensor) and result.is_nested:
+            return None
         if operator.looks_up and (ids := self.lookup(operator, args)) is not None:
             return self._numbered(args[0], ids, result.dim())
         if operator.looks_up and (numbers := self._mapped(args, result)) is not None:
@@ -300,9 +304,10 @@ class Follower(KnownTensors):
         return self.memory.interned(torch.arange(first, first + ids.numel(), device="cpu").reshape(shape))
 
     def _mapped(self, args: tuple[Any, ...], result: Any) -> Sources | None:
-        """The sources of ids that were looked up for others in a table of integers: those of the others."""
+        """The sources of ids that were looked up for others in a table of one number for each: those of the others."""
         for ids in (x[0] if isinstance(x, list) and x else x for x in args[1:]):
-            if isinstance(ids, torch.Tensor) and ids.dtype in INTEGERS and result.dtype in INTEGERS:
+            integers = isinstance(ids, torch.Tensor) and ids.dtype in INTEGERS
+            if integers and (result.dtype in INTEGERS or result.numel() == ids.numel()):
                 elements = self.known(ids) if self.known(args[0]) is None else None
                 return (
                     None if elements is None else elements.reshape(*elements.shape, *(1,) * (result.dim() - ids.dim()))
@@ -317,7 +322,8 @@ class Follower(KnownTensors):
             elements: their sources.
 
         Returns:
-            The ids, flat, those of no argument as they are; and their places, if all are of the one with token types.
+            The ids, flat, those of no argument as they are, and -1 for those made of several; and their places, if all
+            are of the one with token types.
         """
         named = ids.detach().flatten().clone()
         if elements is None:
@@ -335,7 +341,11 @@ class Follower(KnownTensors):
             else:
                 chosen = values.flatten()[places.clamp(0, count - 1).to(values.device)]
                 named = torch.where(inside.to(named.device), chosen.to(named), named)
-        return named, found
+        looked_up = (numbers >= 0) & (numbers < ELEMENTS)
+        if bool(looked_up.any()):  # in a table whose numbers are ids of another
+            chosen = torch.from_numpy(self.tokens.ids)[numbers.clamp(0, self.tokens.count - 1)]
+            named = torch.where(looked_up.to(named.device), chosen.to(named), named)
+        return named.masked_fill((numbers == SEVERAL).to(named.device), -1), found
 
     def _first_of(self, ids: torch.Tensor) -> int:
         """The number of the first token of ids that are looked up: the same as before if they have been looked up."""
@@ -347,7 +357,7 @@ class Follower(KnownTensors):
 
     def _elements(self, x: torch.Tensor) -> Sources:
         """The sources of an integer argument: the numbers of its elements, if it may be one of ids."""
-        if x.dim() > 2:
+        if x.dim() > 3:  # of images
             return self.memory.interned(unknown(x.dim()))
         first = max([ELEMENTS, *(before + values.numel() for before, values in self._arguments)])
         self._arguments.append((first, x.detach().clone()))

@@ -31,8 +31,6 @@ class Tables:
 
     Attributes:
         embeddings: those of words in transformers models.
-        words: ids of their tables.
-        trigrams: ids of the matrices that make a token's vector of its own and its neighbours' words, side by side.
 
     Args:
         modules: the model's modules, with their names.
@@ -42,10 +40,25 @@ class Tables:
         self._modules = modules
         self._models = models_in(module for _, module in modules)
         self.embeddings = word_embeddings(self._models)
-        self.words = {id(parameter) for embedding in self.embeddings for parameter in embedding.parameters()}
-        self.trigrams = {
+        self._offloaded = any(parameter.is_meta for _, module in modules for parameter in module.parameters(False))
+
+    def renew(self) -> None:
+        """Look at the parameters as they are now: those of an offloaded model are made right before they are used."""
+        if self._offloaded:
+            for name in ("words", "trigrams", "_of_models", "_names"):
+                self.__dict__.pop(name, None)
+
+    @cached_property
+    def words(self) -> set[int]:
+        """Ids of the tables of words in transformers models."""
+        return {id(parameter) for embedding in self.embeddings for parameter in embedding.parameters()}
+
+    @cached_property
+    def trigrams(self) -> set[int]:
+        """Ids of the matrices that make a token's vector of its own and its neighbours' words, side by side."""
+        return {
             id(parameter)
-            for _, module in modules
+            for _, module in self._modules
             if f"{type(module).__module__}.{type(module).__qualname__}" == TRIGRAMS
             for parameter in module.get_submodule("embedding_transformation").parameters()
         }

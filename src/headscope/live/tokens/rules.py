@@ -48,7 +48,7 @@ UNSEEN = ("detach", "alias")
 """Operators without a kernel: as_subclass and nn.Parameter make an object of another class of their results, which a
 kernel in Python has made a Tensor already."""
 
-LOOKUPS = ("embedding", "one_hot", "index", "index_select")
+LOOKUPS = ("embedding", "one_hot", "index", "index_select", "take")
 VALUED = ("index", "index_select", "gather", "masked_select", "_pack_padded_sequence")
 """Operators that move numbers to where the values in further arguments say."""
 

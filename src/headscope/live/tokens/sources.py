@@ -132,7 +132,7 @@ def picked(sources: Sources, matrix: torch.Tensor) -> Sources | None:
         sources: (…, places), those of x, whose vectors are the tokens'.
         matrix: the matrix. What its other rows make is a mixture.
     """
-    others = matrix.detach() != 0
+    others = (matrix.detach() if matrix.layout == torch.strided else matrix.detach().to_dense()) != 0
     alone = others.sum(-1) == 1
     if not bool(alone.any()):
         return None
@@ -143,7 +143,11 @@ def picked(sources: Sources, matrix: torch.Tensor) -> Sources | None:
 
 
 def contracts(known: Known, rule: Rule, args: tuple[Any, ...]) -> bool:
-    """Return True if a product sums over tokens: the matrix's numbers then say whether it moves them."""
+    """Return True if numbers say whether tokens are moved: those of what sums over tokens, and ids that are sorted."""
+    if rule is reduced:
+        return not args[0].is_floating_point() and known(args[0]) is not None
+    if rule is convolution:
+        return args[1].shape[2:].numel() > 1 and known(args[0]) is not None
     if rule is added_product:
         args = args[1:]
     elif rule not in (linear, product):
@@ -202,11 +206,24 @@ def added_product(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> 
 
 
 def convolution(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
-    """A convolution that sees one place at a time multiplies by a matrix; any other one mixes tokens."""
-    sources, (weight, _, stride, padding) = known(args[0]), args[1:5]
-    if sources is None or weight.shape[2:].numel() != 1 or any(padding) or any(step != 1 for step in stride):
+    """A convolution that sees one place at a time multiplies by a matrix, and may move tokens; any other mixes them."""
+    sources, (weight, _, stride, padding, dilation, transposed) = known(args[0]), args[1:7]
+    if sources is None or transposed:
         return None
-    return None if args[6] else mixed(sources, (1,))
+    if weight.shape[2:].numel() == 1:
+        return None if any(padding) or any(step != 1 for step in stride) else mixed(sources, (1,))
+    used = (weight.detach() != 0).any(0).any(0).nonzero().tolist()
+    if len(used) != 1:
+        return None
+    sources = mixed(sources, (1,))
+    for axis, offset in enumerate(used[0], 2):
+        at = torch.arange(result.shape[axis], device="cpu") * stride[axis - 2]
+        at = at + offset * dilation[axis - 2] - padding[axis - 2]
+        size, shape = args[0].shape[axis], [-1 if side == axis else 1 for side in range(result.dim())]
+        full = sources.expand([size if side == axis else -1 for side in range(result.dim())])
+        inside = ((at >= 0) & (at < size)).reshape(shape)
+        sources = torch.where(inside, full.index_select(axis, at.clamp(0, size - 1)), NOTHING)
+    return compressed(sources)
 
 
 def reduced(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
@@ -218,6 +235,9 @@ def reduced(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result
     axes = args[at] if len(args) > at and args[at] is not None else range(x.dim())
     axes = [axis % x.dim() for axis in ([axes] if isinstance(axes, int) else axes)] or range(x.dim())
     first = result[0] if isinstance(result, (tuple, list)) else result
+    if not x.is_floating_point() and first is not result and op._schema.name in ("aten::sort", "aten::topk"):
+        axis = args[at] if len(args) > at else -1
+        return [sources.expand(x.shape).gather(axis, result[1].cpu())]
     if not x.is_floating_point():
         return [unknown(first.dim())] if first is not result else None
     if not first.is_floating_point() or any(sources.shape[axis] != 1 for axis in axes):

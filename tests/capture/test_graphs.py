@@ -1,0 +1,136 @@
+"""TorchScript and exported programs, given to each function that takes a model: read, or refused with the way out."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+import headscope as hs
+from headscope.errors import InputError, UnsupportedError
+from headscope.live import ablate, capture
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+IDS = torch.arange(3, 9)[None]
+VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = x.view(1, 6, 4, 8).transpose(1, 2)
+        return self.out(scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(1, 6, 32))  # type: ignore
+
+
+@cache
+def bert() -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return BertModel(BertConfig(vocab_size=60, return_dict=False, **sizes)).eval()
+
+
+def traced() -> Any:
+    return torch.jit.trace(bert(), (IDS,), check_trace=False)
+
+
+def loaded() -> Any:
+    file = io.BytesIO()
+    torch.jit.save(traced(), file)
+    file.seek(0)
+    return torch.jit.load(file)
+
+
+def exported() -> Any:
+    return torch.export.export(Attention().eval(), (torch.randn(1, 6, 32),))
+
+
+GRAPHS: dict[str, Callable[[], Any]] = {
+    "traced": traced,
+    "frozen": lambda: torch.jit.freeze(traced()),
+    "loaded": loaded,
+    "scripted": lambda: torch.jit.script(Attention().eval()),
+    "a traced function": lambda: torch.jit.trace(lambda x: x * 2, (torch.ones(2),)),
+    "exported": exported,
+    "the module of an exported program": lambda: exported().module(),
+}
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_graphs_can_not_be_opened(kind: str) -> None:
+    with pytest.raises(InputError, match="can't be opened: it has no config") as raised:
+        hs.open(GRAPHS[kind]())
+    assert f"before it is {'exported' if 'exported' in kind else 'traced or scripted'}" in str(raised.value)
+
+
+def _trace(model: Any) -> Any:
+    return hs.trace(model, BertTokenizerFast(vocab=VOCABULARY), "a b")
+
+
+FACES: list[Callable[[Any], Any]] = [capture, hs.describe, _trace, lambda model: ablate(model, [(0, 0)])]
+
+
+@pytest.mark.parametrize("kind", ["exported", "a traced function"])
+@pytest.mark.parametrize("face", FACES)
+def test_what_is_no_module_says_what_to_pass(kind: str, face: Callable[[Any], Any]) -> None:
+    graph = GRAPHS[kind]()
+    with pytest.raises(InputError, match=f"expected an nn.Module, got {type(graph).__name__}") as raised:
+        face(graph)
+    assert "pass the model itself, before it is" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["traced", "frozen", "loaded"])
+def test_one_line_needs_a_signature(kind: str) -> None:
+    with pytest.raises(UnsupportedError, match="has no signature, as in TorchScript") as raised:
+        _trace(GRAPHS[kind]())
+    assert "before it is traced or scripted" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["traced", "frozen", "loaded"])
+@torch.no_grad()
+def test_a_traced_model_is_captured_with_a_stack_for_each_layer(kind: str) -> None:
+    graph = GRAPHS[kind]()
+    with capture(graph) as captured:
+        graph(IDS)
+    assert captured.stacks == ("self", "self.2")
+    with capture(bert()) as expected:
+        bert()(IDS)
+    for layer, trace in enumerate(captured.traces):
+        assert trace.numbers == (0,)
+        assert trace.verify().agrees
+        for head in range(4):
+            np.testing.assert_allclose(trace[0, head].weights[:], expected.trace[layer, head].weights[:], atol=1e-6)
+    with ablate(graph, [(0, head) for head in range(4)], stack="self.1"):
+        changed = graph(IDS)[0]
+    with ablate(bert(), [(0, head) for head in range(4)]):
+        torch.testing.assert_close(changed, bert()(IDS)[0])
+
+
+def test_descriptions_count_the_weights_or_say_that_they_are_constants() -> None:
+    total = hs.describe(bert()).total
+    assert hs.describe(traced()).total == hs.describe(loaded()).total == total
+    for model in (torch.jit.freeze(traced()), nn.Sequential(nn.Linear(2, 2), torch.jit.freeze(traced()))):
+        with pytest.raises(UnsupportedError, match="constants of frozen TorchScript"):
+            hs.describe(model)
+
+
+def test_attention_by_hand_in_a_graph() -> None:
+    class ByHand(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x @ x.mT).softmax(-1) @ x
+
+    graph = torch.jit.trace(ByHand(), (torch.randn(1, 6, 8),))
+    with pytest.raises(UnsupportedError, match="no attention that can be captured") as raised:
+        capture(graph)  # type: ignore[arg-type]
+    assert "before it is traced or scripted" in str(raised.value)
