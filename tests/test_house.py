@@ -174,6 +174,7 @@ def test_the_public_names_are_these() -> None:
         "HeadTable",
         "HeadValues",
         "HeadscopeError",
+        "HeadscopeWarning",
         "Matches",
         "Model",
         "Prediction",
@@ -231,29 +232,29 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3476,
+    "results": 3477,
     "checkpoint": 6032,
-    "anatomy": 5262,
+    "anatomy": 5258,
     "attention": 1543,
-    "traces": 1624,
+    "traces": 1625,
     "encoder": 1507,
-    "live": 13152,
+    "live": 13169,
     "heads": 2917,
-    "runs": 2132,
+    "runs": 2144,
     "explain": 3657,
     "verify": 1164,
-    "atlas": 11252,
+    "atlas": 11257,
     "screens": 4642,
-    "page": 2517,
-    "cli": 1946,
-    "": 1409,
+    "page": 2522,
+    "cli": 1949,
+    "": 1432,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 FILES_IN_ALL = 328
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 93
+LONG_FUNCTIONS = 94
 """Functions of more than 40 lines."""
 OPTIONS = 111
 """Options in the help of all commands, but --help; what is rare is a setting."""

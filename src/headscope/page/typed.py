@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
-from headscope.errors import InputError
+from headscope.errors import InputError, NoteWarning
 from headscope.page.html import CHUNK, page
 from headscope.page.packed import packed
 from headscope.page.trace import model_name
@@ -43,7 +44,9 @@ def typed_page(model: Model, text: str | None = None) -> tuple[bytes, str]:
     first = text if text is not None else EXAMPLES[0] if bundled else PLAIN
     if not first.strip():
         raise InputError("the text is empty", where="TEXT", advice="type some words, or leave it out")
-    read = as_traced(model, first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoteWarning)  # a text that would be cut is refused
+        read = as_traced(model, first)
     if read.whole > len(read.encoded):
         raise InputError(
             f"the text has {read.whole} tokens, the model takes {len(read.encoded)} at most",
