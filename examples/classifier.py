@@ -93,7 +93,7 @@ def picture(trace: Trace, layer: int, head: int) -> str:
 
 
 def main() -> None:
-    """Train, read one sentence, show what the start token attends to in the last layer, and one whole head."""
+    """Train, read one sentence, show what the start token looks at in the last layer, and one whole head."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", nargs="?", default="The whale is a man of good fortune.")
     parser.add_argument("--html", help="also write the page of all heads there")

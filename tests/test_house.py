@@ -190,6 +190,7 @@ def test_the_public_names_are_these() -> None:
         "HeadTable",
         "HeadValues",
         "HeadscopeError",
+        "HeadscopeWarning",
         "Matches",
         "Model",
         "Prediction",
@@ -247,22 +248,22 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3470,
+    "results": 3471,
     "checkpoint": 6054,
-    "anatomy": 5263,
+    "anatomy": 5259,
     "attention": 1543,
-    "traces": 1622,
+    "traces": 1623,
     "encoder": 1507,
-    "live": 12919,
+    "live": 12936,
     "heads": 2891,
-    "runs": 2122,
+    "runs": 2134,
     "explain": 3657,
     "verify": 1164,
-    "atlas": 10821,
+    "atlas": 10826,
     "screens": 4641,
-    "page": 2498,
-    "cli": 1813,
-    "": 1316,
+    "page": 2500,
+    "cli": 1816,
+    "": 1339,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -281,7 +282,7 @@ NAMES = {
     "screens": 141,
     "page": 58,
     "cli": 62,
-    "": 50,
+    "": 53,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"finding", "findings", "parts", "settings", "sources"}
@@ -290,7 +291,7 @@ FILES_IN_ALL = 321
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 91
+LONG_FUNCTIONS = 92
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

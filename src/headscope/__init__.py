@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headscope.atlas.pair_heads import pair_heads
     from headscope.atlas.result import Survey
     from headscope.atlas.run import survey
-    from headscope.errors import HeadscopeError
+    from headscope.errors import HeadscopeError, HeadscopeWarning
     from headscope.explain.matching import match
     from headscope.heads.compare.comparison import Comparison
     from headscope.live import Captured, ablate, describe
@@ -51,6 +51,7 @@ __all__ = [
     "HeadTable",
     "HeadValues",
     "HeadscopeError",
+    "HeadscopeWarning",
     "Matches",
     "Model",
     "Prediction",
@@ -79,6 +80,7 @@ LAZY = {
     "HeadTable": "headscope.results.table:HeadTable",
     "HeadValues": "headscope.results.head_values:HeadValues",
     "HeadscopeError": "headscope.errors:HeadscopeError",
+    "HeadscopeWarning": "headscope.errors:HeadscopeWarning",
     "Matches": "headscope.results.ranking:Matches",
     "Model": "headscope.model:Model",
     "Prediction": "headscope.results.prediction:Prediction",

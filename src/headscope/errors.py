@@ -1,4 +1,4 @@
-"""Every error headscope raises on purpose. Catch `hs.HeadscopeError` to catch them all.
+"""Every error headscope raises on purpose, and its warnings. Catch `hs.HeadscopeError` to catch them all.
 
 Each message says what was found, where, and what to do.
 
@@ -11,9 +11,14 @@ Each message says what was found, where, and what to do.
     ├── InputError           a bad argument: an empty text, an id beyond the vocabulary, a head that doesn't exist
     ├── MissingExtraError    an optional dependency that is not installed
     └── TraceError           a file that is not a trace, or a trace without the requested data
+
+`warnings.simplefilter("ignore", hs.HeadscopeWarning)` silences the warnings.
 """
 
 from __future__ import annotations
+
+import sys
+import warnings
 
 
 def install(*extras: str) -> str:
@@ -96,6 +101,22 @@ class MissingExtraError(HeadscopeError):
 
 class TraceError(HeadscopeError):
     """A file that is not a trace, or a trace without the requested data."""
+
+
+class HeadscopeWarning(UserWarning):
+    """Base class of headscope's warnings."""
+
+
+class NoteWarning(HeadscopeWarning):
+    """A note of a trace or an answer that a reader must not miss: its numbers are of less, or of more, than meant."""
+
+
+def warn(message: str, category: type[HeadscopeWarning] = NoteWarning) -> None:
+    """Warn at the line that called headscope."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "headscope":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def first_line(error: Exception) -> str:

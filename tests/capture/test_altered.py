@@ -33,7 +33,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.bert import modeling_bert
 
 from families import BY_NAME
-from headscope.errors import UnsupportedError
+from headscope.errors import NoteWarning, UnsupportedError
 from headscope.live import Consumer, capture, feed
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -446,5 +446,6 @@ def test_every_consumer_is_spared() -> None:
 
 def test_dropout_leaves_nothing_to_compare() -> None:
     model = bert(by_hand(Edge())).train()
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="applies dropout"), capture(model):
+    refused = pytest.raises(UnsupportedError, match="applies dropout")
+    with torch.no_grad(), pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
         model(input_ids=IDS)

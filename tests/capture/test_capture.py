@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError, NoteWarning, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, capture, feed
 
 BERT = BY_NAME["BertModel"]
@@ -228,7 +228,7 @@ def test_autocast() -> None:
 
 def test_dropout_is_reported_and_not_verified() -> None:
     model = BERT.build().train()
-    with capture(model) as captured:
+    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
         model(**BERT.inputs(padded=False))
     report = captured.traces[0].verify()
     assert report.agrees

@@ -16,6 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from families import BY_NAME
+from headscope.errors import NoteWarning
 from headscope.live import capture
 
 LOWER = torch.ones(6, 6, dtype=torch.bool).tril()
@@ -90,7 +91,7 @@ def test_recomputation_in_transformers_is_not_recorded(reentrant: bool) -> None:
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     enable({"use_reentrant": reentrant})
     model.enable_input_require_grads()
-    with capture(model) as captured:
+    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
         model(**family.inputs(padded=False)).last_hidden_state.sum().backward()
     assert len(captured.forwards) == 1
     assert {trace.numbers for trace in captured.traces} == {(0, 1)}

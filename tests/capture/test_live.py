@@ -17,7 +17,7 @@ from torch import nn
 
 import headscope
 from families import BY_NAME, DECODER, TEXT, Family, here
-from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
+from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
 
 BERT = BY_NAME["BertModel"]
@@ -130,8 +130,12 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
     """Its dropout would draw other numbers, and `verify` would call the right weights wrong."""
     model = BERT.build()
     model.get_submodule(part).train()
-    with torch.no_grad(), capture(model) as captured:
+    name = part or "embeddings.dropout"
+    note = f"the model is in training mode, and {name} drops numbers at random"
+    with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match=re.escape(note)):
         model(**BERT.inputs(padded=False))
+    assert note in captured.traces[0].notes
+    assert repr(captured.traces[0]).endswith(f"; {note}")
     random = torch.random.get_rng_state()
     report = captured.traces[0].verify()
     assert torch.equal(torch.random.get_rng_state(), random)
@@ -296,7 +300,7 @@ def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
             return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
 
     model = Counting()
-    with torch.no_grad(), capture(model) as captured:
+    with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
         model(BERT.inputs(padded=False)["input_ids"])
     report = captured.traces[0].verify()
     assert report.agrees, report

@@ -18,7 +18,7 @@ import headscope as hs
 from explain.tops import readable
 from headscope.cli import app
 from headscope.encoder.task_heads import pooled
-from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.results.match_record import SIDES
 from headscope.runs.texts import as_input, as_traced
@@ -275,7 +275,8 @@ def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
     )
     change_config(folder, "sentence_bert_config.json", max_seq_length=8)
     model = library().SentenceTransformer(str(folder), device="cpu")
-    result = hs.match(folder, "the cat sat", DOCUMENTS)
+    with pytest.warns(NoteWarning, match=r"document \d was cut to 8 tokens"):
+        result = hs.match(folder, "the cat sat", DOCUMENTS)
     np.testing.assert_allclose(result.scores, their_scores(model, "the cat sat", DOCUMENTS), rtol=1e-5)
     assert result[0].scoring.measure == "dot"
     notes = " ".join(result[1].notes)

@@ -13,7 +13,7 @@ import pytest
 import headscope as hs
 from explain.minilm import minilm_folder, pooled_by_torch
 from headscope.checkpoint.sentence import read_pooling
-from headscope.errors import CheckpointError, HeadscopeError, InputError, UnsupportedError
+from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.results.explained import Pooling
 from small_bert import small_bert
 
@@ -61,7 +61,8 @@ def test_cells_add_up_to_the_cosine_of_sentence_transformers(minilm: hs.Model) -
 def test_a_long_text_is_cut_where_sentence_transformers_cuts_it(minilm: hs.Model) -> None:
     long = "The cat sat on the mat and looked at the dog. " * 30
     vectors = pooled_by_torch(minilm_folder(), [long, B])
-    found = output_level(minilm, long, B)
+    with pytest.warns(NoteWarning, match="the query was cut to 256 tokens"):
+        found = output_level(minilm, long, B)
     assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
     assert found.notes == ("the query was cut from 362 to 256 tokens",)
 
@@ -128,7 +129,8 @@ def test_what_the_files_say_beside_the_mode(tmp_path: Path) -> None:
     )
     model = hs.open(folder)
     assert read_pooling(model.checkpoint) == Pooling("mean", False, True, 6, True, "query: ")
-    found = output_level(model, "The", "the dog sat on the mat")
+    with pytest.warns(NoteWarning, match="the document was cut to 6 tokens"):
+        found = output_level(model, "The", "the dog sat on the mat")
     assert len(found.document.axis) == 6
     assert "the document was cut from 8 to 6 tokens" in found.notes
     assert "the query was lower-cased, as the model's files say" in found.notes

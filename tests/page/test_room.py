@@ -234,7 +234,7 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_print_is_one_lettered_page(watch: Watch, cat: hs.Trace, cat_file: Path, theme: str) -> None:
-    """Sentence, head, what the word attends to, all heads, the cell: from a wide window onto one A4 page."""
+    """Sentence, head, what the word looks at, all heads, the cell: from a wide window onto one A4 page."""
     page = watch().open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&theme={theme}")
     page.wait_for_selector("[data-test=weight]")
     assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]

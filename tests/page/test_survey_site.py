@@ -85,7 +85,10 @@ def test_every_number_of_the_home_page_is_in_a_table(known: Path, watch: Watch) 
     for card, row in zip(cards, labels, strict=True):
         first, *_ = card.split("\n")
         assert card.startswith(f"{row['layer']}.{row['head']}")
-        assert (percent(row["score"]) in card) == (row["score"] is not None), first
+        # the first clause stands with its own share, and says how many more there are
+        assert ([percent(row["alone"][0])] if row["alone"] else []) == re.findall(r"\d+%", card), first
+        more = len(row["alone"]) - 1
+        assert (f"or {more} more" in card) == (more > 0)
     special = sum(row["special"] for row in labels) / len(labels)
     assert page.locator("[data-test=on-special]").inner_text() == percent(special)
     unlabelled = sum(row["label"] == "none" for row in labels)

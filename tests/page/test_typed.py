@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from encoders import answered, page_with
 from looking import HOSTILE, Watched, eventually, head_of, lists, number, patiently, until
+from test_page_bytes import view_of
 from typer.testing import CliRunner
 
 import headscope as hs
@@ -343,17 +344,18 @@ def test_a_change_is_the_servers(desk: Page) -> None:
                 assert mine["place"] == theirs["place"]
 
 
-def test_the_trace_file_is_pythons(desk: Page, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pair", [None, "It sat on a mat."])
+def test_the_trace_file_is_pythons(desk: Page, tmp_path: Path, pair: str | None) -> None:
     """Read back by headscope: tokens, words, spans, Q, K, V; statistics, pictures and norms as page_bytes has them."""
     from safetensors.numpy import load
 
-    text, pair = "The tired cat's hat was unbelievable.", None
+    text = "The tired cat's hat was unbelievable."
     content = bytes(
         answered(desk, "([text, pair]) => [...new Uint8Array(desk.trace({ text, pair }).bytes)]", [text, pair])
     )
     path = tmp_path / "typed.safetensors"
     path.write_bytes(content)
-    trace, expected = hs.load(path), hs.open().trace(text)
+    trace, expected = hs.load(path), hs.open().trace(text, pair)
     assert trace.queries == expected.queries
     assert trace.fingerprint == expected.fingerprint
     for layer in range(4):
@@ -361,7 +363,9 @@ def test_the_trace_file_is_pythons(desk: Page, tmp_path: Path) -> None:
             np.testing.assert_allclose(
                 getattr(trace.layers[layer], part), getattr(expected.layers[layer], part), atol=1e-4
             )
-    found, reference = load(content), load(page_bytes(expected, dtype="fp32", values=True))
+    built = page_bytes(expected, dtype="fp32", values=True)
+    assert view_of(content)["roles"] == view_of(built)["roles"]
+    found, reference = load(content), load(built)
     for name in ("view.statistics", "view.value_norms", "view.writes", "view.shares"):
         np.testing.assert_allclose(found[name], reference[name], atol=2e-2, rtol=2e-3, err_msg=name)
     assert np.abs(found["view.thumbs"].astype(int) - reference["view.thumbs"]).max() <= 1

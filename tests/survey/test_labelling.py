@@ -73,7 +73,10 @@ def test_columns(survey: hs.Survey) -> None:
         clauses = len(row["query"])
         assert {len(row[name]) for name in ("key", "relation", "side")} == {clauses}
         assert (row["label"] == "none") == (row["score"] is None) == (clauses == 0)
+        assert len(row["alone"]) == clauses
         if clauses:
+            # a clause explains no more than all, and all no more than the sum of each
+            assert 0 < min(row["alone"]) <= max(row["alone"]) <= row["score"] + 1e-12 <= sum(row["alone"]) + 2e-12
             assert row["low"] <= row["score"] + 1e-12 <= row["high"] + 2e-12
             assert row["coverage"] == round(100 * row["score"])
             assert row["baseline"] < row["score"]

@@ -1,12 +1,13 @@
-// Traces of which only the header is here: their parts are fetched when somebody looks at them.
+// What a trace came without: pictures and numbers of its heads, and, where only the header is here, its parts when somebody looks at them.
 import { effect, signal } from "@preact/signals";
-import { catalog } from "./catalog";
+import { blank, massTokens } from "./catalog";
 import { fromKernel, told } from "./notebook";
 import { start } from "./remote";
 import { at, doc, docs, type Doc } from "./store";
 import type { Questions } from "./trace/desk";
 import { engine, type Urgency } from "./trace/engine";
 import type { Groups } from "./trace/cells";
+import type { HeadMeasure } from "./trace/measures";
 import { plain, size } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";
 import { say } from "./words";
@@ -109,15 +110,22 @@ export async function written({ remote, info }: Doc, layer: number, head: number
 /** Heads that are measured at a time. */
 const MEASURED = 4;
 
+/** Heads' numbers as the server sends them: 1 for each whose weights are not numbers, their statistics, their thumbnails. */
+async function measureHere({ id }: Doc, names: string[], layer: number, from: number, to: number): Promise<Float32Array> {
+  const found: HeadMeasure[] = [];
+  for (let head = from; head < to; head++) found.push(await engine.ask("measure", { trace: id, layer, head, masses: massTokens() }, undefined, "background"));
+  return Float32Array.from([...found.map(() => 0), ...names.flatMap((name) => found.map(({ statistics }) => statistics[name] ?? NaN)), ...found.flatMap(({ thumb }) => [...thumb])]);
+}
+
 /** Thumbnails and statistics, a few heads at a time, those of the layer in view first. */
 async function measure(opened: Doc): Promise<void> {
-  const { heads, layers, queries, keys } = opened.info;
+  const { away, heads, layers, queries, keys } = opened.info;
   const all = layers.length * heads;
   const [rows, columns] = [Math.min(48, queries.tokens.length), Math.min(48, keys.tokens.length)];
   const data = new Uint8Array(all * rows * columns);
-  const names = catalog.value.map(({ name }) => name);
-  let statistics = Object.fromEntries(names.map((name) => [name, new Float32Array(all).fill(NaN)]));
-  const broken = new Set<number>();
+  let statistics = blank(all);
+  const names = Object.keys(statistics);
+  const broken = new Set(opened.info.broken);
   const awaited = new Set(Array.from({ length: all }, (_, n) => n));
   const put = (): void => {
     const more: Partial<TraceInfo> = { thumbs: { data, rows, columns }, statistics, awaited: new Set(awaited), broken: new Set(broken) };
@@ -131,15 +139,16 @@ async function measure(opened: Doc): Promise<void> {
     const to = Math.min(heads, from + MEASURED);
     let numbers: Float32Array;
     try {
-      numbers = await part(opened.remote!, { want: "measures", layer, heads: [from, to] }, "background");
-    } catch {
+      numbers = away ? await part(opened.remote!, { want: "measures", layer, heads: [from, to] }, "background") : await measureHere(opened, names, layer, from, to);
+    } catch (error) {
+      if (!away) throw error;
       const before = tries.peek();
       await new Promise<void>((again) => {
         const stop = effect(() => { if (tries.value !== before) queueMicrotask(() => { stop(); again(); }); });
       });
       continue;
     }
-    if (!awayDoc(opened.id)) return;
+    if (!docs.value.some(({ id }) => id === opened.id)) return;
     const count = to - from;
     statistics = Object.fromEntries(names.map((name, at) => {
       const values = statistics[name].slice();
@@ -160,7 +169,8 @@ export function followAway(): void {
   const measured = new Set<number>();
   effect(() => {
     for (const opened of docs.value) {
-      if (!opened.info.away || measured.has(opened.id)) continue;
+      const { away, thumbs, statistics } = opened.info;
+      if ((!away && thumbs && statistics) || measured.has(opened.id)) continue;
       measured.add(opened.id);
       queueMicrotask(() => void measure(opened));
     }

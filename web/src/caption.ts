@@ -1,10 +1,9 @@
 // What an exported picture or table shows, in words and as data: model, text, head, pinned cell, settings.
 import { maskOf } from "./masking";
-import { drawnOf, mostOf, wanted, type Picture } from "./pictures";
+import { cellAt, mostOf, wanted, type Picture } from "./pictures";
 import { mean, title } from "./several";
 import * as state from "./state";
 import { at, column, doc, headName, row, shown } from "./store";
-import { engine } from "./trace/engine";
 import { count, number, percent, say } from "./words";
 
 /** Rows and columns [..): top, bottom, left, right. */
@@ -14,26 +13,18 @@ export type Window = [number, number, number, number];
 async function pinnedWeight(): Promise<number | null> {
   const [now, r, c] = [wanted.value, row.value, column.value];
   if (!now || r === null || c === null) return null;
-  const [weight] = await engine.ask("tile", {
-    ...drawnOf(now), minus: null, view: now.shown.view, box: [r, r + 1, c, c + 1], height: 1, width: 1, normed: now.normed,
-  });
+  const weight = await cellAt(now, r, c);
   return maskOf(now.doc.info, now.layer, now.mean)?.(now.shown.rows[r], now.shown.columns[c], weight) ? null : weight;
 }
 
-/** Notes on what was hidden, joined or weighted. */
-function remarks(): string[] {
+/** What was hidden, joined or weighted. */
+export const remarks = (): string[] => {
   const words = shown.value;
-  const notes: string[] = [];
-  if (!words) return notes;
-  if (state.filter.value !== "all") notes.push(say(`filter_${state.filter.value}`));
-  if (words.renormalised) notes.push(say("renormalised"));
-  else if (words.partial) notes.push(say("partial"));
-  if (state.merged.value) notes.push(say("merged_note"));
-  if (wanted.value?.normed) notes.push(say("normed_note"));
-  const info = doc.value?.info;
-  if (info?.broken.has(at.value.layer * info.heads + at.value.head)) notes.push(say("broken_says"));
-  return notes;
-}
+  return [
+    words?.renormalised && say("renormalised"), words?.partial && say("partial"),
+    state.merged.value && say("merged_note"), wanted.value?.normed && say("normed_note"),
+  ].filter((note) => typeof note === "string");
+};
 
 export interface Caption {
   title: string;
@@ -50,6 +41,8 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
   const [query, key] = [r === null ? null : words.rows[r], c === null ? null : words.columns[c]];
   const places = { i: query?.tokens.join("+") ?? "", j: key?.tokens.join("+") ?? "" };
   const notes = remarks();
+  if (state.filter.value !== "all") notes.unshift(say(`filter_${state.filter.value}`));
+  if (info.broken.has(at.value.layer * info.heads + at.value.head)) notes.push(say("broken_says"));
   const [top, bottom, left, right] = part ?? [0, words.rows.length, 0, words.columns.length];
   const whole = bottom - top === words.rows.length && right - left === words.columns.length;
   return [

@@ -84,6 +84,11 @@ export const askOf = (wanted: Wanted): Drawn & { view: View; normed: boolean; mi
   };
 };
 
+/** One of its cells, where each row and column is one of the picture's. */
+export async function cellAt(wanted: Wanted, r: number, c: number): Promise<number> {
+  return (await engine.ask("tile", { ...askOf(wanted), box: [r, r + 1, c, c + 1], height: 1, width: 1 }))[0];
+}
+
 /** Rows and columns of its picture. */
 const sizes = ({ minus, shown: { view } }: Wanted): [number, number] =>
   minus ? [minus.pairs.rows.a.length, minus.pairs.columns.a.length] : [size(view.rows), size(view.columns)];

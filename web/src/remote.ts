@@ -65,7 +65,7 @@ export function told({ done, all }: { done?: number; all?: number }): void {
 export async function abortable<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T | null> {
   if (running.value !== null) return null;
   if (!backend.value) {
-    trouble.value = say("text_offline");
+    trouble.value = say("offline_keys");
     return null;
   }
   const control = new AbortController();

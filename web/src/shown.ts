@@ -76,7 +76,13 @@ export function wordOf(axis: Axis, place: number, whole = false): [number, numbe
 /** A token's word as the writer spelled it, else as the page spells its pieces. */
 export function wordAt(axis: Axis, place: number, whole = false): string {
   const [from, to] = wordOf(axis, place, whole);
-  return written(axis, from, to).trim() || axis.labels.slice(from, to + 1).map((label) => label.replace(/^·/u, "")).join("");
+  return written(axis, from, to).trim() || axis.labels.slice(from, to + 1).map((_, n) => spelled(axis, from + n)).join("");
+}
+
+/** A token's own letters, with the capitals that a model may not have. */
+export function spelled(axis: Axis, place: number): string {
+  const [label, source] = [axis.labels[place].replace(/^·(?=.)/u, ""), written(axis, place)];
+  return source.toLowerCase() === label ? source : label;
 }
 
 /** SentencePiece's mark of a space, where a token is nothing else. */
@@ -116,18 +122,17 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
     const word = axis.words[at];
     const last = labels[labels.length - 1];
     const goesOn = at > 0 && word !== null && axis.words[at - 1] === word;
-    const text = axis.labels[at];
-    const bare = goesOn ? text.replace(/^·/u, "") : text;
+    const source = written(axis, at);
+    const text = spelled(axis, at);
     members.push(at);
     if (merged && goesOn && last && last.tokens[last.tokens.length - 1] === at - 1) {
-      last.text += bare;
+      last.text += text;
       last.tokens.push(at);
       last.title += ` + ${token}`;
       starts[starts.length - 1]++;
     } else {
-      const source = written(axis, at);
       labels.push({
-        text: bare, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
+        text, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
         title: `${at}: ${token} (${axis.ids[at]})${source && source !== token ? ` ${source}` : ""}`,
       });
       starts.push(members.length);
@@ -135,9 +140,10 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
     of[at] = labels.length - 1;
   });
   const seen = new Map<string, number>();
-  for (const { text, special: apart } of labels) if (!apart) seen.set(text, (seen.get(text) ?? 0) + 1);
+  const key = ({ text }: Label): string => text.toLowerCase();
+  for (const label of labels) if (!label.special) seen.set(key(label), (seen.get(key(label)) ?? 0) + 1);
   for (const label of labels) if (label.tokens.length > 1) label.title = `${label.text} · ${label.title}`;
-  for (const label of labels) if ((seen.get(label.text) ?? 0) > 1 && !label.special && !isSpace(label)) label.repeats = label.tokens[0];
+  for (const label of labels) if ((seen.get(key(label)) ?? 0) > 1 && !label.special && !isSpace(label)) label.repeats = label.tokens[0];
   joinCuts(labels, labels);
   return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };
 }

@@ -1,25 +1,23 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
-import { computed, effect, signal, type Signal } from "@preact/signals";
+import { computed, signal, type Signal } from "@preact/signals";
 import * as state from "./state";
 import { betweenSets, pinnedCell, type Question } from "./asking";
 import { catalog } from "./catalog";
 import { apart, tokenPairs } from "./comparing";
-import { at, doc, failure, otherDoc } from "./store";
+import { each, gather, type Ask, type Gathered } from "./gathering";
+import { at, doc, otherDoc } from "./store";
 import { effects } from "./runs";
 import { engine } from "./trace/engine";
 import { everyRow } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";
-import { say } from "./words";
 import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
 export const UNIFORM = 0.98;
 
 /** Numbers of heads that are computed on demand, layer by layer; NaN until then. */
-export interface Coming {
-  key: string;
+export interface Coming extends Gathered {
   numbers: Float32Array;
-  done: number;
 }
 
 /** The statistics that the selected trace has, in Python's order. */
@@ -38,48 +36,18 @@ export const changed = signal<Coming | null>(null);
 export const weight = signal<Coming | null>(null);
 export const mass = signal<Coming | null>(null);
 
-/** The numbers of a layer's heads, one after the other. */
-type Ask = (layer: number) => Promise<ArrayLike<number>>;
-
-/** Request one layer after the other until the selection changes; complete results are cached. */
-function follow(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask } | null): void {
-  const complete = new Map<string, Coming>();
-  effect(() => {
+function follow(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask<number> } | null): void {
+  gather(target, 64, () => {
     const now = wanted();
-    if (!now) {
-      target.value = null;
-      return;
-    }
-    const { key, layers, heads, ask } = now;
-    const known = complete.get(key);
-    if (known) {
-      target.value = known;
-      return;
-    }
-    if (target.peek()?.key === key) return;
-    target.value = { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0 };
-    void (async () => {
-      for (let layer = 0; layer < layers; layer++) {
-        const found = await ask(layer);
-        if (target.peek()?.key !== key) return;
-        const numbers = target.peek()!.numbers.slice();
-        numbers.set(found, layer * heads);
-        target.value = { key, numbers, done: (layer + 1) * heads };
-      }
-      if (target.peek()?.key !== key) return;
-      complete.set(key, target.peek()!);
-      if (complete.size > 64) complete.delete(complete.keys().next().value!);
-    })().catch((error: Error) => { if (target.peek()?.key === key) failure.value = say("head_refused", { why: error.message }); });
+    return now && {
+      ...now, blank: { key: now.key, numbers: new Float32Array(now.layers * now.heads).fill(NaN), done: 0 },
+      add: ({ numbers: before }: Coming, answers: ArrayLike<number>, from: number) => {
+        const numbers = before.slice();
+        numbers.set(answers, from);
+        return { numbers };
+      },
+    };
   });
-}
-
-/** Head by head, as long as somebody waits for it. */
-function each(heads: number, held: Signal<Coming | null>, key: string, ask: (layer: number, head: number) => Promise<number>): Ask {
-  return async (layer) => {
-    const found: number[] = [];
-    for (let head = 0; head < heads && held.peek()?.key === key; head++) found.push(await ask(layer, head));
-    return found;
-  };
 }
 
 const between = (held: Signal<Coming | null>, question: () => Question | null): void =>

@@ -3,7 +3,6 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "./trace/engine";
 import type { Run } from "./ask";
 import type { TraceInfo } from "./trace/trace";
-import { catalog, massTokens } from "./catalog";
 import { makeShown, readable, type Shown } from "./shown";
 import * as state from "./state";
 
@@ -86,26 +85,6 @@ export function headLabel(info: TraceInfo, layer: number, head: number): string 
   return `${l}.${h}`;
 }
 
-/** Compute thumbnails and statistics that a file lacks, head by head. */
-async function measureAll(opened: Doc): Promise<void> {
-  const { info } = opened;
-  const rows = Math.min(48, info.queries.tokens.length);
-  const columns = Math.min(48, info.keys.tokens.length);
-  const count = info.layers.length * info.heads;
-  const thumbs = info.thumbs ?? { data: new Uint8Array(count * rows * columns), rows, columns };
-  const statistics = info.statistics ?? Object.fromEntries(catalog.value.map(({ name }) => [name, new Float32Array(count).fill(NaN)]));
-  for (let n = 0; n < count; n++) {
-    const measured = await engine.ask("measure", {
-      trace: opened.id, layer: Math.floor(n / info.heads), head: n % info.heads, masses: massTokens(),
-    }, undefined, "background");
-    thumbs.data.set(measured.thumb, n * rows * columns);
-    for (const [name, value] of Object.entries(measured.statistics)) if (statistics[name]) statistics[name][n] = value;
-    if (n % info.heads === info.heads - 1 || n === count - 1) {
-      docs.value = docs.value.map((other) => (other.id === opened.id ? { ...other, info: { ...other.info, thumbs, statistics } } : other));
-    }
-  }
-}
-
 let nextId = 0;
 
 /** Bytes of a trace file, or their base64 in chunks, each released once it is sent. */
@@ -121,7 +100,6 @@ export async function openTrace(
   const one: Doc = { id, name: name ?? text, info, remote, of };
   if (put) put(one);
   else docs.value = [...docs.value, one];
-  if (!info.away && (!info.thumbs || !info.statistics)) void measureAll(one);
   return one;
 }
 

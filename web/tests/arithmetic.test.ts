@@ -20,8 +20,8 @@ const wanted = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url
 const held = new HeldTrace(file);
 const { info } = held;
 const S = info.queries.tokens.length;
-const masses = Object.fromEntries(Object.entries(wanted.masses).map(([name, tokens]) =>
-  [name, info.keys.tokens.map((token, j) => info.keys.special[j] && tokens.includes(token))]));
+const spelled = Object.entries(wanted.masses).map(([name, tokens]) => [name, info.keys.tokens.map((token, j) => info.keys.special[j] && tokens.includes(token))]);
+const roles = { ...info.roles, masses: { ...info.roles.masses, ...Object.fromEntries(spelled) } };
 const whole = makeShown(info, "all", true, false).view;
 const layers = [...info.layers.keys()];
 const heads = Array.from({ length: info.heads }, (_, head) => head);
@@ -37,7 +37,7 @@ describe("every head of every kind of mask", () => {
       test(`layer ${layer} head ${head}`, () => {
         const arrays = held.head(layer, head);
         expect(worst(viewRows(arrays, whole, 0, S, 0, S), wanted.weights[layer][head])).toBeLessThan(2e-6);
-        const statistics = measure(arrays, masses, true).statistics;
+        const statistics = measure(arrays, roles, true).statistics;
         for (const [name, numbers] of Object.entries(wanted.statistics[layer])) {
           expect(Math.abs(statistics[name] - numbers[head]), name).toBeLessThan(5e-6);
           const n = layer * info.heads + head;
@@ -93,11 +93,11 @@ test("distance and change of two heads, from their definitions", () => {
 
 test("rows that see nothing count nowhere; where there are no others, there is no number", () => {
   const blind = { ...held.head(0, 0), rule: { ...held.head(0, 0).rule, keys: new Uint8Array(S) } };
-  const statistics = measure(blind, masses, false).statistics;
+  const statistics = measure(blind, roles, false).statistics;
   expect(statistics).toEqual({});
   expect(change(sample(blind), sample(held.head(0, 1)), { a: new Int32Array(0), b: new Int32Array(0) })).toBeNaN();
-  const crossed = measure(held.head(0, 0), masses, false).statistics;
-  expect(Object.keys(wanted.statistics[0]).filter((name) => !(name in crossed)).sort()).toEqual(["distance", "next", "offset", "previous", "same"]);
+  const crossed = measure(held.head(0, 0), roles, false).statistics;
+  expect(Object.keys(wanted.statistics[0]).filter((name) => !(name in crossed)).sort()).toEqual(["distance", "next", "offset", "other_sentence", "previous", "same"]);
 });
 
 test("long texts are measured in part", () => {
@@ -120,7 +120,7 @@ test("pooling keeps the largest", () => {
 test("thumbnails of Python and of the page are the same bytes", () => {
   const cells = info.thumbs!.rows * info.thumbs!.columns;
   for (const layer of layers) {
-    const mine = measure(held.head(layer, 3), masses, true).thumb;
+    const mine = measure(held.head(layer, 3), roles, true).thumb;
     const theirs = info.thumbs!.data.subarray((layer * info.heads + 3) * cells, (layer * info.heads + 4) * cells);
     expect(worst(mine, theirs)).toBeLessThanOrEqual(1);
   }

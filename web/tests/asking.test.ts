@@ -136,11 +136,11 @@ test("a filtered thumbnail is the filtered picture, its cells as square roots", 
   const arrays = fixture.head(0, 1);
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const cells = viewRows(arrays, view, 0, rows, 0, columns);
-  const measured = measure(arrays, {}, true, view);
+  const measured = measure(arrays, { masses: {}, texts: [] }, true, view);
   expect([measured.rows, measured.columns]).toEqual([rows, columns]);
   cells.forEach((weight, n) => expect(Math.abs(measured.thumb[n] - 255 * Math.sqrt(weight))).toBeLessThan(0.51));
   const norms = Float32Array.from({ length: arrays.keys }, (_, n) => n + 1);
-  const normed = measure({ ...arrays, valueNorms: norms }, {}, true, view, true).thumb;
+  const normed = measure({ ...arrays, valueNorms: norms }, { masses: {}, texts: [] }, true, view, true).thumb;
   expect(Math.max(...normed)).toBe(255); // ends at its own strongest
 });
 

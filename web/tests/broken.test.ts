@@ -33,7 +33,7 @@ test("a key with NaN leaves no query that sees it any weights", () => {
   const arrays = head(true);
   arrays.k[7] = NaN;
   rows(arrays).forEach((row, r) => expect(row.every(r >= 3 ? Number.isNaN : Number.isFinite)).toBe(true));
-  const { statistics } = measure(arrays, {}, true);
+  const { statistics } = measure(arrays, { masses: {}, texts: [] }, true);
   expect(Object.values(statistics).every(Number.isNaN)).toBe(true);
 });
 

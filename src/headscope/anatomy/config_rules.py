@@ -220,7 +220,7 @@ def padding(value: Any, facts: Facts) -> str:
     if not facts.anatomy.has("embeddings.position.weight"):
         offset = None
     if offset is None or not isinstance(value, int):
-        return "no token attends to padding"
+        return "no token looks at padding"
     return (
         f"positions count from {value} + {offset} = {value + offset}, so text never uses rows 0 to {value + offset - 1}"
     )
@@ -253,11 +253,7 @@ def positions_kind(value: Any, _facts: Facts) -> str:
 
 
 def decoder(value: Any, _facts: Facts) -> str:
-    return (
-        "each token attends only to earlier tokens"
-        if value
-        else "every token attends to all tokens, in both directions"
-    )
+    return "each token looks only at earlier tokens" if value else "every token looks at all tokens, in both directions"
 
 
 def pruned(value: Any, _facts: Facts) -> str:

@@ -66,7 +66,7 @@ UNDESCRIBED = "not described by headscope"
 WIDTH = Entry("The width of the residual stream: the length of each token's vector (d_model).", rules.width)
 LAYERS = Entry("The number of layers; each has attention and a feed-forward network.", rules.layers)
 HEADS = Entry(
-    "The number of attention heads per layer; each attends to all tokens with its own queries and keys.", rules.heads
+    "The number of attention heads per layer; each looks at all tokens with its own queries and keys.", rules.heads
 )
 FFN = Entry("The width of the feed-forward network between its two matrices (d_ffn).", rules.ffn)
 ACTIVATION = Entry("The activation function of the feed-forward network.", rules.activation)
@@ -154,9 +154,9 @@ ENTRIES: Mapping[str, Entry] = {
     "sinusoidal_pos_embds": Entry(
         "True if the position table was initialised with sines and cosines; it is stored either way.", NO_EFFECT
     ),
-    "is_decoder": Entry("True if the model is a decoder: each token attends only to earlier tokens.", rules.decoder),
+    "is_decoder": Entry("True if the model is a decoder: each token looks only at earlier tokens.", rules.decoder),
     "add_cross_attention": Entry(
-        "True if each layer also attends to another model's output.",
+        "True if each layer also looks at another model's output.",
         lambda value, _facts: "another attention block in every layer" if value else "self-attention only",
     ),
     "is_encoder_decoder": Entry("True if the model consists of an encoder and a decoder.", anywhere=True),

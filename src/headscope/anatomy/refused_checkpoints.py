@@ -129,13 +129,13 @@ def config_refusals(config: Mapping[str, Any], family: Family) -> list[Refusal]:
         )
     if config.get("is_decoder"):
         refuse(
-            "is_decoder is true: each token attends only to earlier tokens, but headscope's encoder attends in both "
+            "is_decoder is true: each token looks only at earlier tokens, but headscope's encoder looks in both "
             "directions",
             "heads' slices and the parameter table work; set is_decoder to false if the model was trained as an "
             "encoder",
         )
     if config.get("add_cross_attention"):
-        refuse("add_cross_attention is true: the layers also attend to another model's output", CAPTURE_LIVE)
+        refuse("add_cross_attention is true: the layers also look at another model's output", CAPTURE_LIVE)
     method = next((config[name] for name in QUANTISED if config.get(name)), None)
     if method is not None:
         name = method
@@ -202,7 +202,7 @@ ADDITIONS = (
         "peft model anew and load it by load_state_dict first: from_pretrained would start these weights at random",
         heads=True,
     ),
-    Addition(("crossattention.",), "the layers also attend to another model's output (cross-attention)"),
+    Addition(("crossattention.",), "the layers also look at another model's output (cross-attention)"),
     Addition(
         ("distance_embedding.",),
         "scores depend on the distance between tokens (relative positions), which headscope doesn't compute",

@@ -20,7 +20,7 @@ from headscope.atlas.survey_contents import strange
 from headscope.atlas.survey_data import SurveyData, read_findings
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
-from headscope.errors import InputError
+from headscope.errors import HeadscopeWarning, InputError
 from headscope.model import Model
 from headscope.pages import printable
 from headscope.traces import Trace
@@ -39,7 +39,7 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-class OtherModelWarning(UserWarning):
+class OtherModelWarning(HeadscopeWarning):
     """The atlas beside a trace is of another model with heads of the same numbers."""
 
 
@@ -229,9 +229,9 @@ def _effect(effects: dict[str, Any] | None, cell: int) -> Said | None:
     output = next((names for start, names in OUTPUTS.items() if start in name), (name,) * 3)
     number = f"{change:{'+.3f' if abs(change) >= 0.01 or change == 0 else '+.2g'}}".replace("-", "−")
     return {
-        "en": f"silenced: {output[0]} {number} ({counted(windows, 'window')}), rank {rank} of {of}",
-        "ja": f"無効化すると{output[1]} {number}（{windows:,} ウィンドウ）、{of} ヘッド中 {rank} 番目",
-        "zh": f"屏蔽后{output[2]} {number}（{windows:,} 个窗口），{of} 个头中排第 {rank}",
+        "en": f"silenced in the survey: {output[0]} {number} ({counted(windows, 'window')}), rank {rank} of {of}",
+        "ja": f"調査全体で無効化すると{output[1]} {number}（{windows:,} ウィンドウ）、{of} ヘッド中 {rank} 番目",
+        "zh": f"在调查中屏蔽后{output[2]} {number}（{windows:,} 个窗口），{of} 个头中排第 {rank}",
     }
 
 

@@ -40,7 +40,7 @@ SITE = "site"
 HOME_ONLY = ("standing", "figures", "plane", "distances", "settings", "versions")
 """Data that heads' pages don't show."""
 
-OF_OTHERS = ("kind", "short", "score", "coverage", "part")
+OF_OTHERS = ("kind", "short", "score", "coverage", "part", "clauses", "alone")
 """Of other heads' labels, what a head's page shows."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from headscope.atlas.survey_contents import AGAIN, EMPTY, FIELDS, check, check_aggregates, check_manifest, strange
 from headscope.checkpoint.json_text import JsonError, brief, few, parse_object
 from headscope.checkpoint.raw_files import open_regular, read_whole
-from headscope.errors import InputError, MissingExtraError, install
+from headscope.errors import HeadscopeWarning, InputError, MissingExtraError, install
 from headscope.files import fault
 from headscope.results.table import across, in_columns
 
@@ -112,7 +112,7 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
     return manifest, aggregates
 
 
-class DamageWarning(UserWarning):
+class DamageWarning(HeadscopeWarning):
     """A file of a survey was damaged; it has been set aside and is made again."""
 
 

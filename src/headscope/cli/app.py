@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -15,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from headscope.cli.streams import INTERRUPTED, REFUSED, OutputError, finish, prepare, say
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, NoteWarning
 from headscope.screens.labels import printable
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NoteWarning)  # sheets have notes
+                return super().invoke(ctx)
         except USAGE_ERROR as error:
             put_error("UsageError", error.message, None, "add --help for the command's options")
             error.message = printable(error.message)

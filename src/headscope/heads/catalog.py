@@ -79,8 +79,8 @@ CATALOG: Mapping[str, Statistic] = {
             "1 / sum_j p_ij^2 = exp(Renyi entropy of order 2), 1 to n_i",
             "Renyi 1961; Hill 1973, N_2",
             unit=TOKENS,
-            most="attends to the most tokens at once",
-            least="attends to the fewest tokens at once",
+            most="looks at the most tokens at once",
+            least="looks at the fewest tokens at once",
         ),
         Statistic(
             "strongest",

@@ -13,7 +13,7 @@ from torch import nn
 from headscope.attention.kernels import autocast_now
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.json_text import few
-from headscope.errors import InputError
+from headscope.errors import InputError, warn
 from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
@@ -42,6 +42,8 @@ from headscope.traces import Cut, Outputs, Trace
 
 MOST_NAMES = 4
 """Maximum number of layers that a note names."""
+IN_TRAINING = "the model is in training mode, and {} drops numbers at random"
+"""Note of a pass whose numbers are other ones each time."""
 
 
 class TraceBuilder(Consumer):
@@ -78,6 +80,9 @@ class TraceBuilder(Consumer):
         self._open[forward.number] = Copies(Carrier(self.selection.device))
         forward.autocast = autocast_now(KINDS)
         modules = list(forward.module.modules())
+        forward.dropped = _dropping(forward.module)
+        if forward.dropped:
+            warn(f"{IN_TRAINING.format(forward.dropped)}: call model.eval() before, unless that is meant")
         configs = attention_configs(modules)
         forward.implementations = {id(x): x._attn_implementation_internal or "eager" for x in configs}
         forward.contents = Contents(forward.args, forward.kwargs)
@@ -353,10 +358,11 @@ class TraceBuilder(Consumer):
         )
 
     def _notes(self, forward: Forward, stack: Stack) -> tuple[str, ...]:
-        """A sentence that names the layers of a stack without a call, if there are any."""
+        """Sentences on the layers of a stack without a call, and on numbers that were dropped at random."""
         layers = self.selection.layers
         idle = [path for path, owner, layer in forward.idle if owner == stack and (layers is None or layer in layers)]
-        return (f"no attention of {few(idle, MOST_NAMES)} was seen in this forward pass",) if idle else ()
+        notes = (f"no attention of {few(idle, MOST_NAMES)} was seen in this forward pass",) if idle else ()
+        return (*notes, IN_TRAINING.format(forward.dropped)) if forward.dropped else notes
 
     @staticmethod
     def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
@@ -370,6 +376,15 @@ class TraceBuilder(Consumer):
             if same:
                 return same[-1].queries_kept
         return [call.rules.row(row).queries for row in range(len(call.q))]
+
+
+def _dropping(model: nn.Module) -> str:
+    """Name of the first module in training mode with a rate of dropout above 0; empty if there is none."""
+    for name, module in model.named_modules():
+        rate = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0.0)
+        if module.training and isinstance(rate, float) and rate > 0:
+            return name or type(module).__name__
+    return ""
 
 
 def _refuse_empty_rows(forward: Forward, call: Call) -> None:

@@ -167,6 +167,7 @@ class Forward:
         weights: the module's parameters when the pass began; None likewise.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
         implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
+        dropped: name of the first module that drops numbers at random in this pass; empty if none does.
     """
 
     number: int
@@ -188,6 +189,7 @@ class Forward:
     weights: Weights | None = None
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
     implementations: dict[int, str] = field(default_factory=dict)
+    dropped: str = ""
 
     @cached_property
     def given(self) -> list[Sizes]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
 from headscope.page.runs import is_cheap, runs_of
@@ -26,7 +26,7 @@ CHUNK = 24 << 20
 """Bytes of a trace per element of the page, a multiple of 3: browsers can't hold a text of a gigabyte."""
 
 
-class LargePageWarning(UserWarning):
+class LargePageWarning(HeadscopeWarning):
     """The page will be large."""
 
 

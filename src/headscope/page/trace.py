@@ -121,11 +121,13 @@ def page_axis(trace: Trace) -> TokenAxis:
 
 def about(trace: Trace) -> dict[str, Any]:
     """The fields of `headscope.view` that take no computation."""
+    roles = roles_of(trace)
     return {
         "version": VIEW_VERSION,
         "labels": labels(trace.queries, trace.text, trace.pair),
         "key_labels": None if trace.keys is trace.queries else labels(trace.keys),
         "name": model_name(trace.model),
+        "roles": {"masses": {"punctuation": roles.punctuation.tolist()}, "texts": roles.sentences.tolist()},
         "measured": measured_share(len(trace.queries), len(trace.keys)),
         "anatomy": _anatomy(trace),
     }

@@ -87,6 +87,7 @@ class LabelRow:
     key: Of[list[str], "of each clause, the class of the words that they look at; or empty."]
     relation: Of[list[str], "of each clause, the relation between the two; or empty."]
     side: Of[list[str], "of each clause, the side on which the other word stands; or empty."]
+    alone: Of[list[float], "of each clause of the label, the share of these pairs that it explains by itself."]
     such: Of[list[str], "of words such as …, their kind and examples."]
     looks: Of[
         str, "where no clause names a class of words that look, the one of most pairs that it explains; or empty."

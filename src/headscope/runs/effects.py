@@ -78,7 +78,7 @@ def prepared_for(
     rule = model.text_rule
     if not (rule.stated or of_vector(model, wanted, text if isinstance(text, str) else "")):
         return as_traced(model, text, pair, max_length=max_length)
-    found = prepared(model, text, pair, rule=limited(rule, max_length))
+    found = prepared(model, text, pair, rule=limited(rule, max_length), wanted=max_length)
     others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
     notes = [
         note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes

@@ -13,7 +13,7 @@ from headscope.anatomy import check_index
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.encoder import Input
 from headscope.encoder.products import FEW_TEXTS
-from headscope.errors import InputError
+from headscope.errors import InputError, warn
 from headscope.results.arrays import Named, TokenAxis
 from headscope.results.tokens import sources
 from headscope.traces import Outputs, Trace
@@ -33,7 +33,15 @@ Ids = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids and segments of one text."""
 
 
-def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling, name: str = "the text") -> Prepared:
+def prepared(
+    model: Model,
+    text: str,
+    pair: str | None = None,
+    *,
+    rule: Pooling,
+    name: str = "the text",
+    wanted: int | None = None,
+) -> Prepared:
     """Prepare a text for a model, as sentence-transformers does: the prompt, lower case, the limit.
 
     Every text whose vector or score is read passes through here. Special tokens in the text keep their case.
@@ -44,6 +52,7 @@ def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling,
         pair: a second text for the same input.
         rule: the prompt, the case and the limit; the model's positions limit a text too.
         name: of the text, for notes.
+        wanted: a limit that a person gave; a text that is cut further gives a NoteWarning.
 
     Raises:
         InputError: an empty text.
@@ -65,6 +74,8 @@ def prepared(model: Model, text: str, pair: str | None = None, *, rule: Pooling,
     encoded = whole if len(whole) <= longest else tokenizer.encode(text, pair, max_length=longest)
     if len(encoded) < len(whole):
         notes.append(f"{name} was cut from {len(whole)} to {len(encoded)} tokens")
+        if wanted is None or longest < wanted:
+            warn(f"{name} was cut to {len(encoded)} tokens, the most that the model reads: see .notes")
     if prompt and not rule.include_prompt:
         alone = tokenizer.encode(prompt, max_length=longest)
         encoded = replace(encoded, prompt=len(alone) - alone.special[-1])
@@ -85,7 +96,8 @@ def as_sentence(
         name: of the text, for notes.
     """
     limits = [one for one in (model.pooling.max_length, max_length) if one is not None]
-    return prepared(model, text, pair, rule=replace(model.pooling, max_length=min(limits, default=None)), name=name)
+    rule = replace(model.pooling, max_length=min(limits, default=None))
+    return prepared(model, text, pair, rule=rule, name=name, wanted=max_length)
 
 
 def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
@@ -106,7 +118,7 @@ def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: i
     if model.checkpoint.file("modules.json") is None:
         notes = tuple(model.tokenizer.doubts(pair=pair is not None))
         return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
-    found = prepared(model, text, pair, rule=limited(model.text_rule, max_length))
+    found = prepared(model, text, pair, rule=limited(model.text_rule, max_length), wanted=max_length)
     own, spans = found.text[found.prompt :], list(found.encoded.spans)
     for at, place in enumerate(sources(axis_of(found.encoded), own, pair) if found.prompt else ()):
         span = spans[at]

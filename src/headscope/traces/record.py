@@ -279,6 +279,7 @@ class Trace(Questions, Suggesting):
         return (
             f"trace of {called(self.model)}{stack}: {tokens}{cut}, "
             f"{len(self.layers)} layers x {each}{ablated}{missing}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
+            + "".join(f"; {note}" for note in self.notes)
         )
 
 

@@ -1,5 +1,5 @@
 // A pass as a trace file, as headscope/page/trace.py writes it for the page: Q, K, V and what the page shows at once.
-import { measure } from "../trace/measures";
+import { measure, type Roles } from "../trace/measures";
 import { contentOf } from "./content";
 import { findings } from "./findings";
 import { headOf, writes, type Run, type Writes } from "./heads";
@@ -41,15 +41,16 @@ export function traceFile(model: Model, run: Run, catalog: Catalog): ArrayBuffer
   let thumbs: { data: Uint8Array; rows: number; columns: number } | null = null;
   const { prefix, unknown, tokens: spelled } = about.vocabulary;
   const parts = contentOf(run.encoded, run.text, run.pair, prefix, spelled[unknown]);
-  const flags: Record<string, boolean[]> = { punctuation: parts.map(({ role }) => role === "punctuation") };
-  Object.assign(flags, Object.fromEntries(Object.entries(masses).map(([name, spelled]) =>
-    [name, run.encoded.tokens.map((token, at) => run.encoded.special[at] && spelled.includes(token))])));
+  const { special, segments } = run.encoded;
+  const known: Roles = { masses: { punctuation: parts.map(({ role }) => role === "punctuation") }, texts: special.map((apart, at) => (apart || run.pair === null ? -1 : segments[at])) };
+  const flags = Object.entries(masses).map(([name, spelled]) => [name, run.encoded.tokens.map((token, at) => special[at] && spelled.includes(token))]);
+  const roles: Roles = { ...known, masses: { ...known.masses, ...Object.fromEntries(flags) } };
   run.pass.layers.forEach(({ q, k, v, lse }, layer) => {
     for (const [name, data] of Object.entries({ q, k, v })) tensors[`layers.${layer}.${name}`] = { dtype: "F32", shape: [heads, tokens, wide], data };
     tensors[`layers.${layer}.lse`] = { dtype: "F64", shape: [heads, tokens], data: lse };
     for (let head = 0; head < heads; head++) {
       const n = layer * heads + head;
-      const measured = measure(headOf(model, run.pass, layer, head), flags, true);
+      const measured = measure(headOf(model, run.pass, layer, head), roles, true);
       thumbs ??= { data: new Uint8Array(layers * heads * measured.thumb.length), rows: measured.rows, columns: measured.columns };
       thumbs.data.set(measured.thumb, n * measured.thumb.length);
       names.forEach((name, at) => { statistics[at * layers * heads + n] = measured.statistics[name] ?? NaN; });
@@ -62,7 +63,7 @@ export function traceFile(model: Model, run: Run, catalog: Catalog): ArrayBuffer
   tensors["view.statistics"] = { dtype: "F32", shape: [names.length, layers, heads], data: statistics };
   for (const [name, data] of Object.entries({ value_norms: norms, writes: sizes, shares }))
     tensors[`view.${name}`] = { dtype: "F32", shape: [layers, heads, tokens], data };
-  return safetensors(tensors, { format: "headscope.trace", headscope: header(model, run), "headscope.view": view(model, run, names, written) });
+  return safetensors(tensors, { format: "headscope.trace", headscope: header(model, run), "headscope.view": view(model, run, names, written, known) });
 }
 
 function header({ about: { model, fingerprint, config } }: Model, { encoded, text, pair, ablated }: Run): string {
@@ -75,10 +76,10 @@ function header({ about: { model, fingerprint, config } }: Model, { encoded, tex
   });
 }
 
-function view(model: Model, run: Run, statistics: string[], written: Writes): string {
+function view(model: Model, run: Run, statistics: string[], written: Writes, roles: Roles): string {
   const { name, anatomy, vocabulary } = model.about;
   return JSON.stringify({
-    version: 1, labels: labels(run.encoded, vocabulary.prefix), key_labels: null, name, measured: 1, anatomy, statistics, precision: "fp32",
+    version: 1, labels: labels(run.encoded, vocabulary.prefix), key_labels: null, name, measured: 1, anatomy, statistics, precision: "fp32", roles,
     ...findings(model, run, written),
   });
 }

@@ -209,7 +209,7 @@ export function Changed({ a, b }: { a: Doc; b: Doc }) {
           );
         })}
       </ol>}
-      {!why && <p class="quiet small">{say("compare_rank_note")}{every > 1 ? ` · ${say("every_row", { n: every })}` : ""}</p>}
+      {!why && <p class="quiet small">{say("unit_change")}{every > 1 ? ` · ${say("every_row", { n: every })}` : ""}</p>}
     </section>
   );
 }

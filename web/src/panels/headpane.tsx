@@ -1,7 +1,7 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { sentencesOf } from "../caption";
+import { remarks, sentencesOf } from "../caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state";
 import { computing, current, progress, rowNumbers, wanted } from "../pictures";
@@ -43,11 +43,7 @@ export function HeadPane() {
   const picture = current.value;
   const made = doc.value?.of?.run;
   const [hasLines, hasMatrix] = [["both", "lines"].includes(state.mode.value), ["both", "matrix"].includes(state.mode.value)];
-  const badges = [
-    made && changeName(made),
-    words.renormalised && say("renormalised"), words.partial && say("partial"),
-    state.merged.value && say("merged_note"), mean.value && say("mean_note"), wanted.value?.normed && say("normed_note"),
-  ].filter(Boolean);
+  const badges = [made && changeName(made), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
   return (
     <div class="centre" id="head">
       <section class="panel picture">

@@ -14,7 +14,9 @@ import { pinnedCell } from "../asking";
 import { byNumber } from "../order";
 import { isUniform, known, table, weight } from "../statistics";
 import type { TraceInfo } from "../trace/trace";
-import { statisticName } from "../catalog";
+import { statisticName, statisticUnit } from "../catalog";
+import { targetName } from "../ask";
+import { effectAbout } from "../runs";
 import { Fill } from "./bar";
 import { useSignal } from "@preact/signals";
 import { HeadList } from "./headlist";
@@ -51,7 +53,7 @@ export function Inspector() {
             const value = table.value?.[name]?.[n];
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
-                <th scope="row">{statisticName(name)}</th>
+                <th scope="row" title={name === "effect" && effectAbout.value?.target ? targetName(effectAbout.value.target) : statisticUnit(name)}>{statisticName(name)}</th>
                 <td class="place"><Strip numbers={table.value?.[name]} here={n} /></td>
                 <td>{value === undefined ? "–" : number(value, Math.abs(value) < 10 ? 3 : 1)}</td>
               </tr>

@@ -23,7 +23,7 @@ export function Top() {
           {info && <span class="quiet about"><span class="model" data-test="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
         {info && <button class="fold" aria-expanded={state.unfolded.value} data-test="unfold" onClick={() => { state.unfolded.value = !state.unfolded.value; }}>{title()} ▾</button>}
-        {!server && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("text_offline")}`}><bdi>{doc.value?.name}</bdi></div>}
+        {!server && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.map((name) => (
             <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}

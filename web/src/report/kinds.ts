@@ -23,8 +23,11 @@ export function nameSpecial({ special: { first, sep } }: Survey): void {
 }
 export const tokenOf = (kind: string): string => (kind === "sep" ? special.sep : special.first);
 
-/** The first clause of a label, for a cell of the grid. */
-export const shortOf = ({ short }: Label): string => short[spoken.value];
+/** The clauses of a label beside its first. */
+export const moreOf = ({ clauses }: Label): string => (clauses > 1 ? say("more_clauses", { n: clauses - 1 }) : "");
+
+/** The first clause of a label, and how many more there are. */
+export const shortOf = (label: Label): string => `${label.short[spoken.value]} ${moreOf(label)}`.trim();
 
 /** A label as a sentence. */
 export function titleOf({ kind, says }: Label): string {

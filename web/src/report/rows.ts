@@ -31,6 +31,8 @@ export interface LabelRow {
   stable: number | null;
   /** Whether the label holds in part only. */
   part: boolean;
+  /** Of each clause of the label, the share of these pairs that it explains by itself. */
+  alone: number[];
   /** The share of these pairs that have it. */
   looksShare: number | null;
   /** The share that has it of all pairs that the label could explain. */

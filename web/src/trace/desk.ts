@@ -95,10 +95,10 @@ export class Desk {
         return null;
       },
       measure: ({ masses, view = null, normed = false, ...name }) => {
-        const { keys, queries } = this.held(name).info;
+        const { keys, queries, roles } = this.held(name).info;
         const flags = Object.entries(masses).map(([statistic, tokens]) =>
           [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
-        return measure(this.head(name), Object.fromEntries(flags), keys === queries, view, normed);
+        return measure(this.head(name), { ...roles, masses: { ...roles.masses, ...Object.fromEntries(flags) } }, keys === queries, view, normed);
       },
       head: ({ view, normed, ...name }) => wholeHead(this.drawn(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>

@@ -67,6 +67,14 @@ export function change(a: Sample, b: Sample, keys: Aligned): number {
   return count ? sum / (2 * count) : NaN;
 }
 
+/** Roles of the keys, as in headscope.heads.roles. */
+export interface Roles {
+  /** Statistic -> the keys whose weights it sums. */
+  masses: Record<string, boolean[]>;
+  /** The text of a pair that each belongs to, 0 or 1; -1 for none. */
+  texts: number[];
+}
+
 export interface HeadMeasure {
   thumb: Uint8Array;
   rows: number;
@@ -94,10 +102,8 @@ const each = (count: number): Groups => ({ starts: Int32Array.from({ length: cou
  * statistic that no query has is left out; all are NaN if some of the head's weights are not numbers.
  *
  * With a view, each row is what the filters leave of it, scaled to a sum of 1; places are those of first tokens.
- *
- * `masses`: statistic -> the keys whose weights it sums.
  */
-export function measure(head: HeadArrays, masses: Record<string, boolean[]>, aligned: boolean, sifted: View | null = null, normed = false, most = 48): HeadMeasure {
+export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boolean, sifted: View | null = null, normed = false, most = 48): HeadMeasure {
   const { keys, queries, rule } = head;
   const view = sifted ?? { rows: each(queries), columns: each(keys), renormalise: false };
   const every = sifted ? siftedShare(sifted) : measuredShare(queries, keys);
@@ -158,6 +164,8 @@ export function measure(head: HeadArrays, masses: Record<string, boolean[]>, ali
     if (columnOf[0] >= 0) add("first", row[columnOf[0]]);
     for (const [name, has] of roles) add(name, row.reduce((sum, w, c) => (has[c] ? sum + w : sum), 0));
     if (!aligned) continue;
+    const text = texts[own[0]];
+    if (text >= 0) add("other_sentence", row.reduce((sum, w, c) => (texts[firsts[c]] === 1 - text ? sum + w : sum), 0));
     add("offset", offset);
     add("distance", distance);
     for (const [name, j] of [["previous", place - 1], ["next", last + 1], ["same", place]] as const) {

@@ -1,7 +1,7 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
 import type { HeadArrays, HeadTerms, LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
-import { measuredShare } from "./measures";
+import { measuredShare, type Roles } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
 import { TABLES } from "./terms";
 
@@ -96,6 +96,8 @@ export interface TraceInfo {
   /** The cell that a fresh page has pinned, by number. */
   opening: { layer: number; head: number; query: number; key: number } | null;
   statistics: Record<string, Float32Array> | null;
+  /** Of the keys, beside those that spellings tell; empty in a file that Trace.save wrote. */
+  roles: Roles;
   thumbs: { data: Uint8Array; rows: number; columns: number } | null;
   /** True if only the header is here; the rest is fetched when somebody looks at it. */
   away: boolean;
@@ -207,6 +209,7 @@ export class HeldTrace {
       findings: view?.findings ?? null,
       opening: view?.opening ?? null,
       statistics: this.statistics(view?.statistics),
+      roles: view?.roles ?? { masses: {}, texts: [] },
       thumbs: thumbs
         ? { data: this.file.bytes("view.thumbs").slice(), rows: thumbs.shape[2], columns: thumbs.shape[3] }
         : null,

@@ -128,6 +128,7 @@ class _Verdict:
         self._documents = [labeller.places[row][0] for row in self._rows.tolist()]
         self._draws = np.zeros(RESAMPLES)
         self._part = False
+        self._alone: list[float] = []
         self.failed: list[Clause] = []
         self._hits, self._shares = described.hits[:, 0], described.shares[:, 0]
         if described.clauses and len(self._rows):
@@ -151,7 +152,9 @@ class _Verdict:
         taste = all(of.clauses[at].key[:1] == FORM for at in kept)
         whole, part = (score >= max(share, TASTE * taste) and low > margin for share, margin in (WHOLE, PART))
         self._part = bool(part and not whole)
-        of.clauses = [of.clauses[at] for at in kept] if whole or part else []
+        kept = kept if whole or part else []
+        self._alone = [float(of.hits[:, 1 << at].mean()) for at in kept]
+        of.clauses = [of.clauses[at] for at in kept]
 
     @property
     def clauses(self) -> list[Clause]:
@@ -178,6 +181,7 @@ class _Verdict:
             "label": sentence(clauses, such, part=self._part, looks=looks[0])["en"],
             "part": self._part,
             **{slot: [getattr(clause, slot) for clause in clauses] for slot in Clause._fields},
+            "alone": self._alone,
             "such": such,
             **dict(zip(("looks", "looks_share", "looks_chance"), looks, strict=True)),
             "note": reservations(reasons)["en"],

@@ -2,12 +2,13 @@
 import { csvCell, download, plainPart } from "../../files";
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
-import { groupOf, share, shortOf } from "../kinds";
+import { groupOf, moreOf, share, shortOf } from "../kinds";
 import { headHref } from "../links";
 import { called, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, group, hovered, scale, SCALES, statistic } from "../state";
 import { say } from "../words";
+import { spoken } from "../../words/speech";
 
 /** Number of heads per layer from which cells are drawn small. */
 const MANY = 12;
@@ -121,13 +122,13 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
 /** Long words with places where a narrow cell may break them. */
 const hyphenated = (text: string): string => text.replace(/([a-z]{4,})(sition|tion|miner|iliary|ment|junct|ula)\b/g, "$1\u00ad$2");
 
-/** A head's label, how sure it is, its weight by distance, and the share of its weight on words. */
+/** The first clause of a head's label with the share that it explains by itself, its weight by distance, and the share of its weight on words. */
 function Card({ survey, cell, label }: { survey: Survey; cell: number; label: Label }) {
   const distances = survey.distances?.[cell] ?? [];
   return (
     <>
-      <span class="over"><span>{headLabel(survey, cell)}</span>{label.score !== null && <span>{share(label.score)}</span>}</span>
-      <b class="says">{hyphenated(shortOf(label))}</b>
+      <span class="over"><span>{headLabel(survey, cell)}</span>{label.alone.length > 0 && <span>{share(label.alone[0])}</span>}</span>
+      <b class="says">{hyphenated(label.short[spoken.value])} {label.clauses > 1 && <small>{moreOf(label)}</small>}</b>
       <svg viewBox="0 0 84 22" preserveAspectRatio="none" aria-hidden="true">
         {distances.map((value, n) => value !== null && value > 0 && (
           <rect key={n} x={4 * n + 0.4} width={3.2} y={16 - 16 * Math.sqrt(value)} height={16 * Math.sqrt(value)} class={n === 10 ? "self" : ""} />
