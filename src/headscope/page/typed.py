@@ -21,7 +21,6 @@ from headscope.errors import CheckpointError, UnsupportedError
 from headscope.page.html import CHUNK, page
 from headscope.page.trace import anatomy_of, model_name
 from headscope.pages import inert_element, script
-from headscope.runs.texts import as_input, as_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Float16
@@ -186,8 +185,6 @@ def typed_page(model: Model) -> tuple[bytes, str]:
     """
     bundled = model.name == "-"
     first = EXAMPLES[0] if bundled else PLAIN
-    read = as_traced(model, first)
-    model.encoder.check(as_input(read.encoded))
     content = packed(model)
     name = model_name(model.name)
     parts = [
