@@ -20,7 +20,7 @@ QUERY = "encoder.layer.1.attention.self.query"
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"position_embedding_type": "relative_key_query"}, "position_embedding_type is 'relative_key_query'"),
         ({"position_embedding_type": "alibi"}, "position_embedding_type is 'alibi'"),
-        ({"is_decoder": True}, "is_decoder is true: each token attends only to earlier tokens"),
+        ({"is_decoder": True}, "is_decoder is true: each token looks only at earlier tokens"),
         ({"add_cross_attention": True}, "add_cross_attention is true"),
         ({"auto_map": {"AutoModel": "modeling_own.OwnBert"}}, r"custom code \(modeling_own.OwnBert\)"),
     ],

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import headscope as hs
-from headscope.errors import UnsupportedError
+from headscope.errors import NoteWarning, UnsupportedError
 from headscope.live import capture
 
 IDS = torch.arange(3, 9)[None]
@@ -104,6 +104,6 @@ def test_modules_made_in_training_mode_are_no_reason_to_skip() -> None:
         model(IDS)
     assert "weights (eager)" in [check.name for check in captured.trace.verify().checks]
     dense.dropout = nn.Dropout(0.1)
-    with capture(model) as captured:
+    with capture(model) as captured, pytest.warns(NoteWarning, match="training mode"):
         model(IDS)
     assert any("training mode" in str(skipped) for skipped in captured.trace.verify().skipped)
