@@ -453,6 +453,7 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
     opened.goto(file.as_uri())
     opened.wait_for_selector("html[data-painted]")
     assert head_of(opened)
+    opened.fill("[data-test=live-text-0]", texts[0])
     opened.locator("[data-test=live-compare]").click()
     opened.fill("[data-test=live-text-1]", texts[1])
     shown = f"{found['cosine']:.3f}"
