@@ -447,7 +447,7 @@ def test_heads_of_ones_own_flex_attention_are_silenced() -> None:
         torch.testing.assert_close(model(x), x + model.out.bias)
 
 
-def test_a_compiled_model_with_flex_attention_is_read() -> None:
+def test_a_graph_of_the_whole_model_is_read() -> None:
     model, inputs = BY_NAME["BertModel"].build(), BY_NAME["BertModel"].inputs(padded=True)
     model.set_attn_implementation("flex_attention")
     graph = torch.compile(model, backend="aot_eager")
