@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from explain.tops import TEXT, readable
 from headscope.cli import PLACES, app
 from headscope.cli.agents import TOOLS, server
-from headscope.results.json_schemas import ANSWERS, DIALECT, VERSION, json_schema
+from headscope.results.answers import ANSWERS, DIALECT, VERSION, json_schema
 
 if TYPE_CHECKING:
     from mcp import Client
