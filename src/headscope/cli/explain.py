@@ -112,7 +112,7 @@ def _less(target: Wanted, *other: Wanted) -> Wanted:
 def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
     """Print an answer, and write its screen as HTML where that was asked for."""
     if html is not None:
-        from headscope.screens.html_screen import write_screen
+        from headscope.screens.html_tables import write_screen
 
         tell_saved(html, write_screen(sheet.drawings, html, title="headscope"))
     show(sheet, form.name, step=step)
