@@ -265,7 +265,7 @@ class Match(Rows):
         long = len(getattr(self, side).inside) > LONG
         return "sentence" if long and sum(not part.special for part in self.parts(side, "sentence")) > 1 else "word"
 
-    @late("headscope.screens.match_figure:plot_match")
+    @late("headscope.screens.match_sheet:plot_match")
     def plot(
         self,
         *,
