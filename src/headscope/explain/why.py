@@ -28,8 +28,7 @@ from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import Held, hold
 from headscope.explain.residual import check_whole, opened_model
 from headscope.explain.steps import Affine, Chain, held_linear
-from headscope.results.reason import REST, Why
-from headscope.results.score_parts import Part
+from headscope.results.score_parts import REST, Part, Why
 from headscope.runs.masking import with_masking
 from headscope.runs.texts import as_input, encoded_trace
 

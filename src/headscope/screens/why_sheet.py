@@ -18,7 +18,7 @@ from headscope.screens.terminal import Line, Paper, Sheet, blank, notes, prose, 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.reason import Why
+    from headscope.results.score_parts import Why
 
 TOP = 10
 COLUMNS = (
