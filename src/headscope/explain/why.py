@@ -23,7 +23,7 @@ import numpy as np
 
 from headscope.anatomy import check_index
 from headscope.attention.scores import scores
-from headscope.encoder.rotation import rotate
+from headscope.encoder.distances import rotate
 from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import Held, hold
 from headscope.explain.residual import check_whole, opened_model
