@@ -14,8 +14,7 @@ from torch import nn
 import headscope as hs
 from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.all_promote import all_promote
-from headscope.explain.promotes import along_the_residual, with_masked_lm
+from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
 from headscope.explain.residual import walk
 from naive_layers import MINILM, naive_layers
 from random_models import ids, made, random_model
