@@ -16,7 +16,7 @@ import headscope as hs
 from headscope import pages
 from headscope.errors import InputError
 from headscope.heads import grid
-from headscope.page import findings, html, trace
+from headscope.page import html, trace
 from headscope.page.trace import page_bytes
 
 WEB = Path(__file__).parents[2] / "web"

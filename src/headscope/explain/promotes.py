@@ -1,4 +1,4 @@
-"""Outputs in words: the masked-LM logits that a head or a feed-forward raises and lowers most, for one or for all heads."""
+"""Outputs in words: the masked-LM logits that a head or a feed-forward raises and lowers most; all heads at once."""
 
 from __future__ import annotations
 

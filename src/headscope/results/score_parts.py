@@ -1,4 +1,4 @@
-"""Parts of one number by token, word or sentence, with what masking them for real does; a head's score in pairs of them."""
+"""Parts of one number by token, word or sentence, with what masking them does; a score in pairs of tokens."""
 
 from __future__ import annotations
 

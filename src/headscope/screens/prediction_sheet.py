@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.traces import Trace
 
 
-COLUMNS = (
+FILLED_COLUMNS = (
     Column("position", align="right"),
     Column("token", kind="code"),
     Column("id", align="right", form="d"),
@@ -55,7 +55,7 @@ def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
             ],
             **noted(trace.notes),
         },
-        table=lambda: Table(COLUMNS, rows),
+        table=lambda: Table(FILLED_COLUMNS, rows),
         drawings=tuple(drawings),
     )
 
