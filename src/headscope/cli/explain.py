@@ -215,9 +215,9 @@ def why(
     html: Html = None,
 ) -> None:
     """Show why a head looks from one token at another: its score, by pairs of input tokens."""
+    from headscope.screens.explain_sheets import why_sheet
     from headscope.screens.pieces import find_token, labels
     from headscope.screens.values import head_list
-    from headscope.screens.why_sheet import why_sheet
 
     check_top(top)
     chosen = head_list(head, "HEAD")
