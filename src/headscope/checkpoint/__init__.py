@@ -12,8 +12,8 @@ and `pickle_machine.py` interprets a pickle, which is never run. `tensor_reading
 
 from __future__ import annotations
 
-from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
 from headscope.checkpoint.resolve import called
+from headscope.checkpoint.tensor_entry import TensorEntry
 
 __all__ = ["Checkpoint", "TensorEntry", "called", "open_checkpoint"]
