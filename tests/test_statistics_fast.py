@@ -16,8 +16,7 @@ from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import CATALOG, Roles
 from headscope.heads.fast import fast_statistics, prepare
-from headscope.heads.norms import LayerArrays, gram_of
-from headscope.heads.reference import allowed_counts, reference_statistics
+from headscope.heads.reference import LayerArrays, allowed_counts, gram_of, reference_statistics
 
 MASKS = {
     "everything": lambda n: Mask(),

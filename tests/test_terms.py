@@ -15,8 +15,7 @@ from headscope.attention.terms import TABLES, Terms
 from headscope.errors import TraceError
 from headscope.heads import Roles
 from headscope.heads.fast import fast_statistics
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import reference_statistics
+from headscope.heads.reference import LayerArrays, reference_statistics
 from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
 from headscope.verify.health import entropy

@@ -15,7 +15,7 @@ from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
 from headscope.errors import UnsupportedError
 from headscope.heads import roles_of
 from headscope.heads.fast import fast_statistics
-from headscope.heads.norms import LayerArrays
+from headscope.heads.reference import LayerArrays
 from headscope.live import ablate, capture, checking, inside
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import feed
