@@ -248,21 +248,21 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3471,
-    "checkpoint": 6054,
+    "results": 3434,
+    "checkpoint": 6050,
     "anatomy": 5259,
     "attention": 1543,
     "traces": 1623,
-    "encoder": 1507,
+    "encoder": 1495,
     "live": 12936,
-    "heads": 2891,
+    "heads": 2871,
     "runs": 2134,
-    "explain": 3657,
-    "verify": 1164,
-    "atlas": 10826,
-    "screens": 4641,
-    "page": 2500,
-    "cli": 1816,
+    "explain": 3638,
+    "verify": 1152,
+    "atlas": 10825,
+    "screens": 4593,
+    "page": 2486,
+    "cli": 1814,
     "": 1339,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
@@ -285,9 +285,9 @@ NAMES = {
     "": 53,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-SHARED_NAMES = {"finding", "findings", "parts", "settings", "sources"}
+SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 321
+FILES_IN_ALL = 307
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

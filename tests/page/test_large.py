@@ -13,7 +13,7 @@ from serving import Served, start
 
 import headscope as hs
 from headscope.heads import grid
-from headscope.page import parts, server
+from headscope.page import server, trace_parts
 from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord
 from patience import PATIENCE
@@ -76,7 +76,7 @@ class Desk:
         whole = want == "tile" and request.get("every") == 1
         if whole:
             assert self.exact.wait(PATIENCE)
-        content = parts.part(trace, request)
+        content = trace_parts.part(trace, request)
         self.answers.append(("whole" if whole else want, len(content)))
         return content
 

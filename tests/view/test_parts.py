@@ -13,8 +13,8 @@ import headscope as hs
 from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import grid
-from headscope.page import parts
-from headscope.page.parts import header_bytes, is_large, part
+from headscope.page import trace_parts
+from headscope.page.trace_parts import header_bytes, is_large, part
 from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
 
@@ -97,7 +97,7 @@ def numbers(trace: Trace, **request: Any) -> np.ndarray:
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("cells", [1 << 20, 60])
 def test_a_picture_of_every_cell_is_the_head_s_weights(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "CELLS", cells)
+    monkeypatch.setattr(trace_parts, "CELLS", cells)
     trace = trace_with(MASKS[name])
     for head in range(HEADS):
         box = [2, 20, 3, 21]
@@ -128,7 +128,7 @@ def test_words_are_joined_and_hidden_keys_redistributed(
     normed: bool, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mean over a word's queries of the sum over a word's keys, divided by what is left of the row."""
-    monkeypatch.setattr(parts, "CELLS", cells)
+    monkeypatch.setattr(trace_parts, "CELLS", cells)
     trace = trace_with(MASKS["everything"])
     words = [[1], [2, 3, 4], [5, 6], *([n] for n in range(7, 22))]
     joined = {"starts": np.cumsum([0, *map(len, words)]).tolist(), "members": [n for word in words for n in word]}
@@ -267,7 +267,7 @@ def test_a_request_that_makes_no_sense_raises(request_: dict[str, Any]) -> None:
 
 
 def test_a_picture_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_PIXELS", 100)
+    monkeypatch.setattr(trace_parts, "MOST_PIXELS", 100)
     box = [0, TOKENS, 0, TOKENS]
     with pytest.raises(InputError, match="23 x 23"):
         part(

@@ -276,7 +276,7 @@ class Match(Rows):
     ) -> Any:
         """Draw both texts with ink and the strongest links between them.
 
-        Returns the axes of matplotlib. See headscope.screens.match_figure.
+        Returns the axes of matplotlib. See headscope.screens.match_sheet.
         """
         raise NotImplementedError
 
