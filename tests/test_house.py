@@ -249,7 +249,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3434,
-    "checkpoint": 6050,
+    "checkpoint": 6054,
     "anatomy": 5259,
     "attention": 1543,
     "traces": 1623,
@@ -287,7 +287,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 307
+FILES_IN_ALL = 308
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -27,11 +27,12 @@ from headscope.atlas.result import Survey
 from headscope.atlas.survey_contents import FIELDS
 from headscope.atlas.survey_data import file_record, read_findings
 from headscope.attention.terms import Terms
+from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.open_checkpoint import read_weights
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.raw_files import Folder, check_span
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.tensor_entry import DTYPE_BITS, TensorEntry, read_tensor
+from headscope.checkpoint.tensor_reading import read_tensor
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.files import BLANK, MARK, sealed

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from attacks import fuzz, readers
 from attacks.mutations import mutate_bytes
 from attacks.pickle_files import GOOD, LEGACY_DATA, legacy, state, storage, tensor
+from headscope.checkpoint.entry import DTYPE_BITS
 from headscope.checkpoint.pickle_machine import read_pickle
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.tensor_entry import DTYPE_BITS
 from headscope.errors import CheckpointError, HeadscopeError, InputError
 
 COMMAND = [sys.executable, str(Path(__file__).parent / "fuzz.py")]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from headscope.anatomy.schema import Family
+from headscope.checkpoint.entry import DTYPE_BITS
 from headscope.checkpoint.models_in_memory import all_unwrapped, unwrapped
-from headscope.checkpoint.tensor_entry import DTYPE_BITS
 from headscope.results.row_tables import Rows
 
 UNPLACED = "unplaced"

@@ -2,7 +2,7 @@
 
 Read `open_checkpoint.py`, the `Checkpoint`, then `resolve.py`, from a name to a weight file in a `FileTree`
 (`raw_files.py` on disk, `hub.py` on the hub). `safetensors_header.py` and `pickle_header.py` read the header of a file,
-and `pickle_machine.py` interprets a pickle, which is never run. `tensor_entry.py` makes arrays of the bytes that
+and `pickle_machine.py` interprets a pickle, which is never run. `tensor_reading.py` makes arrays of the bytes that
 `raw_files.py` gives by span. `json_text.py` bounds every JSON; `sentence.py` reads what sentence-transformers adds;
 `tokenizer/` turns text into ids. Anything may call it; it knows nothing of models.
 
@@ -12,8 +12,8 @@ and `pickle_machine.py` interprets a pickle, which is never run. `tensor_entry.p
 
 from __future__ import annotations
 
+from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
 from headscope.checkpoint.resolve import called
-from headscope.checkpoint.tensor_entry import TensorEntry
 
 __all__ = ["Checkpoint", "TensorEntry", "called", "open_checkpoint"]

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, read_object, shown
 from headscope.checkpoint.raw_files import FileTree, Source
 from headscope.checkpoint.resolve import choose_weights, resolve
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.tensor_entry import TensorEntry
 from headscope.errors import CheckpointError, ConfigError, InputError, NotFoundError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Checkpoint:
             InputError: no such tensor, or a slice beyond its shape.
             UnsupportedError: a dtype that NumPy can't represent exactly.
         """
-        from headscope.checkpoint.tensor_entry import read_tensor
+        from headscope.checkpoint.tensor_reading import read_tensor
 
         entry = self._weights.tensors.get(name)
         if entry is None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
 from headscope.checkpoint.formats import check_first_bytes, of_safetensors
 from headscope.checkpoint.json_text import brief, shown
 from headscope.checkpoint.pickle_machine import PickledTensor, Storage, TruncatedPickleError, read_pickle
 from headscope.checkpoint.raw_files import Source
-from headscope.checkpoint.tensor_entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
 from headscope.checkpoint.zip_directory import data_start, read_zip_directory
 from headscope.errors import CheckpointError, UnsupportedError
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from headscope.checkpoint.entry import LARGEST
 from headscope.checkpoint.json_text import shown
-from headscope.checkpoint.tensor_entry import LARGEST
 from headscope.errors import CheckpointError, UnsafeError
 
 STORAGES = {

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headscope.checkpoint.entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
 from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.raw_files import Source
-from headscope.checkpoint.tensor_entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
 from headscope.errors import CheckpointError
 
 DAMAGED = "the file is truncated or damaged: download or copy it again"
