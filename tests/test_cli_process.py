@@ -17,15 +17,9 @@ import pytest
 from headscope import cli
 from making import LARGE, bert_checkpoint
 from patience import PATIENCE
-from small_bert import small_bert
 
 HEADSCOPE = [sys.executable, "-m", "headscope"]
 TEXT = "The cat sat on the mat."
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    return str(small_bert(tmp_path_factory.mktemp("small")))
 
 
 def environment(**more: str) -> dict[str, str]:
