@@ -1,7 +1,8 @@
-"""The commands, run in this process."""
+"""The commands, run in this process; and a stream that says it is a terminal."""
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -20,3 +21,10 @@ def run(*args: object, code: int | None = 0, **more: Any) -> Any:
 def answer(*args: object, code: int = 0) -> Any:
     """The record of a command."""
     return json.loads(run(*args, "--json", code=code).stdout)
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True

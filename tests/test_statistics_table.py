@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.errors import InputError, TraceError
 from headscope.heads import CATALOG, roles_of
 from headscope.results.arrays import TokenAxis
@@ -147,10 +148,8 @@ def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatc
 
 
 def axis(tokens: str, special: str, segments: str) -> TokenAxis:
-    pieces = tuple(tokens.split())
-    n = len(pieces)
     flags = tuple(one == "1" for one in special)
-    return TokenAxis(pieces, tuple(range(n)), tuple(map(int, segments)), flags, (None,) * n, (None,) * n)
+    return axis_of(tokens.split(), segments=tuple(map(int, segments)), special=flags)
 
 
 def made(queries: TokenAxis, keys: TokenAxis | None = None, pair: str | None = None) -> Trace:

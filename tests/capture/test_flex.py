@@ -19,7 +19,6 @@ from test_families import PADDABLE, assert_same_weights, eager_attentions
 from test_generation import agrees_with, eager, generated, model_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface
 from transformers.integrations import flex_attention as integration
 
@@ -31,6 +30,7 @@ from headscope.live.masks import score_mods
 from headscope.live.masks.cells import BLOCK_CELLS
 from headscope.live.masks.finding import find_rules
 from headscope.live.masks.flex import Flexed
+from largest import Largest
 from products import pairwise
 
 NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")
@@ -521,18 +521,6 @@ def test_blocks_that_contradict_the_function_are_refused() -> None:
     message = r"contradicts itself[\s\S]*create_block_mask"
     with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
         model(torch.randn(1, 256, 32))
-
-
-class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that an operator returns."""
-
-    cells = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.untyped_storage().nbytes() > result.element_size():
-            self.cells = max(self.cells, result.numel())
-        return result
 
 
 @pytest.mark.parametrize("mask_mod", [causal, window], ids=["causal", "window"])

@@ -11,8 +11,8 @@ import pytest
 from looking import Watched, eventually, lists, patiently, until
 
 import headscope as hs
+from by_hand import axis_of, ends
 from headscope.attention.scores import Mask, attend
-from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
 
 if TYPE_CHECKING:
@@ -178,9 +178,8 @@ def long_trace(size: int, mask: Mask) -> Trace:
     generator = np.random.default_rng(3)
     q, k = (generator.normal(size=(2, size, 8), scale=2.5).astype(np.float16).astype(np.float32) for _ in range(2))
     _, lse = attend(q, k, q, scale=1.0, mask=mask)
-    special = tuple(n in (0, size - 1) for n in range(size))
     words = tuple(f"w{n}" for n in range(size))
-    axis = TokenAxis(words, tuple(range(size)), (0,) * size, special, tuple(range(size)), (None,) * size)
+    axis = axis_of(words, special=ends(size), words=tuple(range(size)))
     return Trace(
         model="long", queries=axis, layers=[LayerRecord(q, k, None, lse=lse, scale=1.0, mask=mask)], outputs={}
     )

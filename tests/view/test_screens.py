@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from commands import Terminal
 from headscope.model import Model
 from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.screens.attention_sheets import attend_sheet
@@ -107,13 +107,6 @@ def test_screens(name, columns, models, request):
 def test_screens_in_ascii(name, models, request):
     text = plain_text(SHEETS[name](models), Paper(80, unicode=False)).encode("ascii", "backslashreplace").decode()
     compare(f"{name}.ascii.txt", text, request.config.getoption("--refresh-screens"))
-
-
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("name", ["attend_head", "attend_all"])
