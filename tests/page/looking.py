@@ -49,6 +49,10 @@ class Watched:
         return self.page
 
 
+Watch = Callable[..., Watched]
+"""Opens a watched page with the options of a browser's context."""
+
+
 def until(page: Page | Frame, expression: str) -> None:
     """Wait for something to be true. The page's policy forbids eval, which Playwright's own waiting would use."""
     eventually(page, lambda: page.evaluate(expression), expression)

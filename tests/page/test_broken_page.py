@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from looking import Watched, saved, until
+from looking import Watch, saved, until
 
 import headscope as hs
 from broken_models import broken_bert
 from headscope.screens.tables import FORMULA, guarded
 from small_bert import VOCABULARY, small_bert
 
-Watch = Callable[..., Watched]
 TEXT = "The cat sat on the mat."
 ROOT = Path(__file__).parents[2]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, lists, number, patiently, until
+from looking import Watch, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 TIRED = "The animal did not cross the street because it was too tired."
 WIDE = "The animal did not cross the street because it was too wide."

@@ -7,14 +7,13 @@ import io
 import json
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, eventually, saved
+from looking import HOSTILE, Watch, eventually, saved
 from test_room import made
 
 import headscope as hs
@@ -23,7 +22,6 @@ from headscope.attention.scores import Mask
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 SVG = "{http://www.w3.org/2000/svg}"
 PIN = "#c2410c"

@@ -6,13 +6,12 @@ import csv
 import json
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, eventually, head_of, lists, number, ranked, saved, until
+from looking import HOSTILE, Watch, eventually, head_of, lists, number, ranked, saved, until
 
 import headscope as hs
 from by_hand import axis_of
@@ -23,7 +22,6 @@ from small_bert import VOCABULARY, small_bert
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, lists, number, ranked, retype, until
+from looking import Watch, eventually, head_of, lists, number, ranked, retype, until
 from serving import Served, start
 
 import headscope as hs
@@ -18,7 +18,6 @@ from headscope.page import server, trace_parts
 from headscope.traces import LayerRecord
 from patience import PATIENCE
 
-Watch = Callable[..., Watched]
 TOKENS, LAYERS, HEADS, WIDTH = 1600, 2, 3, 8
 EVERY = 2  # 1600 x 1600 cells, of which 2^21 are drawn at once
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, lists, patiently, until
+from looking import Watch, eventually, lists, patiently, until
 
 import headscope as hs
 from by_hand import axis_of, ends
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 TEXT = "The animal did not cross the street, because the animal was too tired."
 INK = """[...document.querySelectorAll(".word")].map(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from encoders import answered, page_with
-from looking import HOSTILE, Watched, eventually, head_of, lists, number, patiently, until
+from looking import HOSTILE, Watch, eventually, head_of, lists, number, patiently, until
 from test_page_bytes import view_of
 
 import headscope as hs
@@ -27,7 +27,6 @@ from naive_layers import MINILM
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-Watch = Callable[..., Watched]
 GENDER = "She said to [MASK] father that she was ill."
 
 
