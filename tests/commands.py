@@ -1,9 +1,11 @@
-"""The commands, run in this process; and a stream that says it is a terminal."""
+"""The commands, run in this process; Python in a process of its own; a stream that says it is a terminal."""
 
 from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from typing import Any
 
 from typer.testing import CliRunner
@@ -21,6 +23,14 @@ def run(*args: object, code: int | None = 0, **more: Any) -> Any:
 def answer(*args: object, code: int = 0) -> Any:
     """The record of a command."""
     return json.loads(run(*args, "--json", code=code).stdout)
+
+
+def python(code: str, *args: object, **more: Any) -> str:
+    """What a program prints in a fresh Python, which must not fail."""
+    words = [sys.executable, "-c", code, *map(str, args)]
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False, **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Terminal(io.StringIO):

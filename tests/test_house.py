@@ -6,8 +6,6 @@ import ast
 import inspect
 import pydoc
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 import headscope as hs
+from commands import python
 from headscope.traces import HeadTrace, LayerTrace
 from headscope.traces.late_methods import Questions
 
@@ -151,14 +150,8 @@ def test_a_late_method_has_the_signature_of_what_it_calls(name: str) -> None:
         assert wanted.default in (given.default, wanted.empty), f"the default of {given.name}"
 
 
-def in_fresh_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_importing_headscope_imports_nothing_heavy() -> None:
-    assert in_fresh_python(f"import headscope, sys; print([m for m in {HEAVY} if m in sys.modules])") == "[]\n"
+    assert python(f"import headscope, sys; print([m for m in {HEAVY} if m in sys.modules])") == "[]\n"
 
 
 def test_the_commands_need_neither_torch_nor_transformers() -> None:
@@ -175,8 +168,7 @@ for line in ("", "summary -", "shapes - --tree", "head - 0.0", "fit - BertForSeq
     assert result.exit_code == 0, (line, result.output, result.exception)
 """
     with TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+        python(code, folder)
 
 
 def test_the_public_names_are_these() -> None:

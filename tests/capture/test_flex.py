@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +21,7 @@ from transformers import AttentionInterface
 from transformers.integrations import flex_attention as integration
 
 import headscope as hs
+from commands import python
 from families import BY_NAME, FAMILIES
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
@@ -384,9 +383,7 @@ def test_the_first_call_of_a_process_is_in_a_capture(name: str) -> None:
     code = FIRST.format(name=name)
     if "join" in name:
         code = code.replace("(x, x, x)", "(x, x, x) + torch.nn.functional.scaled_dot_product_attention(x, x, x)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ("['self', 'self.2']\n" if "join" in name else "['self']\n")
+    assert python(code) == ("['self', 'self.2']\n" if "join" in name else "['self']\n")
 
 
 STEPS: tuple[Mod, ...] = (
