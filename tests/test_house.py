@@ -249,7 +249,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3471,
-    "checkpoint": 6054,
+    "checkpoint": 5819,
     "anatomy": 5259,
     "attention": 1543,
     "traces": 1623,
@@ -287,11 +287,11 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"finding", "findings", "parts", "settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 321
+FILES_IN_ALL = 320
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 92
+LONG_FUNCTIONS = 90
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""
