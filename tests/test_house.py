@@ -283,7 +283,7 @@ FILES_IN_ALL = 308
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 92
+LONG_FUNCTIONS = 90
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""
