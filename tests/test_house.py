@@ -241,7 +241,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3434,
-    "checkpoint": 6054,
+    "checkpoint": 5819,
     "anatomy": 5259,
     "attention": 1543,
     "traces": 1623,
@@ -253,7 +253,7 @@ LINES = {
     "verify": 1152,
     "atlas": 10825,
     "screens": 4593,
-    "page": 2486,
+    "page": 2483,
     "cli": 1814,
     "": 1339,
 }
@@ -279,11 +279,11 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 308
+FILES_IN_ALL = 307
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 90
+LONG_FUNCTIONS = 89
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""
