@@ -295,7 +295,13 @@ def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> N
     q, k, v = (generator.normal(size=(1, size, 4)).astype(np.float32) for size in (2, 30, 30))
     _, lse = attend(q, k, v, scale=0.5)
     record = LayerRecord(q, k, v, lse=lse, scale=0.5)
-    trace = Trace(model="cross", queries=axis_of("ab"), keys=axis_of(30), layers=[record], outputs={})
+    trace = Trace(
+        model="cross",
+        queries=axis_of(["q0", "q1"]),
+        keys=axis_of([f"k{at}" for at in range(30)]),
+        layers=[record],
+        outputs={},
+    )
     page = watch(viewport={"width": 1280, "height": 1200}).open(
         f"{trace.to_html(tmp_path / 'cross.html').as_uri()}#q=1"
     )
