@@ -107,7 +107,7 @@ def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
         return found
 
     def watched() -> Any:
-        sdpa_watch.install()
+        operators.observe(sdpa_watch.observe)
         operators.watch(True)
         try:
             return model(input_ids=ids)

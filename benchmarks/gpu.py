@@ -38,8 +38,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import headscope as hs
 from headscope.heads.fast import fast_statistics
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import roles_of
+from headscope.heads.reference import LayerArrays, roles_of
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KERNELS = {

@@ -22,8 +22,7 @@ import torch
 
 from headscope.heads import Roles
 from headscope.heads.fast import fast_statistics
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import reference_statistics
+from headscope.heads.reference import LayerArrays, reference_statistics
 from measure import now, pair_calls
 
 HEADS, D_HEAD = 12, 64

@@ -11,7 +11,7 @@ import shutil
 import signal
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
@@ -19,6 +19,9 @@ from hypothesis import HealthCheck, settings
 
 from costs import Costs
 from patience import PATIENCE
+
+if TYPE_CHECKING:
+    import headscope as hs
 
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
@@ -85,6 +88,29 @@ def pytest_configure(config: pytest.Config) -> None:
     most = config.getoption("--most-seconds")
     if most is not None:
         config.pluginmanager.register(Costs(most))
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the small BERT whose heads are known; no test changes it."""
+    from small_bert import small_bert
+
+    return str(small_bert(tmp_path_factory.mktemp("small")))
+
+
+@pytest.fixture(scope="session")
+def bert(small: str) -> hs.Model:
+    """The small BERT."""
+    import headscope as hs
+
+    return hs.open(small)
+
+
+@pytest.fixture(scope="session")
+def bundled() -> hs.Model:
+    import headscope as hs
+
+    return hs.open()
 
 
 @pytest.fixture(scope="session")

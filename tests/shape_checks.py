@@ -28,7 +28,7 @@ CHECKED = (
     "headscope.results.arrays",
     "headscope.encoder.role_weights",
     "headscope.encoder.embedding",
-    "headscope.encoder.rotation",
+    "headscope.encoder.distances",
     "headscope.encoder.distances",
     "headscope.encoder.attending",
     "headscope.encoder.layer_forms",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+import commands
 import headscope as hs
 from broken_models import PLACES, broken_bert
-from headscope.cli import app
 from headscope.page.trace import page_bytes
 from headscope.traces import broken_line
 
@@ -46,18 +46,13 @@ BEGINS = {
     "last norm": "after the attention of layer 1",
 }
 places = pytest.mark.parametrize("place", PLACES)
+run = partial(commands.run, code=1)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("broken")
     return {place: broken_bert(root / str(at), place) for at, place in enumerate(PLACES)}
-
-
-def run(*args: object, code: int = 1):
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
 
 
 @places

@@ -24,19 +24,14 @@ READS = pytest.mark.slow
 """Reads a book or a treebank for seconds; the weights are those that are committed."""
 
 
-@pytest.fixture(scope="module")
-def model() -> hs.Model:
-    return hs.open()
-
-
-def test_it_opens_without_a_name_and_is_a_real_bert(model: hs.Model) -> None:
-    assert model.name == "-"
-    assert model.anatomy.base_class == "BertModel"
-    assert model.anatomy.tasks == ("masked_lm",)
-    assert model.anatomy.problems == ()
-    assert model.anatomy.missing == ()
-    assert model.parameters.dtypes == {"F16": model.parameters.total}
-    sizes = model.anatomy.known()
+def test_it_opens_without_a_name_and_is_a_real_bert(bundled: hs.Model) -> None:
+    assert bundled.name == "-"
+    assert bundled.anatomy.base_class == "BertModel"
+    assert bundled.anatomy.tasks == ("masked_lm",)
+    assert bundled.anatomy.problems == ()
+    assert bundled.anatomy.missing == ()
+    assert bundled.parameters.dtypes == {"F16": bundled.parameters.total}
+    sizes = bundled.anatomy.known()
     assert sizes.positions >= 256
     assert 4000 <= sizes.vocab <= 6000
 
@@ -47,7 +42,7 @@ def test_it_is_small_and_complete() -> None:
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 8_000_000
 
 
-def test_transformers_loads_it_unchanged_and_agrees(model: hs.Model) -> None:
+def test_transformers_loads_it_unchanged_and_agrees(bundled: hs.Model) -> None:
     module, report = transformers.AutoModelForMaskedLM.from_pretrained(
         FOLDER, output_loading_info=True, dtype=torch.float32
     )
@@ -56,7 +51,7 @@ def test_transformers_loads_it_unchanged_and_agrees(model: hs.Model) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
     text = "He took off his [MASK] and sat down by the fire."
     batch = tokenizer(text, return_tensors="pt")
-    trace = model.trace(text)
+    trace = bundled.trace(text)
     assert batch["input_ids"][0].tolist() == list(trace.ids)
     with torch.inference_mode():
         logits = module.eval()(**batch).logits[0].numpy()
@@ -64,34 +59,34 @@ def test_transformers_loads_it_unchanged_and_agrees(model: hs.Model) -> None:
     assert trace.verify().agrees
 
 
-def masked_accuracy(model: hs.Model) -> float:
+def masked_accuracy(bundled: hs.Model) -> float:
     """Top-1 accuracy as the card measures it: whole sentences up to 128 pieces, 15 % hidden, never [CLS] or [SEP]."""
     random = np.random.default_rng(0)
-    mask = model.tokenizer.mask_id
+    mask = bundled.tokenizer.mask_id
     assert mask is not None
     windows, held = [], ""
     for sentence in SENTENCES:
         more = f"{held} {sentence}".strip()
-        if held and len(model.tokenizer.encode(more).ids) > 128:
+        if held and len(bundled.tokenizer.encode(more).ids) > 128:
             windows.append(held)
             more = sentence
         held = more
     right = total = 0
     for text in [*windows, held]:
-        encoded = model.tokenizer.encode(text)
+        encoded = bundled.tokenizer.encode(text)
         ids = np.array(encoded.ids[:255])
         hidden = np.flatnonzero((random.random(len(ids)) < 0.15) & ~np.array(encoded.special[:255]))
         truth = ids[hidden].copy()
         ids[hidden] = mask
-        guesses = model.trace(ids=ids.tolist()).outputs["logits"].array[hidden].argmax(-1)
+        guesses = bundled.trace(ids=ids.tolist()).outputs["logits"].array[hidden].argmax(-1)
         right, total = right + int((guesses == truth).sum()), total + len(hidden)
     assert total > 5000
     return right / total
 
 
 @READS
-def test_it_guesses_hidden_pieces_of_a_book_it_never_saw(model: hs.Model) -> None:
-    found = masked_accuracy(model)
+def test_it_guesses_hidden_pieces_of_a_book_it_never_saw(bundled: hs.Model) -> None:
+    found = masked_accuracy(bundled)
     assert found >= 0.37
     said = json.loads((FOLDER / "evaluation.json").read_text())["held_out"]["accuracy"]
     assert said >= 0.38
@@ -125,7 +120,7 @@ def test_its_heads_have_labels_and_find_relations(atlas: hs.Survey) -> None:
     assert max(gains) >= 0.12
 
 
-def test_heads_look_at_neighbours_in_transformers_too(model: hs.Model) -> None:
+def test_heads_look_at_neighbours_in_transformers_too(bundled: hs.Model) -> None:
     """The weight on the token before and after, from eager attention, over sentences of the treebank."""
     module = transformers.AutoModel.from_pretrained(FOLDER, attn_implementation="eager", dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)

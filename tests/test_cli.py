@@ -10,10 +10,9 @@ import shlex
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.cli import app
+from commands import answer, run
 from making import BASE, BERT_CONFIG, LARGE, bert_checkpoint, bert_header, sparse_safetensors, write_config
 from small_bert import small_bert
 
@@ -22,29 +21,8 @@ ESCAPE = "\x1b"
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    return str(small_bert(tmp_path_factory.mktemp("small")))
-
-
-@pytest.fixture(scope="module")
 def published(tmp_path_factory):
     return str(bert_checkpoint(tmp_path_factory.mktemp("base"), published=True))
-
-
-@pytest.fixture(autouse=True)
-def plain_environment(monkeypatch):
-    for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def run(*args: str, code: int = 0):
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def answer(*args: str):
-    return json.loads(run(*args, "--json").stdout)
 
 
 # What is in a checkpoint
@@ -128,7 +106,7 @@ def test_summary_says_first_what_is_wrong(tmp_path):
 
     folder = tmp_path / "bert"
     small_bert(folder)
-    assert run("summary", folder, "--strict").exit_code == 0
+    run("summary", folder, "--strict")
     file = folder / "model.safetensors"
     whole = load_file(file)
     name = next(key for key in whole if key.endswith("layer.1.output.dense.weight"))
@@ -252,7 +230,7 @@ def test_what_looks_wrong_is_said_beside_the_answer(tmp_path):
 
 def test_a_text_from_standard_input(small):
     def piped(*args: str, given: bytes):
-        return CliRunner().invoke(app, [*args, "--json"], input=given)
+        return run(*args, "--json", input=given, code=None)
 
     read = piped("attend", small, "-", "--heads", "0.1", given=f"{TEXT}\n".encode())
     assert json.loads(read.stdout) == answer("attend", small, TEXT, "--heads", "0.1")
@@ -458,7 +436,7 @@ def test_another_family_has_its_table_and_no_heads(tmp_path):
 
 def test_debug_shows_the_traceback_wherever_it_stands(small):
     for args in (["--debug", "attend", small, ""], ["attend", small, "", "--debug"]):
-        result = CliRunner().invoke(app, args)
+        result = run(*args, code=None)
         assert isinstance(result.exception, hs.HeadscopeError)
 
 

@@ -14,18 +14,13 @@ import sys
 
 import pytest
 
+from commands import python
 from headscope import cli
 from making import LARGE, bert_checkpoint
 from patience import PATIENCE
-from small_bert import small_bert
 
 HEADSCOPE = [sys.executable, "-m", "headscope"]
 TEXT = "The cat sat on the mat."
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    return str(small_bert(tmp_path_factory.mktemp("small")))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -71,25 +66,20 @@ def test_shapes_imports_no_array_library(tmp_path):
         "import sys; from headscope.cli import app; "
         f"app(['shapes', {str(folder)!r}], standalone_mode=False); "
         "heavy = {'numpy', 'torch', 'transformers', 'tokenizers', 'huggingface_hub', 'safetensors', 'rich.console'}; "
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+        "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stderr.strip() == "[]"
-    assert "335,141,888" in done.stdout
+    *printed, heavy = python(code, env=environment()).splitlines()
+    assert heavy == "[]"
+    assert "335,141,888" in "".join(printed)
 
 
 def test_attend_imports_no_torch(small):
     code = (
         "import sys; from headscope.cli import app; "
         f"app(['attend', {small!r}, {TEXT!r}], standalone_mode=False); "
-        "print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)), file=sys.stderr)"
+        "print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stderr.strip() == "[]"
+    assert python(code, env=environment()).splitlines()[-1] == "[]"
 
 
 def test_version():
@@ -197,10 +187,7 @@ def test_a_command_imports_its_own_module_only() -> None:
         "print(*(name for name in MODULES if f'headscope.cli.{{name}}' in sys.modules))"
     )
     for arguments, modules in ((["shapes", "-"], "look"), (["--help"], "look one_text surveys explain agents")):
-        done = subprocess.run(
-            [sys.executable, "-c", code.format(arguments=arguments)], capture_output=True, encoding="utf-8", check=True
-        )
-        assert done.stdout.splitlines()[-1] == modules
+        assert python(code.format(arguments=arguments)).splitlines()[-1] == modules
 
 
 def test_every_command_has_its_place() -> None:
@@ -218,6 +205,5 @@ def test_nothing_is_collected_at_exit() -> None:
         "try: main()\n"
         "except SystemExit: print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
-    frozen, left = map(int, run.stdout.split()[-2:])
+    frozen, left = map(int, python(code, env=environment()).split()[-2:])
     assert frozen > 10 * left

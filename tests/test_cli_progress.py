@@ -7,12 +7,8 @@ import sys
 
 import pytest
 
+from commands import Terminal
 from headscope.cli.app import layer_progress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def run(stream: io.StringIO, layers: int = 4) -> str:

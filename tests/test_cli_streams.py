@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import run
 from making import sparse_safetensors, write_config
 from patience import PATIENCE
 from products import pairwise
@@ -25,9 +26,9 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def small(small):
     """A checkpoint's folder, as a shell takes it: temporary folders may have spaces in their names."""
-    return shlex.quote(str(small_bert(tmp_path_factory.mktemp("small"))))
+    return shlex.quote(small)
 
 
 def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
@@ -82,25 +83,14 @@ NUMBERS = [
 @pytest.mark.parametrize("digits", [19, 5000])
 @pytest.mark.parametrize("command", NUMBERS)
 def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digits: int) -> None:
-    from typer.testing import CliRunner
-
-    from headscope.cli import app
-
     line = command.format(small=small, n="9" * digits)
-    result = CliRunner().invoke(app, [part.strip("'") for part in shlex.split(line)])
-    assert result.exit_code == 2, result.output + repr(result.exception)
-    assert isinstance(result.exception, SystemExit)
+    assert isinstance(run(*(part.strip("'") for part in shlex.split(line)), code=2).exception, SystemExit)
 
 
 @pytest.mark.parametrize("command", ["attend {small} cat --set max_length={n}", "predict {small} [MASK] --top {n}"])
 def test_a_limit_may_be_of_any_size_that_is_read(small: str, command: str) -> None:
-    from typer.testing import CliRunner
-
-    from headscope.cli import app
-
     for digits, code in ((17, 0), (18, 0), (5000, 2)):
-        result = CliRunner().invoke(app, shlex.split(command.format(small=small, n="9" * digits)))
-        assert result.exit_code == code, result.output + repr(result.exception)
+        run(*shlex.split(command.format(small=small, n="9" * digits)), code=code)
 
 
 # Ctrl-C
@@ -201,15 +191,11 @@ def hostile_runs(folder: str, odd: str) -> list[list[str]]:
 def test_nothing_that_is_printed_acts_on_a_terminal(
     hostile: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from typer.testing import CliRunner
-
-    from headscope.cli import app
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     odd = "a\x1b[31m\x9b\x7f\u202e\u2066\n\tb"
     for args in hostile_runs(hostile, odd):
-        result = CliRunner().invoke(app, [*args, *([form] if form else [])])
+        result = run(*args, *([form] if form else []), code=None)
         assert isinstance(result.exception, (SystemExit, type(None))) or "--debug" in args, (args, result.exception)
         assert acting(result.stdout_bytes) == set(), args
         assert acting(result.stderr_bytes) == set(), args

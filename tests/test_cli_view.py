@@ -13,32 +13,25 @@ import sys
 import tempfile
 import time
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from headscope.cli import app
+from commands import run
 from headscope.errors import install
 from patience import PATIENCE
-from small_bert import small_bert
 
 HEADSCOPE = [sys.executable, "-m", "headscope"]
 TEXT = "The cat sat on the mat."
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(small_bert(tmp_path_factory.mktemp("small")))
-
-
-@pytest.fixture(scope="module")
 def trace(small: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A saved trace."""
     file = tmp_path_factory.mktemp("trace") / "cat.safetensors"
-    CliRunner().invoke(app, ["attend", small, TEXT, "--save", str(file)])
+    run("attend", small, TEXT, "--save", file)
     return str(file)
 
 
@@ -59,10 +52,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def view(*args: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["view", *args])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
+view = partial(run, "view")
 
 
 def data_of(page: bytes) -> dict[str, Any]:

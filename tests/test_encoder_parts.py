@@ -16,8 +16,7 @@ import headscope as hs
 from headscope.anatomy import Disentangled
 from headscope.attention.scores import Mask, attend
 from headscope.encoder.attending import attend_nearby
-from headscope.encoder.distances import deberta_buckets, distances_of, t5_buckets
-from headscope.encoder.rotation import default_frequencies, rotate
+from headscope.encoder.distances import deberta_buckets, default_frequencies, distances_of, rotate, t5_buckets
 from random_models import ids, made, run
 
 TOKENS = 1500

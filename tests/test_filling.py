@@ -12,18 +12,13 @@ from headscope.runs.predicting import fill
 from small_bert import small_bert
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return small_bert(tmp_path_factory.mktemp("small"))
-
-
-def test_probabilities_are_transformers_own(folder):
+def test_probabilities_are_transformers_own(small):
     torch = pytest.importorskip("torch")
     from transformers import BertForMaskedLM
 
-    model = hs.open(folder)
+    model = hs.open(small)
     trace = model.trace("the [MASK] sat on [MASK]")
-    theirs = BertForMaskedLM.from_pretrained(folder).eval()
+    theirs = BertForMaskedLM.from_pretrained(small).eval()
     with torch.inference_mode():
         chances = torch.softmax(theirs(input_ids=torch.tensor([trace.ids])).logits[0].double(), -1).numpy()
     found = fill(model, "the [MASK] sat on [MASK]", top=4)
@@ -35,8 +30,8 @@ def test_probabilities_are_transformers_own(folder):
         assert one.tokens == tuple(model.tokenizer.token(index) for index in one.ids)
 
 
-def test_all_pieces_together_have_probability_1(folder):
-    (one,) = fill(hs.open(folder), "the cat", "[MASK] sat", top=10_000)
+def test_all_pieces_together_have_probability_1(small):
+    (one,) = fill(hs.open(small), "the cat", "[MASK] sat", top=10_000)
     assert one.position == 4
     assert sum(one.probabilities) == pytest.approx(1)
 
@@ -50,8 +45,8 @@ def test_no_number_is_no_probability(tmp_path):
         fill(hs.open(folder), "the [MASK]")
 
 
-def test_refusals(folder, tmp_path):
-    model = hs.open(folder)
+def test_refusals(small, tmp_path):
+    model = hs.open(small)
     with pytest.raises(InputError, match=r"the text has no \[MASK\]"):
         fill(model, "the cat")
     with pytest.raises(InputError, match="top is 0"):

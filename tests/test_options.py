@@ -1,18 +1,16 @@
-"""Options and settings: declared once, one meaning each, at most 120 in all."""
+"""Options and settings: declared once, one meaning each."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from typer.main import get_command
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import answer, run
 from headscope.atlas.survey_settings import SurveySettings
 from headscope.cli import app
 from headscope.cli.app import named
@@ -27,24 +25,7 @@ SHOWN = [
     for one in of.params
     if one.param_type_name == "option" and not one.hidden
 ]
-MOST = 150
-"""Most options over all commands. Rare ones are settings, which `--set` reaches."""
 TEXT = "the cat sat"
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(small_bert(tmp_path_factory.mktemp("small")))
-
-
-def run(*args: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, list(args))
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def test_at_most_so_many_options() -> None:
-    assert len(SHOWN) <= MOST
 
 
 def test_an_option_has_one_meaning() -> None:
@@ -76,19 +57,16 @@ def test_a_setting_has_one_meaning() -> None:
 
 
 def test_a_layer_stands_for_its_heads(small: str) -> None:
-    whole, each = (
-        json.loads(run("attend", small, TEXT, "--ablate", heads, "--heads", "1.0", "--json").stdout)
-        for heads in ("0", "0.0,0.1")
-    )
+    whole, each = (answer("attend", small, TEXT, "--ablate", heads, "--heads", "1.0") for heads in ("0", "0.0,0.1"))
     assert whole == each
-    assert whole != json.loads(run("attend", small, TEXT, "--heads", "1.0", "--json").stdout)
+    assert whole != answer("attend", small, TEXT, "--heads", "1.0")
 
 
 def test_several_heads_are_shown_one_after_the_other(small: str) -> None:
     both = run("attend", small, TEXT, "--heads", "0.1,1.0", "--csv").stdout.splitlines()
     first, second = (run("attend", small, TEXT, "--heads", one, "--csv").stdout.splitlines() for one in ("0.1", "1.0"))
     assert both == first + second[1:]
-    records = json.loads(run("attend", small, TEXT, "--heads", "0.1,1.0", "--json").stdout)["heads"]
+    records = answer("attend", small, TEXT, "--heads", "0.1,1.0")["heads"]
     assert [(record["layer"], record["head"]) for record in records] == [(0, 1), (1, 0)]
 
 

@@ -13,8 +13,7 @@ from headscope.attention.scores import Mask
 from headscope.heads import CATALOG, Roles
 from headscope.heads.catalog import WEIGHTS_ONLY
 from headscope.heads.measure import measure
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import FORMULAS, allowed_counts, over_queries
+from headscope.heads.reference import FORMULAS, LayerArrays, allowed_counts, over_queries
 from headscope.results.head_values import LANGUAGES
 
 ROOT = Path(__file__).parent.parent

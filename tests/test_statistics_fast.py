@@ -9,15 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.attention import blocks
 from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import CATALOG, Roles
 from headscope.heads.fast import fast_statistics, prepare
-from headscope.heads.norms import LayerArrays, gram_of
-from headscope.heads.reference import allowed_counts, reference_statistics
+from headscope.heads.reference import LayerArrays, allowed_counts, gram_of, reference_statistics
+from largest import Largest
 
 MASKS = {
     "everything": lambda n: Mask(),
@@ -233,21 +232,6 @@ def test_only_what_is_asked_for_comes_back() -> None:
             compute(q, k, scale=1.0, roles=roles_for(5), names=["norm_special"])
 
 
-class Largest(TorchDispatchMode):
-    """The most numbers that any operation under it returned in one tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for one in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(one, torch.Tensor):
-                self.numel = max(self.numel, one.numel())
-        return result
-
-
 @pytest.mark.parametrize("mask", ["everything", "padding", "causal", "causal window, padded"])
 def test_no_tensor_grows_faster_than_the_text(mask: str) -> None:
     """Four times the text, at most about four times the largest tensor, and far from a map."""
@@ -256,7 +240,7 @@ def test_no_tensor_grows_faster_than_the_text(mask: str) -> None:
         arrays = {name: torch.from_numpy(array) for name, array in drawn(n, heads=1, kv_heads=1).items()}
         with Largest() as watch:
             fast_of(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
-        sizes.append(watch.numel)
+        sizes.append(watch.cells)
     assert sizes[1] <= 4.1 * sizes[0]
     assert sizes[1] <= max(65 * 6000, blocks.BLOCK_CELLS["cpu"])
 

@@ -9,24 +9,19 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.errors import InputError, TraceError
 from headscope.heads import CATALOG, roles_of
 from headscope.results.arrays import TokenAxis
 from headscope.results.tokens import is_punctuation
 from headscope.traces import LayerRecord, Trace
-from small_bert import small_bert
 
 NORMS = {"norm", "norm_special"}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
-    return hs.open(small_bert(tmp_path_factory.mktemp("small")))
-
-
-@pytest.fixture(scope="module")
-def trace(model: hs.Model) -> Trace:
-    return model.trace("the cat sat on the mat.", "she took off her hat.")
+def trace(bert: hs.Model) -> Trace:
+    return bert.trace("the cat sat on the mat.", "she took off her hat.")
 
 
 def test_the_table_has_every_statistic_of_every_head(trace: Trace) -> None:
@@ -113,15 +108,15 @@ def test_norms_are_the_lengths_of_what_is_gathered(trace: Trace) -> None:
         np.testing.assert_allclose(found[layer, head], np.asarray(one.weights) @ lengths, rtol=1e-4)
 
 
-def test_silenced_heads_write_nothing(model: hs.Model) -> None:
-    found = model.trace("the cat", ablate={(0, 1)}).statistics()
+def test_silenced_heads_write_nothing(bert: hs.Model) -> None:
+    found = bert.trace("the cat", ablate={(0, 1)}).statistics()
     assert found["norm"][0, 1] == 0
     assert np.isnan(found["norm_special"][0, 1])
     assert found["same"][0, 1] > 0.5
 
 
-def test_one_text_has_no_other_sentence(model: hs.Model) -> None:
-    found = model.trace("the cat").statistics()
+def test_one_text_has_no_other_sentence(bert: hs.Model) -> None:
+    found = bert.trace("the cat").statistics()
     assert np.isnan(found["other_sentence"].array).all()
     assert np.isnan(found["punctuation"].array).all()
     assert np.isfinite(found["cls"].array).all()
@@ -153,10 +148,8 @@ def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatc
 
 
 def axis(tokens: str, special: str, segments: str) -> TokenAxis:
-    pieces = tuple(tokens.split())
-    n = len(pieces)
     flags = tuple(one == "1" for one in special)
-    return TokenAxis(pieces, tuple(range(n)), tuple(map(int, segments)), flags, (None,) * n, (None,) * n)
+    return axis_of(tokens.split(), segments=tuple(map(int, segments)), special=flags)
 
 
 def made(queries: TokenAxis, keys: TokenAxis | None = None, pair: str | None = None) -> Trace:

@@ -9,15 +9,14 @@ import pytest
 import torch
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.attention.kernels import attend_with_lse
 from headscope.attention.scores import Mask, attend, log_sum_exps, scores, softmax_rows
 from headscope.attention.terms import TABLES, Terms
 from headscope.errors import TraceError
 from headscope.heads import Roles
 from headscope.heads.fast import fast_statistics
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import reference_statistics
-from headscope.results.arrays import TokenAxis
+from headscope.heads.reference import LayerArrays, reference_statistics
 from headscope.traces import LayerRecord, Trace
 from headscope.verify.health import entropy
 
@@ -194,9 +193,7 @@ def a_trace(kind: str, size: int = 12) -> Trace:
         layers.append(
             LayerRecord(*arrays, None, 0.3, Mask(causal=bool(seed)), terms=terms.mapped(np.float32))  # type: ignore[arg-type]
         )
-    none = (None,) * size
-    axis = TokenAxis(tuple("abcdefghijkl"), tuple(range(size)), (0,) * size, (False,) * size, none, none)
-    return Trace(model="made", queries=axis, layers=layers)
+    return Trace(model="made", queries=axis_of("abcdefghijkl"), layers=layers)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])

@@ -20,8 +20,8 @@ from headscope.atlas.words import words_of_text
 from headscope.explain.content import content_of
 from headscope.heads import roles_of
 from headscope.heads.windows import axis_of
-from headscope.page.parts import header_bytes
 from headscope.page.trace import page_bytes
+from headscope.page.trace_parts import header_bytes
 from headscope.results.score_parts import groups_of
 from headscope.results.tokens import punctuation, whole_words
 from random_models import made

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.opening import open_any as open
     from headscope.results.effect_records import Effects, EffectsOverTexts
     from headscope.results.explained import Attribution
-    from headscope.results.finding import Finding
+    from headscope.results.finding_record import Finding
     from headscope.results.head_values import HeadValues
     from headscope.results.prediction import Prediction
     from headscope.results.ranking import Matches
@@ -76,7 +76,7 @@ LAZY = {
     "Comparison": "headscope.heads.compare.comparison:Comparison",
     "Effects": "headscope.results.effect_records:Effects",
     "EffectsOverTexts": "headscope.results.effect_records:EffectsOverTexts",
-    "Finding": "headscope.results.finding:Finding",
+    "Finding": "headscope.results.finding_record:Finding",
     "HeadTable": "headscope.results.table:HeadTable",
     "HeadValues": "headscope.results.head_values:HeadValues",
     "HeadscopeError": "headscope.errors:HeadscopeError",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from commands import python
 from headscope.anatomy import read_anatomy
 from headscope.anatomy.anatomy_record import memory
 from headscope.anatomy.tree import tree
@@ -116,4 +115,4 @@ def test_the_header_needs_no_arrays(tmp_path: Path, heavy: str) -> None:
         "c = o(sys.argv[1]); a = read_anatomy(c); explain_config(a), tree(a), memory(a), fit(a, 'BertForMaskedLM'),"
         f"layers_of(c, a)[0].heads[3]; assert {heavy!r} not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, str(bert_checkpoint(tmp_path))], check=True)
+    python(code, bert_checkpoint(tmp_path))

@@ -470,9 +470,10 @@ def settings_files(folder: Path) -> list[bytes]:
         },
         {
             "tokenizer_class": "BertJapaneseTokenizer",
-            "word_tokenizer_type": "basic",
+            "word_tokenizer_type": "mecab",
             "subword_tokenizer_type": "wordpiece",
-            "do_lower_case": False,
+            "do_lower_case": True,
+            "do_word_tokenize": False,
             "never_split": ["cat"],
             "mecab_kwargs": {"mecab_dic": "ipadic"},
         },

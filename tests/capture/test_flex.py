@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,11 +17,11 @@ from test_families import PADDABLE, assert_same_weights, eager_attentions
 from test_generation import agrees_with, eager, generated, model_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface
 from transformers.integrations import flex_attention as integration
 
 import headscope as hs
+from commands import python
 from families import BY_NAME, FAMILIES
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
@@ -31,6 +29,7 @@ from headscope.live.masks import score_mods
 from headscope.live.masks.cells import BLOCK_CELLS
 from headscope.live.masks.finding import find_rules
 from headscope.live.masks.flex import Flexed
+from largest import Largest
 from products import pairwise
 
 NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")
@@ -384,9 +383,7 @@ def test_the_first_call_of_a_process_is_in_a_capture(name: str) -> None:
     code = FIRST.format(name=name)
     if "join" in name:
         code = code.replace("(x, x, x)", "(x, x, x) + torch.nn.functional.scaled_dot_product_attention(x, x, x)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ("['self', 'self.2']\n" if "join" in name else "['self']\n")
+    assert python(code) == ("['self', 'self.2']\n" if "join" in name else "['self']\n")
 
 
 STEPS: tuple[Mod, ...] = (
@@ -521,18 +518,6 @@ def test_blocks_that_contradict_the_function_are_refused() -> None:
     message = r"contradicts itself[\s\S]*create_block_mask"
     with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
         model(torch.randn(1, 256, 32))
-
-
-class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that an operator returns."""
-
-    cells = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.untyped_storage().nbytes() > result.element_size():
-            self.cells = max(self.cells, result.numel())
-        return result
 
 
 @pytest.mark.parametrize("mask_mod", [causal, window], ids=["causal", "window"])

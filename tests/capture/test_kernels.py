@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
 from headscope.attention.scores import EVERYTHING, Mask, attend
@@ -14,6 +13,7 @@ from headscope.errors import UnsupportedError
 from headscope.live import capture
 from headscope.live.masks.finding import RowRule, Rules
 from headscope.live.masks.rows import log_sum_exps
+from largest import Largest
 
 KEYS = np.array([True] * 7 + [False] * 2)
 MASKS = {
@@ -86,30 +86,6 @@ def test_other_widths_of_values_go_in_blocks() -> None:
     context, _ = attend_with_lse(q, q, v, scale=0.5)
     exact, _ = attend(q.double().numpy(), q.double().numpy(), v.double().numpy(), scale=0.5)
     np.testing.assert_allclose(context.numpy(), exact, atol=1e-5)
-
-
-class Largest(TorchDispatchMode):
-    """Records the sizes of tensors that operators create, except views."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    @property
-    def cells(self) -> int:
-        return max(self.sizes)
-
-    def maps(self, tokens: int) -> int:
-        """How many are as large as an eighth of a map."""
-        return sum(size >= tokens * tokens // 8 for size in self.sizes)
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = func(*args, **(kwargs or {}))
-        given = {one.untyped_storage().data_ptr() for one in args if isinstance(one, torch.Tensor)}
-        for one in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in given:
-                self.sizes.append(one.untyped_storage().nbytes() // max(1, one.element_size()))
-        return result
 
 
 @pytest.mark.parametrize(

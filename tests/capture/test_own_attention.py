@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import BertConfig, BertModel
 
 import headscope as hs
+from commands import python
 from families import BY_NAME
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
@@ -375,5 +374,4 @@ def test_transformers_stays_away_from_models_of_torch_nn() -> None:
         "with hs.capture(model) as captured: model(x, x, x)\n"
         "assert captured.trace.verify().agrees; assert 'transformers' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python(code)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
 from headscope.errors import UnsupportedError
 from headscope.heads import roles_of
 from headscope.heads.fast import fast_statistics
-from headscope.heads.norms import LayerArrays
+from headscope.heads.reference import LayerArrays
 from headscope.live import ablate, capture, checking, inside
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import feed
 from headscope.live.masks import finding as masks
 from headscope.live.readers import READERS, Given, cache_of, deberta, reader_of
+from largest import Largest
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
 READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
@@ -219,22 +219,6 @@ def test_falcons_alibi_is_counted_as_it_was(implementation: str, left: bool) -> 
         report = trace.verify()
         assert report.agrees
         assert [name for name, _ in report.skipped] == ["eager weights"] * (implementation == "sdpa")
-
-
-class Largest(TorchDispatchMode):
-    """The largest tensor that operators make inside the block; views are not counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        given = {part.untyped_storage().data_ptr() for part in args if isinstance(part, torch.Tensor)}
-        for part in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(part, torch.Tensor) and part.untyped_storage().data_ptr() not in given:
-                self.cells = max(self.cells, part.numel())
-        return result
 
 
 def test_infinite_distances_as_cpus_and_gpus_convert_them() -> None:

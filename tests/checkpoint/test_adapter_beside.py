@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import run
 from headscope.checkpoint.resolve import BUNDLED
-from headscope.cli.app import app
 from headscope.errors import UnsupportedError
 
 TEXT = "The cat sat."
@@ -32,7 +31,7 @@ def test_weights_with_an_adapter_beside_them_are_not_taken_for_the_model(tmp_pat
         with pytest.raises(UnsupportedError, match=r"an adapter .* lies beside the weights") as raised:
             ask()
         assert "model.safetensors" in str(raised.value.advice)
-    result = CliRunner().invoke(app, ["summary", str(folder)])
+    result = run("summary", folder)
     assert "an adapter (LoRA or similar) lies beside the weights" in " ".join(result.output.split())
     plain = hs.open(folder / "model.safetensors")
     assert np.array_equal(plain.trace(TEXT)[0, 1].q, hs.open().trace(TEXT)[0, 1].q)

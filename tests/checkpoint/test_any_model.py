@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import run
 from explain.tops import TEXT, readable
 from headscope.atlas.loading import load
 from headscope.atlas.run import source_of
-from headscope.cli import app
 from random_models import made
 from small_bert import small_bert
 
@@ -43,8 +42,7 @@ def test_a_tokenizer_from_elsewhere(tmp_path: Path) -> None:
         hs.open(weights).trace(TEXT)
     assert hs.open(weights, tokenizer=words).trace(TEXT).ids == whole.ids
     assert hs.open(weights, tokenizer=tmp_path / "whole").trace(TEXT).ids == whole.ids
-    done = CliRunner().invoke(app, ["predict", str(weights), "the [MASK]", "--tokenizer", str(words), "--json"])
-    assert done.exit_code == 0, done.output
+    done = run("predict", weights, "the [MASK]", "--tokenizer", words, "--json")
     assert json.loads(done.stdout)["masks"]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import python
 from headscope.checkpoint import open_checkpoint
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.raw_files import LocalFile
@@ -200,6 +199,6 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
         "early = [name for name in ('numpy', 'torch', 'pickle', 'zipfile') if name in sys.modules]\n"
         "print(early, checkpoint.read('base').sum(), 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("[] ")
-    assert done.stdout.strip().endswith("False")
+    printed = python(script)
+    assert printed.startswith("[] ")
+    assert printed.strip().endswith("False")

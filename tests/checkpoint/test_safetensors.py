@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from commands import python
 from headscope.checkpoint import Checkpoint, TensorEntry, open_checkpoint
 from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
 from making import BASE, LARGE, bert_checkpoint, bert_header, header_bytes, write_config, write_safetensors
@@ -129,8 +128,7 @@ def test_opening_imports_no_numpy(tmp_path: Path) -> None:
         f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')\n"
         "print([name for name in ('numpy', 'torch', 'huggingface_hub', 'safetensors') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python(script) == "[]\n"
 
 
 def shard(folder: Path, *, weight_map: dict[str, str] | None = None) -> Path:

@@ -11,12 +11,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
-from typer.testing import CliRunner
 
 import headscope as hs
 from checkpoint.tokenizer_folders import BERT_SPECIALS, folder_with
+from commands import run
 from headscope.checkpoint.tokenizer import load_tokenizer
-from headscope.cli import app
 from small_bert import small_bert
 
 PAIR = ("the cat", "sat on it")
@@ -86,9 +85,9 @@ def test_the_caller_chooses(tmp_path: Path) -> None:
         assert set(model.trace(*PAIR).segments) == found
         assert (model.tokenizer.doubts(pair=True) == []) == (wanted is not None)
         more = () if wanted is None else ("--set", f"segments={wanted}")
-        run = CliRunner().invoke(app, ["attend", str(folder), PAIR[0], "--pair", PAIR[1], *more, "--json"])
-        assert set(json.loads(run.stdout)["segments"]) == found
-        assert ("have one segment" in run.stderr) == (wanted is None)
+        done = run("attend", folder, PAIR[0], "--pair", PAIR[1], *more, "--json")
+        assert set(json.loads(done.stdout)["segments"]) == found
+        assert ("have one segment" in done.stderr) == (wanted is None)
     with pytest.raises(hs.HeadscopeError, match="unknown segments 'both'"):
         hs.open(folder, segments="both")
     rewritten(folder, "config.json", type_vocab_size=1)
@@ -118,8 +117,8 @@ def test_every_way_in_keeps_the_choice_or_says_where_versions_differ(tmp_path: P
         assert found.score == pytest.approx(logits[name], abs=1e-5)
         assert [("have one segment" in note) for note in found.notes] == [True] * (wanted is None)
         more = () if wanted is None else ("--set", f"segments={wanted}")
-        run = CliRunner().invoke(app, ["match", str(folder), *PAIR, *more, "--set", "check=false", "--json"])
-        record = json.loads(run.stdout)
+        done = run("match", folder, *PAIR, *more, "--set", "check=false", "--json")
+        record = json.loads(done.stdout)
         assert record["documents"][0]["score"] == pytest.approx(logits[name], abs=1e-5)
         effects = model.effects(PAIR[0], pair=PAIR[1])
         assert (effects.base, len(effects.notes)) == (pytest.approx(logits[name], abs=1e-5), wanted is None)
@@ -143,7 +142,7 @@ def test_a_vocabulary_of_another_tokenizer_is_named(tmp_path: Path, mark: str) -
     (note,) = tokenizer.notes
     assert "can't belong to its WordPiece tokenizer: 6 of 6 of its words are not read as themselves" in note
     assert tokenizer.doubts(pair=False) == [note]
-    assert "can't belong" in CliRunner().invoke(app, ["attend", str(folder), "the cat sat"]).stderr
+    assert "can't belong" in run("attend", folder, "the cat sat").stderr
     assert hs.open(folder).trace(words=["the", "cat"]).notes == (note,)
     library.save_pretrained(str(tmp_path / "json"))
     shutil.copy(folder / "config.json", tmp_path / "json" / "config.json")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from tokenizer_folders import (
     wordpiece_vocabulary,
 )
 
+from commands import python
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.errors import InputError
 
@@ -53,7 +52,7 @@ def test_importing_needs_no_tokenizers() -> None:
         "import sys, headscope.checkpoint.tokenizer\n"
         "assert not {'tokenizers', 'numpy', 'torch', 'transformers', 'fugashi'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 def test_pair_of_a_bert(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tokenizer_folders import BERT_SPECIALS, folder_with
 
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
+from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError, install
 
 JAPANESE = [*BERT_SPECIALS, "猫", "は", "走る", "##る", "ガ", "走"]
 
@@ -48,6 +49,7 @@ def test_japanese_without_its_dictionary(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"word_tokenizer_type": "basic"}, "basic"),
         ({"word_tokenizer_type": "sudachi"}, "sudachi"),
         ({"word_tokenizer_type": "jumanpp"}, "jumanpp"),
         ({"mecab_kwargs": {"mecab_dic": "neologd"}}, "neologd"),
@@ -89,3 +91,43 @@ def test_japanese_spans(tmp_path: Path) -> None:
     assert tokens[:4] == [("猫", "猫"), ("は", "は"), ("ガ", "ｶﾞ"), ("[MASK]", "[MASK]")]
     assert ("[UNK]", "㍿") in tokens
     assert tokens[-1] == ("走る", "走る")
+
+
+def test_words_that_mecab_found_are_tokens_of_the_text(tmp_path: Path) -> None:
+    fugashi = pytest.importorskip("fugashi")
+    dictionary = pytest.importorskip("unidic_lite").DICDIR
+    text = "猫は ｶﾞ 走る 龘"
+    found = fugashi.GenericTagger(f'-d "{dictionary}" -r "{dictionary}/mecabrc"')(unicodedata.normalize("NFKC", text))
+    tokenizer = japanese(tmp_path)
+    words = tokenizer.encode_words([word.surface for word in found])
+    assert (words.ids, words.words) == (tokenizer.encode(text).ids, tokenizer.encode(text).words)
+
+
+def test_a_word_that_is_spelled_like_an_added_token_is_none(tmp_path: Path) -> None:
+    """MeCab's words are normalized after added tokens were found, as in transformers."""
+    pytest.importorskip("fugashi")
+    tokenizer = japanese(tmp_path, additional_special_tokens=["ABC"])
+    assert tokenizer.encode("ABCＡＢＣ").tokens == ("[CLS]", "ABC", "[UNK]", "[SEP]")
+    assert tokenizer.encode_words(["ABC", "ＡＢＣ"]).tokens == ("[CLS]", "ABC", "[UNK]", "[SEP]")
+
+
+def test_white_space_of_a_mask_is_part_of_it(tmp_path: Path) -> None:
+    pytest.importorskip("fugashi")
+    mask = {"content": "[MASK]", "lstrip": True, "rstrip": False, "normalized": False, "special": True}
+    encoded = japanese(tmp_path, added_tokens_decoder={"4": mask}).encode("猫 [MASK]は")
+    assert encoded.tokens == ("[CLS]", "猫", "[MASK]", "は", "[SEP]")
+    assert encoded.spans == (None, (0, 1), (1, 8), (8, 9), None)
+
+
+def test_an_added_token_that_must_be_a_word(tmp_path: Path) -> None:
+    single = {"content": "猫", "single_word": True}
+    with pytest.raises(UnsupportedError, match="single_word"):
+        japanese(tmp_path, added_tokens_decoder={"5": single}).encode("猫")
+
+
+def test_japanese_without_its_vocabulary(tmp_path: Path) -> None:
+    settings = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}, tokenizer_config=settings))
+    with pytest.raises(CheckpointError, match=r"vocab\.txt is missing"):
+        tokenizer.encode("猫")
+    assert tokenizer.encode_ids([5]).tokens == ("#5",)

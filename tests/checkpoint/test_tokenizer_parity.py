@@ -246,10 +246,14 @@ JAPANESE_OPTIONS = [
     {"word_tokenizer_type": "mecab", "subword_tokenizer_type": "character"},
     {"word_tokenizer_type": "mecab", "do_lower_case": True, "never_split": ["Words"]},
     {"word_tokenizer_type": "mecab", "mecab_kwargs": {"mecab_dic": "unidic_lite", "normalize_text": False}},
-    {"word_tokenizer_type": "mecab", "additional_special_tokens": ["猫で"]},
-    {"word_tokenizer_type": "basic", "do_lower_case": True},
-    {"do_lower_case": False, "subword_tokenizer_type": "character"},
+    {
+        "word_tokenizer_type": "mecab",
+        "subword_tokenizer_type": "character",
+        "do_lower_case": True,
+        "mecab_kwargs": {"normalize_text": False},
+    },
     {"word_tokenizer_type": "mecab", "do_subword_tokenize": False},
+    {"word_tokenizer_type": "mecab", "additional_special_tokens": ["123", "猫で"]},
     {"do_word_tokenize": False, "subword_tokenizer_type": "character"},
 ]
 

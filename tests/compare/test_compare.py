@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 import torch
 
 import headscope as hs
+from commands import python
 from compare.models import edited, scaled
 from finished_survey import finished
 from headscope.errors import CheckpointError, InputError
@@ -263,8 +262,7 @@ def test_two_surveys_are_joined_by_head(tmp_path: Path) -> None:
 
 def test_weights_are_compared_without_torch() -> None:
     code = "import sys, headscope as hs; hs.compare('-', '-', ['A cat.']); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert python(code) == "False\n"
 
 
 def test_two_surveys_are_compared_without_torch(tmp_path: Path) -> None:
@@ -272,8 +270,7 @@ def test_two_surveys_are_compared_without_torch(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.modules['torch'] = None; import headscope as hs; print(hs.compare(*map(hs.Survey, {names})))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout
+    assert python(code)
 
 
 def test_every_measure_has_a_meaning_and_an_array() -> None:

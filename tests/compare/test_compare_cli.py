@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+import commands
 import headscope as hs
 from compare.models import edited, scaled
-from headscope.cli import app
 from headscope.screens.labels import width
 
 LINES = ["She took off her hat.", "He sat down on the mat, and slept.", "The cat looked at the dog!"]
@@ -34,10 +33,7 @@ def corpus(tmp_path: Path) -> str:
     return str(path)
 
 
-def run(*args: str, code: int = 0) -> Any:
-    result = CliRunner().invoke(app, ["compare", *args])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
+run = partial(commands.run, "compare")
 
 
 def test_the_screen_begins_with_the_finding(other: str, corpus: str) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import answer, run
 from compare.models import edited, scaled
 from headscope.atlas.result import Survey
-from headscope.cli import app
 from headscope.errors import InputError
 from known_heads import known_heads, known_treebank, noise_scores, wanted_scores
 
@@ -164,8 +162,7 @@ def test_screen_json_and_parquet_have_both(silenced: tuple[Survey, Survey], tmp_
     table = tmp_path / "what.parquet"
     page = tmp_path / "what.html"
     folders = [str(survey.folder) for survey in silenced]
-    done = CliRunner().invoke(app, ["compare", *folders, "--parquet", str(table), "--html", str(page)])
-    assert done.exit_code == 0, done.output
+    done = run("compare", *folders, "--parquet", table, "--html", page)
     assert "effects of silencing a head on the" in done.stdout
     assert "with 95 % intervals" in page.read_text(encoding="utf-8")
     result = hs.compare(*silenced)
@@ -173,14 +170,13 @@ def test_screen_json_and_parquet_have_both(silenced: tuple[Survey, Survey], tmp_
         {name: None if isinstance(value, float) and np.isnan(value) else value for name, value in row.items()}
         for row in result.rows()
     ]
-    found = json.loads(CliRunner().invoke(app, ["compare", *folders, "--json"]).stdout)
+    found = answer("compare", *folders)
     assert found["effects"] == {"output": first_of(silenced)["output"], "unit": first_of(silenced)["unit"]}
     assert found["heads"][6]["effect_a_low"] == result.rows()[6]["effect_a_low"]
 
 
 def test_the_screen_names_labels_that_changed(labelled: tuple[Survey, Survey]) -> None:
-    done = CliRunner().invoke(app, ["compare", *(str(survey.folder) for survey in labelled)])
-    assert done.exit_code == 0, done.output
+    done = run("compare", *(str(survey.folder) for survey in labelled))
     lines = [line.split() for line in done.stdout.splitlines()]
     assert any(line[:4] == ["0", "0", "the", "previous"] for line in lines)
     assert "other labels:" in done.stdout

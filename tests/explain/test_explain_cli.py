@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import answer, run
 from explain.tops import TEXT, readable
-from headscope.cli import app
 from headscope.screens.explain_sheets import attribution_sheet, effects_sheet
 from headscope.screens.inked import heat_map, inked_text, signed_style
 from headscope.screens.labels import width
 from headscope.screens.terminal import Paper, lines_of, plain_text
-from small_bert import small_bert
 
 MASKED = "she took off her [MASK] and sat down ."
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(small_bert(tmp_path_factory.mktemp("small")))
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +26,6 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tagger")
     readable(folder, "Bert", "ForTokenClassification")
     return str(folder)
-
-
-@pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def run(*args: str, code: int = 0) -> Any:
-    result = CliRunner().invoke(app, list(args))
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def answer(*args: str) -> Any:
-    return json.loads(run(*args, "--json").stdout)
 
 
 def test_effects_in_json_and_csv(small: str) -> None:

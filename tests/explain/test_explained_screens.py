@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.cli import app
+from commands import answer, run
 from headscope.results.explained import Attribution
 from headscope.screens.explain_sheets import attribution_sheet
 from headscope.screens.terminal import Paper, plain_text
@@ -22,12 +21,6 @@ GUIDE, DETAIL = [(DOCS / name).read_text(encoding="utf-8") for name in ("explain
 TEXT = "She took off her hat and sat down, tired."
 
 
-def answer(*given: object) -> dict[str, object]:
-    result = CliRunner().invoke(app, [str(one) for one in (*given, "--json")])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
 @pytest.mark.parametrize("chosen", [(), (1,), ("1.0",), ("1.0", "--query", 3)])
 def test_attend_opens_with_findings(tmp_path: Path, chosen: tuple[object, ...]) -> None:
     folder = small_bert(tmp_path)
@@ -36,7 +29,7 @@ def test_attend_opens_with_findings(tmp_path: Path, chosen: tuple[object, ...]) 
     assert expected
     options = ("--heads", *chosen) if chosen else ()
     assert answer("attend", folder, TEXT, *options)["findings"] == json.loads(json.dumps(expected))
-    screen = CliRunner().invoke(app, ["attend", str(folder), TEXT, *map(str, options)], env={"COLUMNS": "200"}).stdout
+    screen = run("attend", folder, TEXT, *map(str, options), env={"COLUMNS": "200"}).stdout
     opening = [line[2:] for line in screen.splitlines() if line.startswith("• ")]
     assert opening == [one["sentence"] for one in expected[:3]]
     assert screen.splitlines()[1].startswith("• ")
@@ -46,7 +39,7 @@ def test_summary_and_head_have_expansion_rates() -> None:
     rates = [layer.expansion_rate for layer in hs.open(MINILM).layers]
     assert answer("summary", MINILM)["expansion_rates"] == pytest.approx(rates)
     assert answer("head", MINILM, "3.5")["expansion_rate"] == pytest.approx(rates[3])
-    screen = CliRunner().invoke(app, ["head", str(MINILM), "3.5"], env={"COLUMNS": "200"}).stdout
+    screen = run("head", MINILM, "3.5", env={"COLUMNS": "200"}).stdout
     assert "The expansion rate of layer 3 is 1.392" in screen
 
 

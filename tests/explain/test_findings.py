@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.errors import InputError
 from headscope.explain import finding_measures
 from headscope.explain import findings as findings_module
@@ -20,7 +21,7 @@ from headscope.explain.finding_measures import surprise
 from headscope.explain.findings import LEAST_SURPRISE, MOST_OF_A_KIND, findings, ranked
 from headscope.heads.kinds import FINDINGS
 from headscope.results.arrays import TokenAxis
-from headscope.results.finding import Cell, Finding
+from headscope.results.finding_record import Cell, Finding
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM, minilm, naive_layers
 from random_models import ids, made, random_model
@@ -31,11 +32,10 @@ WORDS = SENTENCE.split()
 TEXT = "She took off her hat and sat down, tired. Her hat was red."
 
 
-def axis_of(tokens: list[str]) -> TokenAxis:
+def words_of(tokens: list[str]) -> TokenAxis:
     special = tuple(token.startswith("[") for token in tokens)
     words = tuple(None if flag else at for at, flag in enumerate(special))
-    n = len(tokens)
-    return TokenAxis(tuple(tokens), tuple(range(n)), (0,) * n, special, words, (None,) * n)
+    return axis_of(tokens, special=special, words=words)
 
 
 def planted(*layers: np.ndarray, tokens: list[str] = WORDS, **more: object) -> Trace:
@@ -46,7 +46,7 @@ def planted(*layers: np.ndarray, tokens: list[str] = WORDS, **more: object) -> T
         q = np.log(np.maximum(p, 1e-12)).astype(np.float32)
         k = np.broadcast_to(np.eye(size, dtype=np.float32), (len(p), size, size)).copy()
         records.append(LayerRecord(q, k, None, None, 1.0))
-    return Trace(model="planted", queries=axis_of(tokens), layers=records, outputs={}, **more)  # type: ignore[arg-type]
+    return Trace(model="planted", queries=words_of(tokens), layers=records, outputs={}, **more)  # type: ignore[arg-type]
 
 
 def uniform(heads: int = 1, size: int = len(WORDS)) -> np.ndarray:
@@ -417,7 +417,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
     q, k, v = (generator.normal(size=(2, 3000, 4)).astype(np.float32) for _ in range(3))
     trace = Trace(
         model="long",
-        queries=axis_of(tokens),
+        queries=words_of(tokens),
         layers=[LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)],
         outputs={},
         source=Writes(),

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import answer, run
 from explain.tops import readable
-from headscope.cli import app
 from headscope.encoder.task_heads import pooled
 from headscope.errors import CheckpointError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
@@ -383,20 +382,17 @@ def test_the_command(tmp_path: Path) -> None:
     saved(tmp_path, "late")
     page = tmp_path / "match.html"
     args = ["match", str(tmp_path / "saved"), QUERY, *DOCUMENTS]
-    screen = CliRunner().invoke(app, [*args, "--html", str(page)], env={"COLUMNS": "100"})
-    assert screen.exit_code == 0, screen.output
+    screen = run(*args, "--html", page, env={"COLUMNS": "100"})
     result = hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
     first, second = result.ranking()[:2]
     assert f"document {first} less document {second}: {result.above(first, second).difference:+.4f}" in screen.output
     assert f"maxsim {result.scores[first]:.4f}" in screen.output
     assert f"document {first} is first (maxsim" in page.read_text()
-    record = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+    record = answer(*args)
     assert record["ranking"] == result.ranking()
     np.testing.assert_allclose([one["score"] for one in record["documents"]], result.scores, atol=1e-6)
     assert {part["side"] for part in record["documents"][0]["checks"]} <= {"query", "document"}
-    sentences = CliRunner().invoke(
-        app, ["match", str(tmp_path / "saved"), QUERY, "the cat sat . the hat", "--set", "by=sentence"]
-    )
+    sentences = run("match", str(tmp_path / "saved"), QUERY, "the cat sat . the hat", "--set", "by=sentence")
     assert "the cat sat ." in sentences.output
 
 

@@ -10,20 +10,13 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import answer, run
 from explain.tops import NAMES, TEXT, readable
-from headscope.cli import app
 from headscope.errors import InputError
 from headscope.runs.predicting import outcomes
 from small_bert import small_bert
-
-
-def run(*args: str, code: int = 0) -> Any:
-    result = CliRunner().invoke(app, list(args))
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
 
 
 def logits_of(folder: Path, module: Any, text: str) -> np.ndarray:
@@ -43,7 +36,7 @@ def test_classes_have_the_probabilities_of_transformers(tmp_path: Path) -> None:
     assert [row["label"] for row in prediction.rows()] == [NAMES[str(at)] for at in np.argsort(-logits)]
     assert prediction.kind == "sequence"
     assert prediction.label in repr(prediction)
-    record = json.loads(run("predict", str(tmp_path), TEXT, "--json").stdout)
+    record = answer("predict", str(tmp_path), TEXT)
     assert record["predictions"] == prediction.rows()
     assert record["task"] == "sequence"
 
@@ -107,16 +100,10 @@ def test_fill_and_predict_name_each_other(tmp_path: Path) -> None:
 def test_one_command_predicts_what_the_checkpoint_can(tmp_path: Path) -> None:
     """A model with both heads fills the masks of a text that has some, and classifies one that has none."""
     small_bert(tmp_path / "masked")
-    assert (
-        json.loads(run("predict", str(tmp_path / "masked"), "the [MASK] sat", "--json").stdout)["schema"]
-        == "headscope/fill"
-    )
+    assert answer("predict", str(tmp_path / "masked"), "the [MASK] sat")["schema"] == "headscope/fill"
     assert "no [MASK]" in run("predict", str(tmp_path / "masked"), "the cat", code=2).stderr
     readable(tmp_path / "both", "Bert", "ForPreTraining")
-    assert (
-        json.loads(run("predict", str(tmp_path / "both"), "the [MASK] sat", "--json").stdout)["schema"]
-        == "headscope/fill"
-    )
+    assert answer("predict", str(tmp_path / "both"), "the [MASK] sat")["schema"] == "headscope/fill"
 
 
 @pytest.mark.parametrize("command", ["effects", "attribute"])

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import headscope as hs
+from commands import answer, run
 from explain.minilm import minilm_folder
 from explain.tops import readable
 from headscope.errors import NoteWarning
@@ -236,32 +237,24 @@ def test_a_special_token_keeps_its_case(folders: dict[str, Path]) -> None:
 
 
 def test_the_screen_says_what_was_cut(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    from typer.testing import CliRunner
-
-    from headscope.cli import app
 
     arguments = ("attribute", str(folders["cut"]), A, "--set", "check=false")
-    shown = CliRunner().invoke(app, list(arguments)).output
+    shown = run(*arguments).output
     assert "the text was cut from 362 to 24 tokens" in " ".join(shown.split())
-    record = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    record = answer(*arguments)
     assert record["notes"] == ["the text was cut from 362 to 24 tokens"]
 
 
 @pytest.mark.parametrize("command", ["attend", "predict", "verify", "why"])
 def test_commands_say_what_was_done_to_a_text(tmp_path: Path, command: str) -> None:
     import sentence_transformers
-    from typer.testing import CliRunner
-
-    from headscope.cli import app
 
     readable(tmp_path / "plain", "Bert", "ForMaskedLM")
     library: Any = sentence_transformers.SparseEncoder(str(tmp_path / "plain"), device="cpu")
     library.max_seq_length = 12
     library.save_pretrained(str(tmp_path / "saved"))
     more = {"why": ["0.0", "1", "2"]}.get(command, [])
-    result = CliRunner().invoke(
-        app, [command, str(tmp_path / "saved"), "[MASK] sat " + "the cat " * 12, *more, "--json"]
-    )
+    result = run(command, str(tmp_path / "saved"), "[MASK] sat " + "the cat " * 12, *more, "--json")
     note = "the text was cut from 28 to 12 tokens"
     assert result.stderr.count(note) == 1
     assert command in ("verify", "why") or json.loads(result.stdout)["notes"] == [note]

@@ -14,8 +14,7 @@ from torch import nn
 import headscope as hs
 from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.all_promote import all_promote
-from headscope.explain.promotes import along_the_residual, with_masked_lm
+from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
 from headscope.explain.residual import walk
 from naive_layers import MINILM, naive_layers
 from random_models import ids, made, random_model
@@ -119,7 +118,7 @@ def test_all_heads_at_once_promote_as_each_does(family: str, tmp_path: Path, mon
     sizes = model.anatomy.known()
     texts, places = [ids(9), ids(14, 1)], [np.array([1, 5]), np.array([0, 3, 13])]
     tokens = np.random.default_rng(0).integers(0, sizes.vocab, size=(sizes.layers * sizes.heads, 7))
-    monkeypatch.setattr("headscope.explain.all_promote.CELLS", 1)
+    monkeypatch.setattr("headscope.explain.promotes.CELLS", 1)
     inputs = [Input(np.array(text), np.zeros(len(text), dtype=np.int64)) for text in texts]
     parts = list(all_promote(with_masked_lm(model, "here"), inputs, places, tokens))
     assert [rows.stop - rows.start for rows, _ in parts] == [1] * 5

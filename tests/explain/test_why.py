@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import answer, run
 from explain.tops import TEXT, readable
-from headscope.cli import app
 from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import hold
 from headscope.runs.texts import as_input, as_traced
@@ -83,22 +80,15 @@ def test_what_is_refused(tmp_path: Path) -> None:
         model.trace(ids=[5])[0, 0].why(0, 0)
 
 
-def answered(*args: str) -> Any:
-    result = CliRunner().invoke(app, ["why", *args], env={"COLUMNS": "100"})
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_the_command() -> None:
     result = hs.open(MINILM).trace(SENTENCE)[3, 1]
     query, key = result.trace.tokens.index("it"), result.trace.tokens.index("animal")
     expected = result.why(query, key)
-    screen = answered(str(MINILM), SENTENCE, "3.1", "it", "animal")
+    screen = run("why", MINILM, SENTENCE, "3.1", "it", "animal", env={"COLUMNS": "100"}).stdout
     assert f"{expected.difference:+.4f}" in screen
     assert "it × animal" in screen
-    record = json.loads(answered(str(MINILM), SENTENCE, "3.1", str(query), str(key), "--json"))
+    record = answer("why", MINILM, SENTENCE, "3.1", query, key)
     assert record["score"] == pytest.approx(expected.score)
     assert record["pairs"][0]["share"] == pytest.approx(expected.table[expected.strongest(1)[0]])
-    wrong = CliRunner().invoke(app, ["why", str(MINILM), SENTENCE, "3", "it", "animal"])
-    assert wrong.exit_code == 2
+    wrong = run("why", MINILM, SENTENCE, "3", "it", "animal", code=2)
     assert "one head" in wrong.output

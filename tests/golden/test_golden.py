@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.cli import app
+from commands import run
 from small_bert import small_bert
 
 KEPT = Path(__file__).parent / "kept"
@@ -185,8 +184,7 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "args"), list(cases()))
 def test_commands(name: str, args: tuple[str, ...], request: pytest.FixtureRequest) -> None:
-    result = CliRunner().invoke(app, args)
-    assert result.exit_code == 0, result.output
+    result = run(*args)
     compare(name, result.stdout, request)
 
 

@@ -81,11 +81,6 @@ def watch(browser: Browser, usual: Watched) -> Iterator[Callable[..., Watched]]:
 
 
 @pytest.fixture(scope="session")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
-    return hs.open(small_bert(tmp_path_factory.mktemp("bert")))
-
-
-@pytest.fixture(scope="session")
 def cat(bert: hs.Model) -> hs.Trace:
     return bert.trace("The tired cat sat on the mat.", "She took her hat off.")
 

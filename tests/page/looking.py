@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.attention.scores import Mask, attend
-from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord
 from patience import PATIENCE
 
@@ -49,6 +49,10 @@ class Watched:
         return self.page
 
 
+Watch = Callable[..., Watched]
+"""Opens a watched page with the options of a browser's context."""
+
+
 def until(page: Page | Frame, expression: str) -> None:
     """Wait for something to be true. The page's policy forbids eval, which Playwright's own waiting would use."""
     eventually(page, lambda: page.evaluate(expression), expression)
@@ -78,8 +82,7 @@ def patiently(page: Page | Frame, check: Callable[[], None]) -> None:
 def made(size: int, mask: Mask, *, heads: int = 2, layers: int = 1) -> hs.Trace:
     """A trace of random heads, its tokens t0, t1, …"""
     generator = np.random.default_rng(7)
-    places, none = tuple(range(size)), (None,) * size
-    axis = TokenAxis(tuple(f"t{n}" for n in places), places, (0,) * size, (False,) * size, places, none)
+    axis = axis_of(size, words=tuple(range(size)))
     records = []
     for number in range(layers):
         q, k, v = (generator.normal(size=(heads, size, 8)).astype(np.float32) for _ in range(3))
@@ -191,7 +194,7 @@ def spelled(text: str, pieces: Sequence[str], links: Sequence[tuple[int, int]]) 
     q, k, v = (generator.normal(size=(2, size, 16), scale=0.3).astype(np.float32) for _ in range(3))
     for number, (query, key) in enumerate(links):
         q[0, query, number] = k[0, key, number] = 2.5
-    axis = TokenAxis(tuple(pieces), tuple(range(size)), (0,) * size, special, tuple(words), tuple(spans))
+    axis = axis_of(pieces, special=special, words=tuple(words), spans=tuple(spans))
     _, lse = attend(q, k, v, scale=1.0, mask=Mask())
     record = LayerRecord(q, k, v, lse=lse, scale=1.0, mask=Mask(), number=0)
     return hs.Trace(model="spelled", queries=axis, layers=[record], outputs={}, text=text)
@@ -206,3 +209,12 @@ JAPANESE = (
     ["<s>", "▁その", "動物", "は", "疲れ", "ていた", "ので", "、", "▁通り", "を", "渡", "らなかった", "。", "</s>"],
 )
 """Texts and their tokens as multilingual-e5-small has them."""
+
+
+def saved(page: Page, kind: str, name: str = "") -> bytes:
+    """A file that the page saves, with the end of its name."""
+    with page.expect_download() as download:
+        page.locator(".save summary").click()
+        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
+    assert download.value.suggested_filename.endswith(f"{name}.{kind.lower()}")
+    return Path(download.value.path()).read_bytes()

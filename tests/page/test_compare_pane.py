@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, lists, number, patiently, until
+from looking import Watch, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 TIRED = "The animal did not cross the street because it was too tired."
 WIDE = "The animal did not cross the street because it was too wide."
@@ -28,13 +26,8 @@ VERY = "The animal did not cross the very old street because it was too tired."
 
 
 @pytest.fixture(scope="module")
-def model() -> hs.Model:
-    return hs.open("-")
-
-
-@pytest.fixture(scope="module")
-def one(model: hs.Model) -> hs.Trace:
-    return model.trace(TIRED)
+def one(bundled: hs.Model) -> hs.Trace:
+    return bundled.trace(TIRED)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +36,13 @@ def alone(one: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two(one: hs.Trace, model: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html([one, model.trace(WIDE)], tmp_path_factory.mktemp("page") / "two.html", dtype="fp32")
+def two(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return to_html([one, bundled.trace(WIDE)], tmp_path_factory.mktemp("page") / "two.html", dtype="fp32")
 
 
 @pytest.fixture(scope="module")
-def unequal(one: hs.Trace, model: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html([one, model.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32")
+def unequal(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return to_html([one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32")
 
 
 def weights(trace: hs.Trace, layer: int, head: int) -> Float[np.ndarray, "queries keys"]:
@@ -149,9 +142,9 @@ def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Pa
     assert "Head 1.0" in page.locator("[data-test=first] h2").inner_text()
 
 
-def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
+def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:
     """One click: the only other text is B, the titles say what differs, the heads are ranked."""
-    other = model.trace(WIDE)
+    other = bundled.trace(WIDE)
     page = watch().open(two.as_uri() + "#l=3&h=1&q=9&k=2")
     page.locator("[data-test=pane-compare]").click()
     a, b = weights(one, 3, 1), weights(other, 3, 1)
@@ -170,9 +163,9 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, model: hs.Model, 
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
-    watch: Watch, one: hs.Trace, model: hs.Model, unequal: Path
+    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
 ) -> None:
-    other = model.trace(VERY)
+    other = bundled.trace(VERY)
     pairs = aligned(one, other)
     both = [(i, j) for i, j in pairs if i is not None and j is not None]
     assert len(both) == len(one)
@@ -209,10 +202,10 @@ COLOURS = """(([name, cells]) => {
 
 
 def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
-    watch: Watch, one: hs.Trace, model: hs.Model, unequal: Path
+    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
 ) -> None:
     """The picture itself: the sign of B - A at each aligned cell, and grey across a gap."""
-    other = model.trace(VERY)
+    other = bundled.trace(VERY)
     pairs = aligned(one, other)
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector("[data-test=difference] .ramp")
@@ -239,15 +232,15 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
             assert blue > green
 
 
-def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, model: hs.Model, two: Path) -> None:
+def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:
     page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
     triple(page, [a, b, b - a])
-    page.set_input_files("[data-test=compare-file]", model.trace(VERY).save(two.with_name("very.safetensors")))
+    page.set_input_files("[data-test=compare-file]", bundled.trace(VERY).save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
     until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
     until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 1.0')")
-    b = weights(model.trace(VERY), 1, 0)[4, 3]
+    b = weights(bundled.trace(VERY), 1, 0)[4, 3]
     until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
 
 

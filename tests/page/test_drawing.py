@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from looking import (
     SIZES,
     TYPE,
     TYPE_SIZES,
-    Watched,
+    Watch,
     go,
     head_of,
     inaccessible,
@@ -34,7 +33,6 @@ from headscope.page import html
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 TEXT = "The animal did not cross the street because it was too tired."
 STATES = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text")
 PINNED = "l=3&h=1&q=9&k=2&by=weight"

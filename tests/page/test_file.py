@@ -6,15 +6,15 @@ import csv
 import json
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, eventually, head_of, lists, number, ranked, until
+from looking import HOSTILE, Watch, eventually, head_of, lists, number, ranked, saved, until
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.heads import CATALOG
 from headscope.page import html
 from small_bert import VOCABULARY, small_bert
@@ -22,7 +22,6 @@ from small_bert import VOCABULARY, small_bert
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 
 
@@ -211,29 +210,21 @@ def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
     until(page, "location.hash.includes('lang=zh')")
 
 
-def saved(page: Page, kind: str) -> Path:
-    with page.expect_download() as download:
-        page.locator(".save summary").click()
-        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
-    assert download.value.suggested_filename.endswith(f"layer0-head1.{kind.lower()}")
-    return Path(download.value.path())
-
-
 def test_export_is_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#h=1&q=4")
     weights = np.asarray(cat[0, 1].weights)
-    rows = list(csv.reader(saved(page, "CSV").read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.reader(saved(page, "CSV", "layer0-head1").decode().splitlines()))
     assert rows[0][2:5] == ["The", "tir", "ed"]
     np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), weights, atol=CLOSE)
-    contents = json.loads(saved(page, "JSON").read_text(encoding="utf-8"))
+    contents = json.loads(saved(page, "JSON").decode())
     np.testing.assert_allclose(contents["weights"], weights, atol=CLOSE)
     assert (contents["layer"], contents["head"]) == (0, 1)
     assert (contents["pinned"]["query"], contents["pinned"]["key"]) == (4, None)
-    svg = saved(page, "SVG").read_text(encoding="utf-8")
+    svg = saved(page, "SVG").decode()
     assert svg.startswith("<svg ")
     assert svg.count("<rect") > len(cat) ** 2
     assert "tir" in svg
-    png = saved(page, "PNG").read_bytes()
+    png = saved(page, "PNG")
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", png[16:24])[0] > 1000
 
@@ -298,20 +289,19 @@ def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
     """Cross-attention: two queries, 30 keys; no neighbours, and no number where there is none."""
     from headscope.attention.scores import attend
-    from headscope.results.arrays import TokenAxis
     from headscope.traces import LayerRecord, Trace
-
-    def axis(name: str, size: int) -> TokenAxis:
-        no = (None,) * size
-        return TokenAxis(
-            tuple(f"{name}{at}" for at in range(size)), tuple(range(size)), (0,) * size, (False,) * size, no, no
-        )
 
     generator = np.random.default_rng(5)
     q, k, v = (generator.normal(size=(1, size, 4)).astype(np.float32) for size in (2, 30, 30))
     _, lse = attend(q, k, v, scale=0.5)
     record = LayerRecord(q, k, v, lse=lse, scale=0.5)
-    trace = Trace(model="cross", queries=axis("q", 2), keys=axis("k", 30), layers=[record], outputs={})
+    trace = Trace(
+        model="cross",
+        queries=axis_of(["q0", "q1"]),
+        keys=axis_of([f"k{at}" for at in range(30)]),
+        layers=[record],
+        outputs={},
+    )
     page = watch(viewport={"width": 1280, "height": 1200}).open(
         f"{trace.to_html(tmp_path / 'cross.html').as_uri()}#q=1"
     )
@@ -511,22 +501,18 @@ def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, ca
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
     """1,500 tokens: more cells than the page ever holds at once, and more bytes than one element does."""
     from headscope.attention.scores import attend
-    from headscope.results.arrays import TokenAxis
     from headscope.traces import LayerRecord, Trace
 
     generator = np.random.default_rng(3)
     size = 1500
     q, k, v = (generator.normal(size=(2, size, 8)).astype(np.float32) for _ in range(3))
     _, lse = attend(q, k, v, scale=1.0)
-    axis = TokenAxis(
-        tuple(f"t{n}" for n in range(size)),
-        tuple(range(size)),
-        (0,) * size,
-        (False,) * size,
-        tuple(range(size)),
-        (None,) * size,
+    trace = Trace(
+        model="long",
+        queries=axis_of(size, words=tuple(range(size))),
+        layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)],
+        outputs={},
     )
-    trace = Trace(model="long", queries=axis, layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)], outputs={})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "CHUNK", 30_000)
         file = trace.to_html(tmp_path / "long.html")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, number, patiently, until
+from looking import Watch, number, patiently, until
 from test_asking import table
 
 import headscope as hs
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 2e-3
 Rows = Sequence[Sequence[int]]
 

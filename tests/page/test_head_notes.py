@@ -7,14 +7,13 @@ import re
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from looking import Watched, inaccessible, unreadable, until
+from looking import Watch, inaccessible, unreadable, until
 from pyarrow import parquet
 from serving import serving
 
@@ -28,7 +27,6 @@ from headscope.results.schemas import EffectRow, columns
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
 LANGUAGES = ("en", "ja", "zh")
 HOSTILE = "<img src=x onerror=alert(1)>"

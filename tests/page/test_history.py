@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from looking import Watched, head_of, until
+from looking import Watch, head_of, until
 
 import headscope as hs
 from headscope.page import html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-Watch = Callable[..., Watched]
 
 
 def at(page: Page, *parts: str) -> None:

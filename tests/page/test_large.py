@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, head_of, lists, number, ranked, retype, until
+from looking import Watch, eventually, head_of, lists, number, ranked, retype, until
 from serving import Served, start
 
 import headscope as hs
+from by_hand import Projection, axis_of, ends
 from headscope.heads import grid
-from headscope.page import parts, server
-from headscope.results.arrays import TokenAxis
+from headscope.page import server, trace_parts
 from headscope.traces import LayerRecord
 from patience import PATIENCE
 
-Watch = Callable[..., Watched]
 TOKENS, LAYERS, HEADS, WIDTH = 1600, 2, 3, 8
 EVERY = 2  # 1600 x 1600 cells, of which 2^21 are drawn at once
-
-
-class Projection:
-    """A model's W_O, and nothing else of it."""
-
-    name = "random"
-
-    def W_O(self, layer: int, head: int) -> np.ndarray:
-        return np.asarray(np.random.default_rng(layer * HEADS + head).normal(size=(WIDTH, 16)).astype(np.float32))
-
-    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
-        return None
-
-    def late_outputs(self) -> tuple[str, ...]:
-        return ()
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +33,9 @@ def long() -> hs.Trace:
         )
         for _ in range(LAYERS)
     ]
-    axis = TokenAxis(
-        tuple(f"t{n}" for n in range(TOKENS)),
-        tuple(range(TOKENS)),
-        (0,) * TOKENS,
-        tuple(n in (0, TOKENS - 1) for n in range(TOKENS)),
-        tuple(range(TOKENS)),
-        (None,) * TOKENS,
-    )
+    axis = axis_of(TOKENS, special=ends(TOKENS), words=tuple(range(TOKENS)))
     trace = hs.Trace(model="random", queries=axis, layers=records, outputs={}, text=None)
-    return trace.replaced(source=Projection())
+    return trace.replaced(source=Projection(HEADS, WIDTH, 16))
 
 
 class Desk:
@@ -76,7 +53,7 @@ class Desk:
         whole = want == "tile" and request.get("every") == 1
         if whole:
             assert self.exact.wait(PATIENCE)
-        content = parts.part(trace, request)
+        content = trace_parts.part(trace, request)
         self.answers.append(("whole" if whole else want, len(content)))
         return content
 
@@ -142,7 +119,9 @@ def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, se
     # what the head writes, from the values, which only this cell needs
     v = long.layers[1].v
     assert v is not None
-    written = np.stack([rows_of(long, 1, head)[900] @ v[head] @ Projection().W_O(1, head) for head in range(HEADS)])
+    written = np.stack(
+        [rows_of(long, 1, head)[900] @ v[head] @ Projection(HEADS, WIDTH, 16).W_O(1, head) for head in range(HEADS)]
+    )
     share = written[2] @ written.sum(0) / (written.sum(0) @ written.sum(0))
     page.wait_for_selector("[data-test=open-chain]")
     page.keyboard.press("Enter")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,15 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from IPython.core.formatters import DisplayFormatter
-from looking import HOSTILE, Watched
+from looking import HOSTILE, Watch
 
 import headscope as hs
 from headscope.errors import InputError
 from headscope.page import notebook
 from headscope.screens.labels import printable
 from patience import PATIENCE
-
-Watch = Callable[..., Watched]
 
 
 def in_cell(value: object, **wanted: object) -> dict[str, str]:

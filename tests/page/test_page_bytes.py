@@ -16,7 +16,7 @@ import headscope as hs
 from headscope import pages
 from headscope.errors import InputError
 from headscope.heads import grid
-from headscope.page import findings, html, trace
+from headscope.page import html, trace
 from headscope.page.trace import page_bytes
 
 WEB = Path(__file__).parents[2] / "web"
@@ -179,7 +179,7 @@ def test_a_page_opens_on_a_link_between_words(cat: hs.Trace, bert: hs.Model, mon
     assert view_of(page_bytes(cat))["opening"] == opening
     assert view_of(page_bytes(bert.trace("cat")))["opening"] is None
     trace = hs.open("-").trace("The tired old dog chased a small cat across the wet garden.")
-    monkeypatch.setattr(findings, "findings", lambda *_, **__: ())
+    monkeypatch.setattr("headscope.page.trace.findings", lambda *_, **__: ())
     opening = view_of(page_bytes(trace, dtype="fp32"))["opening"]
     sharpest: tuple[float, int, int] = (-1.0, 0, 0)
     words = [n for n, token in enumerate(trace.tokens) if token.isalpha() and token not in ("the", "a", "across")]

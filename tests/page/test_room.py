@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, head_of, made, ranked, until
+from looking import Watch, head_of, made, ranked, until
 
 import headscope as hs
 from headscope.attention.scores import Mask
@@ -17,7 +16,6 @@ from headscope.attention.scores import Mask
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 
 

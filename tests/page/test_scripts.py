@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from looking import ARABIC, JAPANESE, Watched, spelled, until
+from looking import ARABIC, JAPANESE, Watch, spelled, until
 
 import headscope as hs
 from headscope.results.tokens import names
@@ -15,7 +14,6 @@ from headscope.results.tokens import names
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 JOINER = "\u200d"
 PLACES = """(selector) => [...document.querySelectorAll(selector)]
   .map((one) => [one.textContent, one.getBoundingClientRect().x]).sort(([, a], [, b]) => a - b).map(([text]) => text)"""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, lists, retype, until
+from looking import HOSTILE, Watch, head_of, lists, retype, until
 from serving import Served, serving, start
 
 import headscope as hs
@@ -16,8 +16,6 @@ from headscope.page.questions import Question
 from headscope.page.runs import rerun
 from headscope.page.session import HOST
 from patience import PATIENCE
-
-Watch = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")

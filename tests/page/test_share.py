@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, head_of, lists, number, retype, until
+from looking import HOSTILE, Watch, Watched, head_of, lists, number, retype, until
 from serving import serving
 from test_page_bytes import view_of
 
@@ -20,7 +19,6 @@ from headscope.page.trace import page_bytes
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 
 

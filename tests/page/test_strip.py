@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from base64 import b64decode
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from looking import Watched, inaccessible, until
+from looking import Watch, inaccessible, until
 
 import headscope as hs
 
@@ -24,7 +23,6 @@ from hooks import with_readme  # noqa: E402
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 SHARE = 2e-5
 
 

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from headscope.page import session as answers
 from headscope.page.html import offline_page, to_html
 from headscope.page.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap
 from headscope.page.session import HOST
-from patience import PATIENCE
+from patience import PATIENCE, until
 
 TEXT = "The cat took off her [MASK]."
 ZERO = {"kind": "heads", "method": "zero"}
@@ -97,13 +97,6 @@ def test_refusals(served: Served, body: dict[str, Any], message: str) -> None:
 def test_the_token_is_required(served: Served, path: str, body: object) -> None:
     status, lines = ask(served, body, path, token="wrong")
     assert (status, "wrong token" in lines[0]) == (403, True)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def leave(served: Served, body: object) -> socket.socket:

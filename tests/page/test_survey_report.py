@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from fonts import ODD, brought
-from looking import HOSTILE, Watched, inaccessible, unreadable, until
+from looking import HOSTILE, Watch, inaccessible, unreadable, until
 
 from finished_survey import finished
 from headscope.atlas.site import write_site
@@ -21,7 +20,6 @@ from headscope.heads import CATALOG
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 BESIDE = ("report.css", "report.js")
 IN_FIGURES = {"cls", "sep", "punctuation", "previous", "same", "next", "entropy"}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fonts import FACTORS, brought
-from looking import Watched, inaccessible, number, unreadable, until
+from looking import Watch, inaccessible, number, unreadable, until
 from pyarrow import parquet
 
 import headscope as hs
@@ -21,7 +21,6 @@ from products import pairwise
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-Watch = Callable[..., Watched]
 TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 LONGEST = 150_000
 """Bytes of a head's page: 144 of them are well below 30 MB."""

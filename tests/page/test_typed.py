@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from encoders import answered, page_with
-from looking import HOSTILE, Watched, eventually, head_of, lists, number, patiently, until
+from looking import HOSTILE, Watch, eventually, head_of, lists, number, patiently, until
 from test_page_bytes import view_of
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import run
 from explain.tops import readable
 from headscope.checkpoint.resolve import BUNDLED
-from headscope.cli import app
 from headscope.errors import UnsupportedError
 from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
 from headscope.page.trace import page_bytes
@@ -28,15 +27,13 @@ from naive_layers import MINILM
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-Watch = Callable[..., Watched]
 GENDER = "She said to [MASK] father that she was ill."
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("typed") / "live.html"
-    result = CliRunner().invoke(app, ["view", "-", "--html", str(path)])
-    assert result.exit_code == 0, result.output
+    result = run("view", "-", "--html", path)
     assert "headscope tiny in a page" in result.output
     return path
 
@@ -453,6 +450,7 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
     opened.goto(file.as_uri())
     opened.wait_for_selector("html[data-painted]")
     assert head_of(opened)
+    opened.fill("[data-test=live-text-0]", texts[0])
     opened.locator("[data-test=live-compare]").click()
     opened.fill("[data-test=live-text-1]", texts[1])
     shown = f"{found['cosine']:.3f}"

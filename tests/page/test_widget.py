@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watched, eventually, until
+from looking import HOSTILE, Watch, eventually, until
 from notebooks import frame_of, lab, marimo
 
 import headscope as hs
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from headscope.page.widget import TraceWidget
 
-Watch = Callable[..., Watched]
 
 if importlib.util.find_spec("anywidget") is None and not os.environ.get("HEADSCOPE_REQUIRE_CHROMIUM"):
     pytest.skip("anywidget is not installed: pip install -e '.[dev]'", allow_module_level=True)

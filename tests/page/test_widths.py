@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from fonts import EVEN, FACTORS, ODD, brought
-from looking import Watched, unreadable, until
+from looking import Watch, unreadable, until
 from serving import serving
 
 import headscope as hs
@@ -17,8 +16,6 @@ from headscope.page import html, notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
-
-Watch = Callable[..., Watched]
 
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
 PHONE = 680

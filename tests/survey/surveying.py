@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import headscope as hs
+from headscope.screens.survey_sheet import survey_sheet
+from headscope.screens.terminal import put
 
 ALICE = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
 
@@ -72,3 +77,10 @@ def dying(name: str, files: int = 1, calls: int = 0) -> Iterator[None]:
             yield
     finally:
         _watching.remove(count)
+
+
+def screen_of(survey: hs.Survey) -> str:
+    """What is printed of a survey, in one line."""
+    screen = io.StringIO()
+    put(survey_sheet(survey).drawings, screen)
+    return " ".join(screen.getvalue().split())

@@ -9,10 +9,9 @@ import pytest
 import torch
 from surveying import OPTIONS, contents
 from transformers import AutoTokenizer, BertConfig, BertModel
-from typer.testing import CliRunner
 
 import headscope as hs
-from headscope.cli.app import app
+from commands import run
 from headscope.errors import InputError
 from headscope.results.schemas import LabelRow, columns
 from known_heads import (
@@ -95,8 +94,7 @@ def test_the_command(tmp_path: Path) -> None:
     known_heads(tmp_path)
     words = ["survey", str(tmp_path), str(treebank), "--out", str(out), "--labels", "--examples", "2"]
     words += ["--set", "report=false", "--set", "threads=1"]
-    result = CliRunner().invoke(app, [*words, "--statistic", "entropy"])
-    assert result.exit_code == 0, result.output
+    result = run(*words, "--statistic", "entropy")
     survey = hs.Survey(out)
     count = survey.labels["label"].to_pylist().count("none")
     said = " ".join(result.output.split())

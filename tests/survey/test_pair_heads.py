@@ -13,13 +13,12 @@ import pytest
 import torch
 from test_syntax import TREEBANK, read_trees
 from transformers import AutoTokenizer, BertModel
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import run
 from headscope.atlas import word_scores as at_work
 from headscope.atlas.pair_files import read_marked
 from headscope.checkpoint.resolve import BUNDLED
-from headscope.cli.app import app
 from headscope.errors import InputError
 from random_models import made
 
@@ -300,19 +299,17 @@ def test_a_word_without_a_token_is_left_out_and_counted() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["pairs", "-", str(TREEBANK), "--set", "chosen_on=10", "--top", "2"])
-    assert shown.exit_code == 0, shown.output
+    shown = run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--top", "2")
     found = hs.pair_heads("-", TREEBANK, chosen_on=10)
     heads = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
     assert f"{heads}: {found.precision.mean:.0%} of their strongest" in " ".join(shown.output.split())
-    answer = CliRunner().invoke(app, ["pairs", "-", str(TREEBANK), "--set", "chosen_on=10", "--json"])
+    answer = run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--json")
     record = json.loads(answer.stdout)
     assert record["schema"] == "headscope/pairs"
     assert record["heads"] == [list(head) for head in found.heads]
     assert record["precision"]["mean"] == pytest.approx(found.precision.mean)
     assert len(record["table"]) == found.table["precision"].array.size
-    only = CliRunner().invoke(app, ["pairs", "-", str(TREEBANK), "--set", "relations=nsubj,obj", "--csv"])
+    only = run("pairs", "-", TREEBANK, "--set", "relations=nsubj,obj", "--csv")
     assert only.stdout.splitlines()[0] == "layer,head,precision,precision_low,precision_high"
-    wrong = CliRunner().invoke(app, ["pairs", "-", str(tmp_path / "none.jsonl")])
-    assert wrong.exit_code == 2
+    run("pairs", "-", str(tmp_path / "none.jsonl"), code=2)
     assert str(found) == repr(found)

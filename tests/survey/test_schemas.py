@@ -15,7 +15,7 @@ from pyarrow import BufferReader, parquet
 
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.site_data import spelled
-from headscope.results.json_schemas import meanings
+from headscope.results.answers import meanings
 from headscope.results.schemas import (
     DistributionRow,
     EffectRow,

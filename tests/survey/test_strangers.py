@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
-from surveying import OPTIONS
+from surveying import OPTIONS, screen_of
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.screens.survey_sheet import survey_sheet
-from headscope.screens.terminal import put
 
 ATLAS = {
     **OPTIONS,
@@ -22,12 +19,6 @@ ATLAS = {
     "writes": 3,
     "part_size": 10**6,
 }
-
-
-def screen_of(survey: hs.Survey) -> str:
-    screen = io.StringIO()
-    put(survey_sheet(survey).drawings, screen)
-    return " ".join(screen.getvalue().split())
 
 
 def tree(words: list[str], heads: list[int], relations: list[str]) -> str:

@@ -8,11 +8,10 @@ import sys
 
 import pytest
 from surveying import contents
-from typer.testing import CliRunner
 
+import commands
 from headscope.atlas.run import Tally
 from headscope.atlas.survey_progress import clock, described
-from headscope.cli import app
 from patience import PATIENCE
 
 HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
@@ -62,8 +61,7 @@ def test_the_same_files_as_in_python(corpus, whole, tmp_path):
 
 def test_standard_input_and_json(tmp_path):
     arguments = ["survey", "-", "-", "--out", str(tmp_path / "out"), "--statistic", "cls, sep", "--json"]
-    done = CliRunner().invoke(app, arguments, input="The cat sat.")
-    assert done.exit_code == 0, done.output
+    done = commands.run(*arguments, input="The cat sat.")
     record = json.loads(done.stdout)
     aggregates = json.loads((tmp_path / "out" / "aggregates.json").read_bytes())
     assert record == {**aggregates, "schema": "headscope/survey", "version": 1}
@@ -104,5 +102,4 @@ def test_the_command_line_starts_without_what_a_survey_needs():
         "import sys; from headscope.cli import app; import headscope.atlas; "
         "print(sorted({'torch', 'transformers', 'pyarrow', 'ray', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout.strip() == "[]"
+    assert commands.python(code) == "[]\n"

@@ -12,12 +12,11 @@ import pytest
 import torch
 from surveying import OPTIONS
 from transformers import AutoTokenizer
-from typer.testing import CliRunner
 
 import headscope as hs
+from commands import run
 from explain.tops import WORDS, readable
 from headscope.atlas.corpus_effects import CANDIDATES
-from headscope.cli.app import app
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import Resampled
 
@@ -252,8 +251,7 @@ def test_the_command(tmp_path: Path) -> None:
     for number, text in enumerate(["A cat sat on the mat.", "She took off her hat.", "The dog ran home."] * 2):
         (tmp_path / "texts" / f"{number}.txt").write_text(text, encoding="utf-8")
     words = ["survey", "-", str(tmp_path / "texts"), "--out", str(tmp_path / "out"), "--effects", "6"]
-    result = CliRunner().invoke(app, [*words, "--set", "report=false", "--set", "threads=1", "--statistic", "entropy"])
-    assert result.exit_code == 0, result.output
+    result = run(*words, "--set", "report=false", "--set", "threads=1", "--statistic", "entropy")
     row = max(hs.Survey(tmp_path / "out").effects.to_pylist(), key=lambda row: abs(row["change"]))
     said = " ".join(result.output.split())
     assert f"head {row['layer']}.{row['head']} is felt most: without it the masked-LM loss" in said

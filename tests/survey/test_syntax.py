@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from surveying import OPTIONS, contents
+from surveying import OPTIONS, contents, screen_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
@@ -29,8 +29,6 @@ from headscope.errors import InputError
 from headscope.heads.intervals import Moments
 from headscope.heads.windows import Cutter
 from headscope.results.schemas import SyntaxRow, columns
-from headscope.screens.survey_sheet import survey_sheet
-from headscope.screens.terminal import put
 
 TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
@@ -134,12 +132,6 @@ def check(survey: hs.Survey, model: Any, tokenizer: Any, documents: list[list[Tr
         assert row["low"] <= row["accuracy_held_out"] <= row["high"]
         assert entry["offsets"][row["offset"]] == max(entry["offsets"].values())
         assert row["offset_accuracy"] == entry["offsets"][row["offset"]] / row["count"]
-
-
-def screen_of(survey: hs.Survey) -> str:
-    screen = io.StringIO()
-    put(survey_sheet(survey).drawings, screen)
-    return " ".join(screen.getvalue().split())
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
+from by_hand import axis_of
 from headscope.attention.scores import Mask, attend
 from headscope.errors import HeadscopeError, InputError
-from headscope.results.arrays import TokenAxis
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace
 
@@ -32,15 +32,7 @@ def made(tokens: int = TOKENS, mask: Mask = WINDOW, layers: int = LAYERS, heads:
         k, v = (random.normal(size=(KV_HEADS, tokens, WIDTH)).astype("f4") for _ in range(2))
         _, lse = attend(q, k, v, scale=0.5, mask=mask)
         records.append(LayerRecord(q=q, k=k, v=v, lse=lse, scale=0.5, mask=mask))
-    axis = TokenAxis(
-        tokens=tuple(map(str, range(tokens))),
-        ids=tuple(range(tokens)),
-        segments=(0,) * tokens,
-        special=(False,) * tokens,
-        words=(None,) * tokens,
-        spans=(None,) * tokens,
-    )
-    return Trace(model="made", queries=axis, layers=records, outputs={})
+    return Trace(model="made", queries=axis_of(tokens), layers=records, outputs={})
 
 
 def by_hand(trace: Trace) -> np.ndarray:

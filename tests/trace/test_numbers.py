@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from by_hand import axis_of
 from headscope.errors import InputError
-from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace, load
 
 
@@ -23,7 +23,7 @@ def some_layers() -> Trace:
         LayerRecord(part(), part(), part(), np.zeros((2, 3), np.float32), 0.5, name=f"at.{n}", number=n, numbers=(1, 3))
         for n in (0, 5)
     ]
-    axis = TokenAxis(("a", "b", "c"), (7, 8, 9), (0,) * 3, (False,) * 3, (None,) * 3, (None,) * 3)
+    axis = axis_of("abc", ids=(7, 8, 9))
     return Trace(model="made", queries=axis, layers=records, outputs={}, stack="encoder")
 
 
@@ -45,18 +45,14 @@ def test_numbers_are_the_models(tmp_path: Path, through_file: bool) -> None:
 def test_a_trace_says_what_it_holds() -> None:
     rng = np.random.default_rng(0)
 
-    def axis(size: int) -> TokenAxis:
-        nothing = (None,) * size
-        return TokenAxis(("a",) * size, (1,) * size, (0,) * size, (False,) * size, nothing, nothing)
-
     def record(heads: int, keys: int) -> LayerRecord:
         q, k = (rng.standard_normal((heads, n, 4)).astype(np.float32) for n in (3, keys))
         return LayerRecord(q, k, None, np.zeros((heads, 3), np.float32), 0.5)
 
     assert "made (encoder): 3 tokens, 2 layers x 2 heads of 4" in repr(some_layers())
-    uneven = Trace(model="made", queries=axis(3), layers=[record(2, 3), record(6, 3), record(4, 3)], outputs={})
+    uneven = Trace(model="made", queries=axis_of(3), layers=[record(2, 3), record(6, 3), record(4, 3)], outputs={})
     assert "made: 3 tokens, 3 layers x 2 to 6 heads" in repr(uneven)
-    cross = Trace(model="made", queries=axis(3), keys=axis(5), layers=[record(2, 5)], outputs={}, stack="cross")
+    cross = Trace(model="made", queries=axis_of(3), keys=axis_of(5), layers=[record(2, 5)], outputs={}, stack="cross")
     assert "made (cross): 3 queries, 5 keys, 1 layers x 2 heads of 4" in repr(cross)
 
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.attention.scores import Mask
 from headscope.errors import InputError, TraceError
-from headscope.results.arrays import Named, TokenAxis
+from headscope.results.arrays import Named
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace
 from random_models import ids, made
@@ -190,10 +191,6 @@ def test_the_file_is_what_the_document_says(tmp_path: Path, trace: Trace) -> Non
 
 
 def test_masks_and_a_second_axis_survive_the_file(tmp_path: Path) -> None:
-    def axis(size: int) -> TokenAxis:
-        nothing = (None,) * size
-        return TokenAxis(("a",) * size, (1,) * size, (0,) * size, (False,) * size, nothing, nothing)
-
     rng = np.random.default_rng(0)
     q, k = rng.normal(size=(2, 3, 4)).astype("f4"), rng.normal(size=(1, 5, 4)).astype("f4")
     masks = [
@@ -202,7 +199,7 @@ def test_masks_and_a_second_axis_survive_the_file(tmp_path: Path) -> None:
         Mask(bias=rng.normal(size=(2, 3, 5)).astype("f4")),
     ]
     layers = [LayerRecord(q, k, None, np.zeros((2, 3), "f4"), 0.25, mask, "rotated") for mask in masks]
-    trace = Trace(model="x", queries=axis(3), keys=axis(5), layers=layers, outputs={})
+    trace = Trace(model="x", queries=axis_of(3), keys=axis_of(5), layers=layers, outputs={})
     again = hs.load(trace.save(tmp_path / "x.safetensors"))
     assert len(again.keys) == 5
     assert again.layers[0].stage == "rotated"

@@ -17,7 +17,7 @@ import headscope as hs
 from headscope.page.connections import Server, server_of
 from headscope.page.server import application
 from headscope.page.session import HOST, Session
-from patience import PATIENCE
+from patience import PATIENCE, until
 
 
 class Running:
@@ -83,13 +83,6 @@ def closed(connection: socket.socket) -> bool:
     finally:
         connection.close()
     return True
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n"], ids=["nothing", "a letter", "headers"])

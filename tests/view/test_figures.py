@@ -31,13 +31,8 @@ def closed() -> Any:
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
-    return hs.open()
-
-
-@pytest.fixture(scope="module")
-def trace(model: Any) -> Any:
-    return model.trace(TEXT)
+def trace(bundled: Any) -> Any:
+    return bundled.trace(TEXT)
 
 
 def test_one_head_is_its_weights(trace: Any) -> None:
@@ -69,8 +64,8 @@ def test_a_layer_is_all_of_its_heads(trace: Any) -> None:
         np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), trace[1, head].weights[...])
 
 
-def test_effects_are_purple_above_0_and_green_below(model: Any) -> None:
-    effects = model.effects(TEXT)
+def test_effects_are_purple_above_0_and_green_below(bundled: Any) -> None:
+    effects = bundled.effects(TEXT)
     axes = effects.plot()
     image = axes.images[0]
     np.testing.assert_allclose(np.asarray(image.get_array()), effects.change)
@@ -80,12 +75,12 @@ def test_effects_are_purple_above_0_and_green_below(model: Any) -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")
 
 
-def test_tables_and_attributions(model: Any, trace: Any) -> None:
+def test_tables_and_attributions(bundled: Any, trace: Any) -> None:
     statistics = trace.statistics()
     image = statistics.plot("previous").images[0]
     assert image.get_clim() == (0, 1), "the unit's range"
     np.testing.assert_allclose(np.asarray(image.get_array()), statistics["previous"].array)
-    attribution = model.attribute(TEXT)
+    attribution = bundled.attribute(TEXT)
     bars = attribution.plot().patches
     np.testing.assert_allclose([bar.get_width() for bar in bars], attribution.scores)
     assert {to_hex(bar.get_facecolor()) for bar in bars} <= {LESS, MORE}
@@ -118,8 +113,8 @@ def test_what_cant_be_drawn_is_an_error(trace: Any, tmp_path: Path) -> None:
         trace.plot(9, 0)
 
 
-def test_broken_weights_and_dollars(model: Any) -> None:
-    trace = model.trace("Costs $5 or $6.")
+def test_broken_weights_and_dollars(bundled: Any) -> None:
+    trace = bundled.trace("Costs $5 or $6.")
     axes = trace.plot(0, 0)
     axes.figure.canvas.draw()
     values = trace.statistics()["entropy"]

@@ -6,18 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+import commands
 import headscope as hs
-from headscope.cli import app
 
 TEXT = "She took off her hat."
 
 
 def run(*args: str) -> Any:
-    result = CliRunner().invoke(app, ["attend", "-", TEXT, *args])
-    assert result.exit_code == 0, result.output + repr(result.exception)
-    return result.stdout
+    return commands.run("attend", "-", TEXT, *args).stdout
 
 
 @pytest.mark.parametrize(("args", "layers"), [((), range(4)), (("--heads", "2"), [2])])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from by_hand import axis_of
 from headscope.errors import InputError
 from headscope.heads.measure import all_patterns
 from headscope.page.trace import page_bytes
@@ -24,9 +25,7 @@ HEADS = (1, 3)
 
 
 def axis(prefix: str, size: int) -> TokenAxis:
-    no = (None,) * size
-    tokens = tuple(f"{prefix}{at}" for at in range(size))
-    return TokenAxis(tokens, tuple(range(size)), (0,) * size, (False,) * size, no, no)
+    return axis_of([f"{prefix}{at}" for at in range(size)])
 
 
 def made(keys: int | None = None, numbers: tuple[int, ...] = NUMBERS, heads: Any = HEADS) -> Trace:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from headscope.cli import app
+from commands import run
 
 CONFIG = {
     "architectures": ["BertModel"],
@@ -26,11 +24,10 @@ def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
 
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     save_file({"embeddings.word_embeddings.weight": np.zeros((99, 32), np.float32)}, tmp_path / "model.safetensors")
-    told = CliRunner().invoke(app, ["shapes", str(tmp_path), "--modules", "--json"])
-    assert told.exit_code == 0, told.output
+    told = run("shapes", tmp_path, "--modules", "--json")
     answer = json.loads(told.stdout)
     assert (answer["class"], answer["total"]) == ("BertModel", 46_368)
     layers = answer["tree"]["parts"][1]["parts"][0]["parts"]
     assert [(part["name"], part["times"]) for part in layers] == [("0-2", 3)]
-    displayed = CliRunner().invoke(app, ["shapes", str(tmp_path), "--modules"])
+    displayed = run("shapes", tmp_path, "--modules")
     assert "3 × BertLayer" in displayed.stdout

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import headscope as hs
+from by_hand import Projection, axis_of, ends
 from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import grid
-from headscope.page import parts
-from headscope.page.parts import header_bytes, is_large, part
-from headscope.results.arrays import TokenAxis
+from headscope.page import trace_parts
+from headscope.page.trace_parts import header_bytes, is_large, part
 from headscope.traces import LayerRecord, Trace
 
 TOKENS, HEADS, KEY_HEADS, WIDTH = 23, 4, 2, 5
@@ -31,21 +31,6 @@ MASKS = {
 }
 
 
-class Projection:
-    """A model's W_O, and nothing else of it."""
-
-    name = "random"
-
-    def W_O(self, layer: int, head: int) -> np.ndarray:
-        return np.asarray(np.random.default_rng(head).normal(size=(WIDTH, 11)).astype(np.float32))
-
-    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
-        return None
-
-    def late_outputs(self) -> tuple[str, ...]:
-        return ()
-
-
 def trace_with(mask: Mask, *, lse: bool = False) -> Trace:
     generator = np.random.default_rng(3)
     q = generator.normal(size=(HEADS, TOKENS, WIDTH)).astype(np.float32)
@@ -53,16 +38,9 @@ def trace_with(mask: Mask, *, lse: bool = False) -> Trace:
     record = LayerRecord(q, k, v, lse=None, scale=0.7, mask=mask)
     if lse:
         assert record.lse.shape == (HEADS, TOKENS)
-    axis = TokenAxis(
-        tuple(f"t{n}" for n in range(TOKENS)),
-        tuple(range(TOKENS)),
-        (0,) * TOKENS,
-        tuple(n in (0, TOKENS - 1) for n in range(TOKENS)),
-        tuple(n // 2 for n in range(TOKENS)),
-        (None,) * TOKENS,
-    )
+    axis = axis_of(TOKENS, special=ends(TOKENS), words=tuple(n // 2 for n in range(TOKENS)))
     trace = Trace(model="random", queries=axis, layers=[record], outputs={}, text=None)
-    return trace.replaced(source=Projection())
+    return trace.replaced(source=Projection(HEADS, WIDTH, 11))
 
 
 def weights(trace: Trace, head: int) -> np.ndarray:
@@ -87,7 +65,7 @@ def weights(trace: Trace, head: int) -> np.ndarray:
 def norms(trace: Trace, head: int) -> np.ndarray:
     v = trace.layers[0].v
     assert v is not None
-    return np.asarray(np.linalg.norm(v[head // 2].astype(float) @ Projection().W_O(0, head), axis=-1))
+    return np.asarray(np.linalg.norm(v[head // 2].astype(float) @ Projection(HEADS, WIDTH, 11).W_O(0, head), axis=-1))
 
 
 def numbers(trace: Trace, **request: Any) -> np.ndarray:
@@ -97,7 +75,7 @@ def numbers(trace: Trace, **request: Any) -> np.ndarray:
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("cells", [1 << 20, 60])
 def test_a_picture_of_every_cell_is_the_head_s_weights(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "CELLS", cells)
+    monkeypatch.setattr(trace_parts, "CELLS", cells)
     trace = trace_with(MASKS[name])
     for head in range(HEADS):
         box = [2, 20, 3, 21]
@@ -128,7 +106,7 @@ def test_words_are_joined_and_hidden_keys_redistributed(
     normed: bool, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mean over a word's queries of the sum over a word's keys, divided by what is left of the row."""
-    monkeypatch.setattr(parts, "CELLS", cells)
+    monkeypatch.setattr(trace_parts, "CELLS", cells)
     trace = trace_with(MASKS["everything"])
     words = [[1], [2, 3, 4], [5, 6], *([n] for n in range(7, 22))]
     joined = {"starts": np.cumsum([0, *map(len, words)]).tolist(), "members": [n for word in words for n in word]}
@@ -175,7 +153,9 @@ def test_what_the_heads_write_at_a_query() -> None:
     trace = trace_with(MASKS["causal"]).replaced(ablated=frozenset({(0, 1)}))
     v = trace.layers[0].v
     assert v is not None
-    written = np.stack([weights(trace, head)[9] @ v[head // 2] @ Projection().W_O(0, head) for head in range(HEADS)])
+    written = np.stack(
+        [weights(trace, head)[9] @ v[head // 2] @ Projection(HEADS, WIDTH, 11).W_O(0, head) for head in range(HEADS)]
+    )
     written[1] = 0
     total = written.sum(0)
     sizes, shares = numbers(trace, want="writes", layer=0, query=9).reshape(2, HEADS)
@@ -267,7 +247,7 @@ def test_a_request_that_makes_no_sense_raises(request_: dict[str, Any]) -> None:
 
 
 def test_a_picture_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_PIXELS", 100)
+    monkeypatch.setattr(trace_parts, "MOST_PIXELS", 100)
     box = [0, TOKENS, 0, TOKENS]
     with pytest.raises(InputError, match="23 x 23"):
         part(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from by_hand import axis_of
 from headscope.attention.scores import Mask
 from headscope.heads.kinds import Pattern
 from headscope.heads.measure import all_patterns
-from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
 
 TOKENS = ("[CLS]", "a", "b", "[SEP]", "c", "[SEP]")
@@ -21,7 +21,7 @@ def pattern(weights: np.ndarray) -> Pattern:
         bias = np.log(weights)[None].astype(np.float32)
     nothing = np.zeros((1, SIZE, 1), np.float32)
     special = tuple(token.startswith("[") for token in TOKENS)
-    axis = TokenAxis(TOKENS, tuple(range(SIZE)), (0,) * SIZE, special, (None,) * SIZE, (None,) * SIZE)
+    axis = axis_of(TOKENS, special=special)
     record = LayerRecord(q=nothing, k=nothing, v=None, lse=None, scale=1.0, mask=Mask(bias=bias), number=1)
     (only,) = all_patterns(Trace(model="-", queries=axis, layers=(record,)))
     return only

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import Terminal
 from headscope.screens.labels import width
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Paper, Sheet, bar, plain_text, prose, put, put_machine, table, title
@@ -27,15 +28,6 @@ WIDE = Table(
     ),
     summed="count",
 )
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def lines(drawing, paper):

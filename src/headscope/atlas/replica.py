@@ -33,8 +33,8 @@ from headscope.atlas.writes import WriteBatch, check_writer, gains
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.head_distances import head_distances
-from headscope.heads.norms import gram_of
 from headscope.heads.on_live import StatisticsConsumer
+from headscope.heads.reference import gram_of
 from headscope.heads.windows import Cutter, Window, batches, inputs_of, takes_segments, window_length
 from headscope.live import capture
 from headscope.live.captured import feed

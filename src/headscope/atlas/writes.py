@@ -21,8 +21,7 @@ import pyarrow
 from headscope.atlas.store import array_and_record, array_bytes, kept_array
 from headscope.encoder import Input
 from headscope.errors import CheckpointError, InputError
-from headscope.explain.all_promote import all_promote
-from headscope.explain.promotes import with_masked_lm
+from headscope.explain.promotes import all_promote, with_masked_lm
 from headscope.heads.intervals import mean_interval
 from headscope.results.schemas import WriteRow, table_of
 from headscope.runs.texts import batches

@@ -26,6 +26,11 @@ ARGUMENTS = {
     "target": ("string", "a word at the first mask, or a class; by default the likeliest"),
     "top": ("integer", "most rows in the answer"),
 }
+TYPES: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "array": {"type": "array", "items": {"type": "string"}},
+}
 OPTIONS = {"pair": "--pair", "token": "--query", "target": "--target", "top": "--top"}
 """Arguments that are options of the command; the others are its arguments, in their order."""
 TOOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
@@ -70,7 +75,9 @@ def server() -> Server[Any]:
         reads_only = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)
         listed = []
         for name, (purpose, needs, may) in TOOLS.items():
-            properties = {one: dict(zip(("type", "description"), ARGUMENTS[one], strict=True)) for one in needs + may}
+            properties = {
+                one: {**TYPES[kind], "description": text} for one in needs + may for kind, text in [ARGUMENTS[one]]
+            }
             takes = {"type": "object", "properties": properties, "required": needs, "additionalProperties": False}
             listed.append(types.Tool(name=name, description=purpose, input_schema=takes, annotations=reads_only))
         return types.ListToolsResult(tools=listed)

@@ -91,8 +91,7 @@ def error_text(kind: str, message: str, where: str | None, advice: str | None) -
     """An error as JSON."""
     from dataclasses import asdict
 
-    from headscope.results.answers import ErrorAnswer
-    from headscope.results.json_schemas import enveloped
+    from headscope.results.answers import ErrorAnswer, enveloped
     from headscope.screens.tables import json_text
 
     answer = ErrorAnswer(kind, message, where, advice, REFUSED)

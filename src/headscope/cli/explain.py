@@ -112,7 +112,7 @@ def _less(target: Wanted, *other: Wanted) -> Wanted:
 def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
     """Print an answer, and write its screen as HTML where that was asked for."""
     if html is not None:
-        from headscope.screens.html_screen import write_screen
+        from headscope.screens.html_tables import write_screen
 
         tell_saved(html, write_screen(sheet.drawings, html, title="headscope"))
     show(sheet, form.name, step=step)
@@ -215,9 +215,9 @@ def why(
     html: Html = None,
 ) -> None:
     """Show why a head looks from one token at another: its score, by pairs of input tokens."""
+    from headscope.screens.explain_sheets import why_sheet
     from headscope.screens.pieces import find_token, labels
     from headscope.screens.values import head_list
-    from headscope.screens.why_sheet import why_sheet
 
     check_top(top)
     chosen = head_list(head, "HEAD")

@@ -3,8 +3,7 @@
     products.py       x W, for few and for many tokens; copies of weights for models that read many texts
     role_weights.py   parameters by role; x W + b; norms
     embedding.py      from ids to the first layer's input
-    rotation.py       rotary positions
-    distances.py      what MPNet and DeBERTa add to the scores
+    distances.py      rotary positions; what MPNet and DeBERTa add to the scores
     attending.py      attention without mask or terms; within a window, in linear time and memory
     layer_forms.py    where a layer's norms stand; feed-forward networks; DeBERTa v2's convolution
     forward.py        the forward pass over a batch of texts

@@ -19,18 +19,18 @@ from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, sil
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.encoder import distances, embedding
 from headscope.encoder.attending import attend_everywhere, attend_nearby
+from headscope.encoder.distances import rotate, turns
 from headscope.encoder.embedding import Input
 from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
 from headscope.encoder.products import COPIED_BYTES, Copies, QKVBuffer
 from headscope.encoder.role_weights import EncoderWeights
-from headscope.encoder.rotation import rotate, turns
 from headscope.traces import LayerRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.anatomy import Disentangled
-    from headscope.encoder.rotation import Angles, Heads
+    from headscope.encoder.distances import Angles, Heads
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 

@@ -21,14 +21,14 @@ import numpy as np
 
 from headscope.attention.activations import activate, slope
 from headscope.attention.scores import scores, weights
-from headscope.encoder.rotation import rotate
+from headscope.encoder.distances import rotate
 from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.encoder import Encoder
-    from headscope.encoder.rotation import Angles
+    from headscope.encoder.distances import Angles
     from headscope.traces import LayerRecord
 
     Rows = Float[np.ndarray, "*shares tokens width"]

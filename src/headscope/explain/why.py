@@ -23,13 +23,12 @@ import numpy as np
 
 from headscope.anatomy import check_index
 from headscope.attention.scores import scores
-from headscope.encoder.rotation import rotate
+from headscope.encoder.distances import rotate
 from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import Held, hold
 from headscope.explain.residual import check_whole, opened_model
 from headscope.explain.steps import Affine, Chain, held_linear
-from headscope.results.reason import REST, Why
-from headscope.results.score_parts import Part
+from headscope.results.score_parts import REST, Part, Why
 from headscope.runs.masking import with_masking
 from headscope.runs.texts import as_input, encoded_trace
 

@@ -1,7 +1,7 @@
 """Measures of where heads look: statistics, distances and kinds, compared between models.
 
 Read `catalog.py` (the statistics), then `measure.py` (one function that measures a layer, for every caller).
-`norms.py` says what heads gather, `reference.py` has the formulas and which tokens count. `fast.py` computes the same
+`reference.py` has the formulas, what heads gather, and which tokens count. `fast.py` computes the same
 on tensors, in one of the two `ways.py`; it is the only part that needs torch, with `on_live.py`, which measures live
 models over `windows.py`. `head_distances.py` says how far heads are apart, `grid.py` what the page shows first.
 `kinds.py` has the thresholds of everything that is said about a head, `intervals.py` the intervals; `compare/` holds

@@ -18,8 +18,7 @@ from headscope.attention.scores import Mask
 from headscope.attention.terms import Terms
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, MASSES, chosen, need_values
-from headscope.heads.norms import LayerArrays, gram_of, norms_by_gram, norms_from
-from headscope.heads.reference import Roles, allowed_counts, measured
+from headscope.heads.reference import LayerArrays, Roles, allowed_counts, gram_of, measured, norms_by_gram, norms_from
 from headscope.heads.ways import Layer, Sums, sums_by_blocks, sums_by_fused_calls, upcast
 
 if TYPE_CHECKING:

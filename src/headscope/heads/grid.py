@@ -11,8 +11,7 @@ from headscope.attention.scores import attend
 from headscope.errors import TraceError, UnsupportedError
 from headscope.heads import Roles
 from headscope.heads.catalog import WEIGHTS_ONLY
-from headscope.heads.norms import LayerArrays, value_norms
-from headscope.heads.reference import measured_blocks, over_queries
+from headscope.heads.reference import LayerArrays, measured_blocks, over_queries, value_norms
 from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import LayerRecord, ModelWeights, Trace, is_broken
 from headscope.traces.broken import finite_heads

@@ -17,8 +17,7 @@ from headscope.attention.terms import Terms
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError, install
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.kinds import MEASURES, Pattern
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import Roles, over_queries, reference_statistics, roles_of
+from headscope.heads.reference import LayerArrays, Roles, over_queries, reference_statistics, roles_of
 from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable, in_columns
 from headscope.traces import broken_rows, is_broken, layer_W_O

@@ -9,8 +9,7 @@ import torch
 
 from headscope.errors import UnsupportedError
 from headscope.heads.fast import Prepared, prepare
-from headscope.heads.norms import LayerArrays
-from headscope.heads.reference import Roles
+from headscope.heads.reference import LayerArrays, Roles
 from headscope.live.calls import Call, Consumer, Forward
 
 if TYPE_CHECKING:

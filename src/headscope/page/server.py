@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, install
-from headscope.page.parts import part
 from headscope.page.questions import in_the_page
 from headscope.page.session import HOST, LeftError, Session, T, first_page, studied, traced
+from headscope.page.trace_parts import part
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

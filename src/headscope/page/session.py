@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.errors import HeadscopeError, InputError
 from headscope.page.html import default_title, page
-from headscope.page.parts import header_bytes, is_large
 from headscope.page.questions import in_the_page, question_of
 from headscope.page.runs import Runs, answer, compared, rerun
 from headscope.page.trace import page_bytes
+from headscope.page.trace_parts import header_bytes, is_large
 from headscope.runs.predicting import classes_of, outcomes
 from headscope.traces import Trace
 

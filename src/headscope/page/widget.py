@@ -16,9 +16,9 @@ import traitlets
 
 from headscope.errors import HeadscopeError, InputError
 from headscope.page.html import default_title, page
-from headscope.page.parts import header_bytes, is_large, part
 from headscope.page.questions import in_the_page
 from headscope.page.trace import estimated_bytes, page_bytes
+from headscope.page.trace_parts import header_bytes, is_large, part
 from headscope.traces import Trace
 
 if TYPE_CHECKING:

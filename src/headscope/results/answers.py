@@ -6,10 +6,16 @@ meaning or goes. A field with a default may be missing. The server of `headscope
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import NoneType, UnionType
 from typing import Annotated as Of
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from headscope.results.explained import LabelShare
+from headscope.results.match_record import Dimension, Found
+from headscope.results.verify_report import Check
 
 
 @dataclass(frozen=True)
@@ -216,3 +222,420 @@ class ErrorAnswer:
     where: Of[str | None, "the file, tensor, layer, head or argument at fault."]
     advice: Of[str | None, "what to do."]
     exit_code: Of[int, "of the command."]
+
+
+@dataclass(frozen=True)
+class ParameterRow:
+    """A tensor of a checkpoint."""
+
+    name: Of[str, "its name in the file."]
+    shape: Of[list[int], "its shape."]
+    dtype: Of[str, "its type in the file."]
+    count: Of[int, "number of parameters."]
+    component: Of[str, "the part of the model that it belongs to."]
+
+
+@dataclass(frozen=True)
+class ShapesAnswer:
+    """Every tensor of a checkpoint."""
+
+    model: Of[str, "the model's name."]
+    total: Of[int, "parameters of the base model."]
+    parameters: Of[list[ParameterRow], "tensors of the base model."]
+    extra: Of[list[ParameterRow], "tensors on top of it."]
+    total_with_extra: Of[int, "parameters of all of them."]
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """The sizes of a model."""
+
+    layers: Of[int | None, "number of layers."]
+    heads: Of[int | None, "heads in a layer."]
+    d_model: Of[int | None, "width of the hidden states."]
+    d_head: Of[int | None, "width of a head."]
+    d_ffn: Of[int | None, "width of the feed-forward."]
+    vocab: Of[int | None, "number of tokens in the vocabulary."]
+    positions: Of[int | None, "number of position embeddings; null where there are none."]
+    types: Of[int | None, "number of token types; null where there are none."]
+
+
+@dataclass(frozen=True)
+class ComponentRow:
+    """A part of a model."""
+
+    component: Of[str, "its name."]
+    count: Of[int, "number of parameters."]
+    share: Of[float | None, "of all parameters, 0 to 1."]
+    parameters: Of[int, "number of tensors."]
+    meaning: Of[str | None, "what it does."]
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """The memory that the weights take in a precision."""
+
+    precision: Of[str, "fp32, fp16 and the like."]
+    base_bytes: Of[int, "of the base model."]
+    whole_bytes: Of[int, "with what is on top of it."]
+
+
+@dataclass(frozen=True)
+class SummaryAnswer:
+    """The contents of a checkpoint."""
+
+    model: Of[str, "the model's name."]
+    where: Of[str, "where its files are."]
+    format: Of[str, "safetensors or torch."]
+    files: Of[list[str], "the files with its weights."]
+    class_: Of[str | None, "class of the base model; null if it isn't known."]
+    family: Of[str | None, "family of models; null if it isn't known."]
+    total: Of[int, "parameters of the base model."]
+    total_with_extra: Of[int, "with what is on top of it."]
+    dtypes: Of[dict[str, int], "type in the file -> number of tensors."]
+    dimensions: Of[Dimensions | None, "its sizes; null if the config doesn't give them."]
+    expansion_rates: Of[
+        list[float] | None,
+        "of each layer, the factor by which its W_V W_O lengthens vectors; null where they aren't read.",
+    ]
+    components: Of[list[ComponentRow], "parts of the base model."]
+    extra: Of[list[ComponentRow], "parts on top of it."]
+    memory: Of[list[MemoryRow], "bytes in several precisions."]
+    tied: Of[dict[str, str], "tensor -> the tensor whose weights it shares."]
+    buffers: Of[list[str], "tensors that are no parameters."]
+    missing: Of[list[str], "tensors that the family has and the file lacks."]
+    problems: Of[list[str], "what keeps headscope from running it."]
+
+
+@dataclass(frozen=True)
+class ConfigField:
+    """A field of a config."""
+
+    name: Of[str, "its name."]
+    value: Of[Any, "its value."]
+    meaning: Of[str | None, "what it means; empty if headscope doesn't know the field."]
+    implies: Of[str | None, "what follows from it for this model, in numbers."]
+    source: Of[str, "the config, or a default of the class."]
+
+
+@dataclass(frozen=True)
+class ConfigAnswer:
+    """A config, explained."""
+
+    model: Of[str, "the model's name."]
+    fields: Of[list[ConfigField], "its fields."]
+    problems: Of[list[str], "what keeps headscope from running it."]
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A module, or several equal ones."""
+
+    name: Of[str, "its name."]
+    label: Of[str, "its class or meaning."]
+    shape: Of[list[int] | None, "of a parameter; null for a module."]
+    count: Of[int, "parameters of one of them."]
+    repeat: Of[int, "how many there are."]
+    children: Of[list[TreeNode], "the modules in it."]
+
+
+@dataclass(frozen=True)
+class TreeAnswer:
+    """The tree of modules."""
+
+    model: Of[str, "the model's name."]
+    tree: Of[TreeNode, "its root."]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a class."""
+
+    name: Of[str, "its name."]
+    shape: Of[list[int], "its shape."]
+    dtype: Of[str | None, "its type in the file; missing for one that the file lacks."] = None
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A tensor that the class expects in another shape."""
+
+    name: Of[str, "its name."]
+    stored: Of[list[int], "its shape in the file."]
+    wanted: Of[list[int], "the shape that the class expects."]
+
+
+@dataclass(frozen=True)
+class FitAnswer:
+    """The use that a class would make of a checkpoint."""
+
+    model: Of[str, "the model's name."]
+    class_: Of[str, "the class."]
+    loaded: Of[int, "number of parameters that it would load."]
+    initialised: Of[list[Parameter], "parameters that it would initialise at random."]
+    ignored: Of[list[Parameter], "tensors of the checkpoint that it would ignore."]
+    mismatched: Of[list[Mismatch], "tensors that it can't load."]
+    tied: Of[dict[str, str], "parameter -> the one whose weights it shares."]
+    notes: Of[list[str], "what has to be known besides."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRow(Check):
+    """One comparison; a number that isn't finite is null."""
+
+    worst: Of[float | None, "the largest absolute difference."]  # type: ignore[assignment]
+    tolerance: Of[float | None, "the largest difference that is accepted."]  # type: ignore[assignment]
+    agrees: Of[bool, "true if the difference is within the tolerance."]
+
+
+@dataclass(frozen=True)
+class SkippedRow:
+    """A comparison that was not possible."""
+
+    name: Of[str, "the quantity."]
+    reason: Of[str, "why."]
+
+
+@dataclass(frozen=True)
+class ReportAnswer:
+    """The result of several comparisons."""
+
+    model: Of[str, "the model's name."]
+    agrees: Of[bool, "true if all of them agree."]
+    checks: Of[list[CheckRow], "the comparisons."]
+    notes: Of[list[str], "what has to be known about them."]
+    skipped: Of[list[SkippedRow], "comparisons that were not possible."]
+
+
+@dataclass(frozen=True)
+class PairShare:
+    """A pair of input tokens, with what it adds to a score."""
+
+    query_part: Of[str, "on the query's side; a token or the biases."]
+    key_part: Of[str, "on the key's side, likewise."]
+    share: Of[float, "what the pair adds to the difference of the scores."]
+
+
+@dataclass(frozen=True)
+class WhyAnswer:
+    """The reasons why a head looks from one token to another."""
+
+    model: Of[str, "the model's name."]
+    text: Of[str, "the text."]
+    layer: Of[int, "from 0."]
+    head: Of[int, "from 0."]
+    query: Of[int, "position of the token that looks."]
+    key: Of[int, "position of the token that it looks at."]
+    weight: Of[float, "the weight."]
+    score: Of[float, "the score."]
+    others: Of[float, "the mean of the query's scores of other keys."]
+    kappa: Of[float | None, "what cancels: the sum of the pairs' absolute shares over that of their sum."]
+    rest: Of[float, "what biases and distances add to the difference."]
+    pairs: Of[list[PairShare], "the strongest pairs."]
+    checks: Of[list[PartRow], "tokens that were masked for real."]
+
+
+@dataclass(frozen=True)
+class OutputUnit:
+    """The output of effects that are compared."""
+
+    output: Of[str, "its meaning."]
+    unit: Of[str, "of its number."]
+
+
+@dataclass(frozen=True)
+class CompareAnswer:
+    """The heads of two checkpoints, or of one over two corpora, side by side."""
+
+    a: Of[str, "the first side."]
+    b: Of[str, "the other; a change is b less a."]
+    differs: Of[bool, "false if nothing does."]
+    findings: Of[list[str], "the answer, in sentences."]
+    outside: Of[dict[str, float | None], "change of each part outside the layers."]
+    left_out: Of[dict[str, str], "measures that could not be compared, each with the reason."]
+    layers: Of[list[dict[str, float | None]], "for each layer the change of its parts."]
+    documents: Of[int, "documents that statistics and effects were measured over."]
+    effects: Of[OutputUnit | None, "the output whose effects are compared; null without them."]
+    heads: Of[
+        list[dict[str, Any]],
+        "for each head layer, head and everything that was compared: `_a`, `_b`, `_change`, `_low`, `_high`.",
+    ]
+    notes: Of[list[str], "what has to be known about the sides."]
+
+
+@dataclass(frozen=True)
+class MeasuredStatistic:
+    """A statistic of every head over a corpus; every number is a list of layers, of heads."""
+
+    meaning: Of[str, "of the statistic."]
+    count: Of[list[list[int]], "windows that have a number."]
+    mean: Of[list[list[float | None]], "over them."]
+    deviation: Of[list[list[float | None]], "standard deviation."]
+    min: Of[list[list[float | None]], "the smallest."]
+    q05: Of[list[list[float | None]], "quantiles."]
+    q25: Of[list[list[float | None]], "quantiles."]
+    q50: Of[list[list[float | None]], "quantiles."]
+    q75: Of[list[list[float | None]], "quantiles."]
+    q95: Of[list[list[float | None]], "quantiles."]
+    max: Of[list[list[float | None]], "the greatest."]
+
+
+@dataclass(frozen=True)
+class SurveyAnswer:
+    """The statistics of a corpus."""
+
+    windows: Of[int, "the number of them."]
+    layers: Of[list[int], "the layers' numbers."]
+    heads: Of[list[list[int]], "of each layer, the heads' numbers."]
+    statistics: Of[dict[str, MeasuredStatistic], "of each, its numbers."]
+    seal: Of[str, "a hash of the numbers, by which a damaged file is found."]
+
+
+@dataclass(frozen=True)
+class MatchedSideRow:
+    """A text of a match."""
+
+    text: Of[str, "with the prompt before it."]
+    parts: Of[list[PartRow], "what each word adds to the score."]
+    rest: Of[
+        float, "what no word adds. Shares and rest are the score; of a cross-encoder, both texts' shares and one rest."
+    ]
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """A word of the query and one of the document that need each other."""
+
+    query: Of[str, "the query's word."]
+    document: Of[str, "the document's word."]
+    share: Of[float, "the sum of their cells; of a cross-encoder, the head's weight."]
+    together: Of[
+        float, "what the score has from the two only together; of a cross-encoder, what cutting the edge takes."
+    ]
+    head: Of[list[int] | None, "of a cross-encoder, [layer, head]."]
+
+
+@dataclass(frozen=True)
+class MatchRow:
+    """A document's score, taken apart."""
+
+    score: Of[float, "what the parts add up to."]
+    returned: Of[float, "what the model's own `predict` or `similarity` gives."]
+    kappa: Of[float | None, "the sizes of the parts over that of the score."]
+    query: Of[MatchedSideRow, "the query's side."]
+    document: Of[MatchedSideRow, "the document's side."]
+    found: Of[list[Found], "in late interaction, what each of the query's tokens found."]
+    dimensions: Of[list[Dimension], "of a sparse model, words of the vocabulary."]
+    checks: Of[list[PartRow], "the strongest words, each masked for real."]
+    notes: Of[list[str], "a prompt that was added, a text that was cut."]
+
+
+@dataclass(frozen=True)
+class AboveRow:
+    """The reasons that one document stands above another."""
+
+    first: Of[int, "number of the document that stands above."]
+    second: Of[int, "number of the other."]
+    difference: Of[float, "of their scores."]
+    query: Of[list[PartRow], "what each of the query's words adds to it; of a cross-encoder, likewise."]
+    rest: Of[float, "what no word of the query adds."]
+
+
+@dataclass(frozen=True)
+class MatchAnswer:
+    """A query and its documents: which words make them match."""
+
+    model: Of[str, "the model's name."]
+    kind: Of[str, "bi, late, sparse or cross."]
+    measure: Of[str, "cosine, dot, maxsim or logit."]
+    level: Of[str, "input or output."]
+    ranking: Of[list[int], "the documents' numbers, the best first."]
+    documents: Of[list[MatchRow], "one for each, in the order given."]
+    links: Of[
+        list[LinkRow],
+        "pairs of words of the best document that leaving both out confirms; empty if they were not asked for.",
+    ]
+    above: Of[AboveRow | None, "why the first stands above the second; null for one document."]
+
+
+VERSION = 1
+"""Version of all records."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PLAIN: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+ANSWERS: dict[str, type] = {
+    "shapes": ShapesAnswer,
+    "summary": SummaryAnswer,
+    "config": ConfigAnswer,
+    "tree": TreeAnswer,
+    "fit": FitAnswer,
+    "head": HeadAnswer,
+    "attend-token": AttendAnswer,
+    "fill": FillAnswer,
+    "predict": PredictAnswer,
+    "effects": EffectsAnswer,
+    "attribute": AttributeAnswer,
+    "why": WhyAnswer,
+    "verify": ReportAnswer,
+    "compare": CompareAnswer,
+    "survey": SurveyAnswer,
+    "match": MatchAnswer,
+    "error": ErrorAnswer,
+}
+"""Name of a schema -> the dataclass that describes its record."""
+
+
+def enveloped(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with its schema's name and version in front."""
+    return {"schema": f"headscope/{name}", "version": VERSION, **record}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of an answer, with the meaning of every field."""
+    schema = _object(ANSWERS[name])
+    envelope = {"schema": {"const": f"headscope/{name}"}, "version": {"const": VERSION}}
+    schema["properties"] = envelope | schema["properties"]
+    schema["required"] = ["schema", "version", *schema["required"]]
+    return {"$schema": DIALECT, "title": f"headscope/{name}", **schema}
+
+
+def _object(row: type, within: tuple[type, ...] = ()) -> dict[str, Any]:
+    """The schema of a record. A field named after a word of Python, such as `class_`, loses its underscore."""
+    hints, means = get_type_hints(row), meanings(row)
+    properties = {name: _typed(hint, (*within, row)) | {"description": means[name]} for name, hint in hints.items()}
+    return {
+        **({"$anchor": row.__name__} if row in _contained(row) else {}),
+        "type": "object",
+        "description": inspect.cleandoc(row.__doc__ or "").splitlines()[0],
+        "properties": {name.rstrip("_"): schema for name, schema in properties.items()},
+        "required": [field.name.rstrip("_") for field in fields(row) if field.default is MISSING],
+        "additionalProperties": False,
+    }
+
+
+def _contained(row: type) -> list[Any]:
+    """The types that lists of a record hold."""
+    return [get_args(hint)[0] for hint in get_type_hints(row).values() if get_origin(hint) in (list, tuple)]
+
+
+def _typed(hint: Any, within: tuple[type, ...]) -> dict[str, Any]:
+    """The schema of an annotation in these records; one of them is referred to, not described again."""
+    if hint is Any:
+        return {}
+    if hint in PLAIN:
+        return {"type": PLAIN[hint]}
+    if is_dataclass(hint) and isinstance(hint, type):
+        return {"$ref": f"#{hint.__name__}"} if hint in within else _object(hint, within)
+    if get_origin(hint) in (list, tuple):
+        return {"type": "array", "items": _typed(get_args(hint)[0], within)}
+    if get_origin(hint) is dict:
+        return {"type": "object", "additionalProperties": _typed(get_args(hint)[1], within)}
+    assert get_origin(hint) in (Union, UnionType), hint
+    choices = [_typed(choice, within) for choice in get_args(hint)]
+    if all(choice.keys() == {"type"} for choice in choices):
+        return {"type": [choice["type"] for choice in choices]}
+    return {"anyOf": choices}
+
+
+def meanings(row: type) -> dict[str, str]:
+    """Field -> its meaning, which stands beside its type: `Of[type, "its meaning"]`."""
+    return {name: get_args(hint)[-1] for name, hint in get_type_hints(row, include_extras=True).items()}

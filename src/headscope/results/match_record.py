@@ -265,7 +265,7 @@ class Match(Rows):
         long = len(getattr(self, side).inside) > LONG
         return "sentence" if long and sum(not part.special for part in self.parts(side, "sentence")) > 1 else "word"
 
-    @late("headscope.screens.match_figure:plot_match")
+    @late("headscope.screens.match_sheet:plot_match")
     def plot(
         self,
         *,
@@ -276,7 +276,7 @@ class Match(Rows):
     ) -> Any:
         """Draw both texts with ink and the strongest links between them.
 
-        Returns the axes of matplotlib. See headscope.screens.match_figure.
+        Returns the axes of matplotlib. See headscope.screens.match_sheet.
         """
         raise NotImplementedError
 

@@ -58,10 +58,8 @@ def check_masks(model: Model) -> str:
         UnsupportedError: there is no masked-LM head or no mask token, or headscope can't run the model.
     """
     model.anatomy.computable()
-    tasks = model.anatomy.tasks
-    if "masked_lm" not in tasks:
-        classes = {"sequence", "token"} & set(tasks)
-        instead = "or ask for its classes (predict)" if classes else ""
+    if "masked_lm" not in model.anatomy.tasks:
+        instead = "or ask for its classes (predict)" if _has_classes(model) else ""
         raise lacks(model, "masked-LM head", "ForMaskedLM or …ForPreTraining", instead=instead)
     mask = model.tokenizer.mask_token
     if mask is None:
@@ -154,18 +152,22 @@ def check_predicts(model: Model) -> None:
         UnsupportedError: it predicts neither, or headscope can't run the model.
     """
     model.anatomy.computable()
-    tasks = model.anatomy.tasks
-    if "masked_lm" in tasks and not {*TASKS} & {*tasks}:
+    if _has_classes(model):
+        return
+    if "masked_lm" in model.anatomy.tasks:
         check_masks(model)
-    elif not {*TASKS} & {*tasks}:
+    else:
         saved_from = "ForMaskedLM, …ForSequenceClassification or …ForTokenClassification"
         raise lacks(model, "head that predicts", saved_from, instead="")
 
 
 def fills(model: Model, trace: Trace) -> bool:
     """Return True if the model predicts tokens at masks: it has no classes, or the text has a mask."""
-    tasks = model.anatomy.tasks
-    return "masked_lm" in tasks and (not {*TASKS} & {*tasks} or model.tokenizer.mask_id in trace.ids)
+    return "masked_lm" in model.anatomy.tasks and (not _has_classes(model) or model.tokenizer.mask_id in trace.ids)
+
+
+def _has_classes(model: Model) -> bool:
+    return not {*TASKS}.isdisjoint(model.anatomy.tasks)
 
 
 def predict_trace(model: Model, trace: Trace) -> Prediction:

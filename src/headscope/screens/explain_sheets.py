@@ -1,8 +1,8 @@
-"""Effects of heads and attributions to tokens: screens, JSON and tables."""
+"""Effects of heads, attributions to tokens, and why a head looks at a token: screens, JSON and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,16 @@ from headscope.screens.labels import printable
 from headscope.screens.pieces import labels
 from headscope.screens.prediction_sheet import likeliest, prediction_line
 from headscope.screens.tables import Column, Table
-from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
+from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from headscope.results.effect_records import Effects, Target
     from headscope.results.explained import Attribution
     from headscope.results.prediction import Prediction
-    from headscope.results.score_parts import Part
+    from headscope.results.score_parts import Part, Why
+
 
 TOP = 10
 MOST_KAPPA = 1e3
@@ -223,3 +226,96 @@ def masking_notes(checks: Sequence[Part]) -> list[str]:
     wrong = [part.label for part in checks if part.contradicted]
     against = f"; ! the model contradicts the share's sign: {', '.join(wrong)}" if wrong else ""
     return [f"masked: the number less the number with the word masked for real{against}"]
+
+
+TOP_PAIRS = 10
+PAIR_COLUMNS = (
+    Column("query_part", "query's side", kind="code"),
+    Column("key_part", "key's side", kind="code"),
+    Column("share", "share", align="right", form="+.4f"),
+)
+
+
+def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int | None = None) -> Sheet:
+    """The score, the text with each token's part in it as ink, and the strongest pairs.
+
+    Args:
+        model: its name.
+        result: the answer.
+        names: a label for each token.
+        text: the text.
+        top: most rows of a table.
+    """
+    labels = [name.removeprefix("·") or name for name in (*names, *result.labels[len(names) :])]
+    pairs = result.strongest(result.table.size if top is None else top)
+    shown = pairs[: top or TOP_PAIRS]
+    head = f"layer {result.layer}, head {result.head}"
+    shares = result.table[tuple(zip(*shown, strict=True))]
+
+    def bars(paper: Paper) -> Iterable[Line]:
+        mixed = [f"{labels[row]}{paper.times(' x ')}{labels[column]}" for row, column in shown]
+        drawn = signed_bars(mixed, shares, range(len(shown)), noun="pair", unit="share", ranks=result.kappa > KAPPA)
+        return drawn(paper)
+
+    rows = tuple((labels[row], labels[column], float(result.table[row, column])) for row, column in pairs)
+    return Sheet(
+        lambda: _record(model, result, labels, text, pairs[: top or len(pairs)]),
+        lambda: Table(PAIR_COLUMNS, rows),
+        (
+            title(f"{head}: {labels[result.query]} looks at {labels[result.key]}", called(model)),
+            prose(
+                f"weight {result.weight:.4f}; score {result.score:.4f}, the mean of the other keys {result.others:.4f}"
+            ),
+            prose(f"these pairs add up to the difference, {signed(result.difference)}"),
+            blank,
+            inked_text(names, _of_tokens(result)),
+            blank,
+            bars,
+            notes(_lines(result)),
+        ),
+    )
+
+
+def _record(
+    model: str, result: Why, labels: Sequence[str], text: str, pairs: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    return {
+        "model": model,
+        "text": text,
+        "layer": result.layer,
+        "head": result.head,
+        "query": result.query,
+        "key": result.key,
+        "weight": result.weight,
+        "score": result.score,
+        "others": result.others,
+        "kappa": result.kappa,
+        "rest": result.rest,
+        "pairs": [
+            {"query_part": labels[row], "key_part": labels[column], "share": float(result.table[row, column])}
+            for row, column in pairs
+        ],
+        "checks": [part_record(part) for part in result.checks],
+    }
+
+
+def _of_tokens(result: Why) -> Float[np.ndarray, " tokens"]:
+
+    return np.array([result.of_token(at) for at in range(len(result.axis))])
+
+
+def _lines(result: Why) -> list[str]:
+    tokens = float(result.cells.sum())
+    lines = [
+        "a pair: what the first token gives the query, times what the second gives this key more than the other keys",
+        f"pairs of tokens {signed(tokens)}, pairs with biases or the distance {signed(result.rest)}",
+        *trust(result.kappa),
+    ]
+    if result.unchecked:
+        lines.append(result.unchecked)
+    return lines + [
+        f"masking {part.label} for real takes {signed(part.change, 2)} from the weight's log odds; its pairs add "
+        f"{signed(part.share)}"
+        for part in result.checks
+        if part.change is not None
+    ]

@@ -347,7 +347,7 @@ def put(drawings: Iterable[Drawing], stream: TextIO) -> None:
 def put_machine(sheet: Sheet, form: str, stream: TextIO, command: str = "") -> None:
     """Print a sheet as `--json`, `--csv` or `--markdown`, without wrapping or colour; `command` names its schema."""
     if form == "--json":
-        from headscope.results.json_schemas import enveloped
+        from headscope.results.answers import enveloped
 
         record = sheet.record()
         stream.write(json_text(enveloped(sheet.schema or command, record) if command else record))

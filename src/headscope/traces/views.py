@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headscope.results.explained import Promotion
     from headscope.results.lazy_maps import Index
-    from headscope.results.reason import Why
+    from headscope.results.score_parts import Why
     from headscope.traces.layer_records import LayerRecord
     from headscope.traces.record import Trace
 

@@ -29,8 +29,7 @@ from headscope.verify.against import causes, compare
 from headscope.verify.captured_traces import live
 from headscope.verify.health import health
 from headscope.verify.opened import input_states, paper, transformers_eager
-from headscope.verify.report import Limit, Worst, row_blocks
-from headscope.verify.rounding import limits_of
+from headscope.verify.rounding import Limit, Worst, limits_of, row_blocks
 
 __all__ = ["Check", "Report", "Worst", "verify"]
 

@@ -13,7 +13,7 @@ from headscope.attention.scores import EVERYTHING
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
 from headscope.results.verify_report import Check
-from headscope.verify.report import Limit, Worst, row_blocks
+from headscope.verify.rounding import Limit, Worst, row_blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.results.verify_report import Check
-from headscope.verify.report import Worst, row_blocks
-from headscope.verify.rounding import EPS, Limits, drifted, products_tolerance, rerun
+from headscope.verify.rounding import EPS, Limits, Worst, drifted, products_tolerance, rerun, row_blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Float

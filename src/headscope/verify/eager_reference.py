@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.sizes import SAVED_CONFIG
-from headscope.encoder.rotation import STORED
+from headscope.encoder.distances import STORED
 from headscope.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 from headscope.errors import HeadscopeError, install
 from headscope.results.verify_report import Check
 from headscope.verify.eager_reference import run_eager
-from headscope.verify.report import Worst, row_blocks
-from headscope.verify.rounding import FP32_REASON, Limits
+from headscope.verify.rounding import FP32_REASON, Limits, Worst, row_blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Float

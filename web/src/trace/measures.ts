@@ -67,7 +67,7 @@ export function change(a: Sample, b: Sample, keys: Aligned): number {
   return count ? sum / (2 * count) : NaN;
 }
 
-/** Roles of the keys, as in headscope.heads.roles. */
+/** Roles of the keys, as in headscope.heads.reference. */
 export interface Roles {
   /** Statistic -> the keys whose weights it sums. */
   masses: Record<string, boolean[]>;

@@ -2,8 +2,7 @@
 
 Read `face.py`, the `Tokenizer`, then `load.py`, which chooses files and the engine that reads them correctly, by
 `settings.py` and the tables in `known.py`. Engines are in `sources.py` (tokenizer.json, vocabularies),
-`sentencepiece.py`, and `japanese.py` with its `segmenters.py`; `backend.py` calls the tokenizers library, and
-catches its crashes.
+`sentencepiece.py`, and `japanese.py`; `backend.py` calls the tokenizers library, and catches its crashes.
 
     load_tokenizer(checkpoint).encode("The cat sat on the mat.").tokens
 """

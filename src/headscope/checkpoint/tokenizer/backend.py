@@ -89,7 +89,7 @@ class Backend:
         """Return the added tokens, which are matched before anything else, with their ids."""
         return {piece.content: index for index, piece in self._rust.get_added_tokens_decoder().items()}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any] | None:
         """Return the tokenizer as tokenizer.json has it."""
         state: dict[str, Any] = json.loads(self._rust.to_str())
         return state

@@ -1,251 +1,237 @@
-"""BertJapaneseTokenizer: words from MeCab (or BERT's basic rules), then WordPiece or characters over vocab.txt.
+"""BertJapaneseTokenizer: words from MeCab, then WordPiece or characters over vocab.txt, by the `tokenizers` library.
 
-transformers' class is written in Python, so no tokenizer.json describes it, and this file repeats its steps instead of
-calling it: the class returns neither offsets nor word ids, which traces need for spans and words. It passes
-mecab_option from the downloaded tokenizer_config.json to MeCab unchecked, while segmenters.py accepts only the options
-that name a dictionary. And it would make transformers, which is optional, a requirement for opening a checkpoint.
+transformers' class returns neither spans nor word ids, and no tokenizer.json describes it. It also passes mecab_option
+of the downloaded tokenizer_config.json to MeCab unchecked; here it may only name a dictionary.
 """
 
 from __future__ import annotations
 
-import re
+import os
+import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from headscope.checkpoint.json_text import brief, shortened
-from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Span, Special
-from headscope.checkpoint.tokenizer.known import JAPANESE, Refused
-from headscope.checkpoint.tokenizer.segmenters import Segmenter, Word, basic, mecab
-from headscope.checkpoint.tokenizer.settings import Settings, TokenizerSource
-from headscope.checkpoint.tokenizer.sources import read_vocab_txt
-from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.checkpoint.json_text import brief, few, shortened
+from headscope.checkpoint.tokenizer.backend import Backend, library_errors
+from headscope.checkpoint.tokenizer.encoded import Pieces, Span
+from headscope.checkpoint.tokenizer.known import JAPANESE
+from headscope.checkpoint.tokenizer.settings import AGAIN, Settings
+from headscope.checkpoint.tokenizer.sources import add_template, mark_special, read_vocab_txt, required_tokens
+from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
 
-LONGEST_WORD = 100
+DICTIONARIES = ("unidic_lite", "unidic", "ipadic")
+DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")
+"""The only options of mecab_option that are passed to MeCab, because the setting comes from a downloaded file."""
 
-Piece = tuple[str, Span | None]
+LONGEST_TEXT = 2**15
+"""Maximum characters: MeCab sums costs of at most 2 * (2**15 - 1) per character, and crashes beyond 2**31."""
+LONGEST_CLUSTER = 64
+
+Word = tuple[str, Sequence[Span] | None]
+"""A word as it is looked up, and for each of its characters its span in the text; None if unknown."""
 
 
-def open_japanese(source: TokenizerSource, settings: Settings) -> tuple[Japanese | Refused, str | None]:
-    """Open a BertJapaneseTokenizer.
+class Japanese(Backend):
+    """The library's WordPiece, or its characters, of the words that MeCab finds between the added tokens of a text.
 
     MeCab and its dictionary are loaded with the first text: words and ids need only vocab.txt.
 
     Raises:
-        CheckpointError: vocab.txt can't be read, or an option is invalid.
+        CheckpointError: the file is not a vocabulary, lacks the special tokens, or an option is invalid.
+        UnsupportedError: tokens are neither WordPiece's nor characters.
     """
-    where = f"{settings.where}: tokenizer_config.json"
-    path = source.file("vocab.txt")
-    subwords = settings.text("subword_tokenizer_type", "wordpiece")
-    if subwords not in ("wordpiece", "character"):
-        error: HeadscopeError = UnsupportedError(
-            f"headscope has no {JAPANESE} with subword_tokenizer_type {brief(subwords)}",
-            where=where,
-            advice=f"pass ids= (token ids from transformers' {JAPANESE})",
-        )
-        vocabulary = {} if path is None else read_vocab_txt(path, f"{settings.where}: vocab.txt")
-        return Refused(error, vocabulary), None
-    if path is None:
-        error = CheckpointError(
-            f"the checkpoint's tokenizer is {JAPANESE}, but its vocab.txt is missing",
-            where=settings.where,
-            advice="put vocab.txt beside the weights, or pass ids= (token ids)",
-        )
-        return Refused(error, {}), None
-    return Japanese(read_vocab_txt(path, f"{settings.where}: vocab.txt"), settings), "vocab.txt"
-
-
-class Japanese:
-    """An engine that splits a text into words, and words into tokens."""
 
     odd_to_first = True
 
-    def __init__(self, vocabulary: dict[str, int], settings: Settings) -> None:
-        self._where = f"{settings.where}: tokenizer_config.json"
-        self._settings = settings
-        self._vocabulary = vocabulary
-        self._lower = bool(settings.flag("do_lower_case", False))
-        self._unknown = settings.spelling("unk_token", "[UNK]")
-        self._cls, self._sep = settings.spelling("cls_token", "[CLS]"), settings.spelling("sep_token", "[SEP]")
-        missing = [token for token in (self._cls, self._sep, self._unknown) if token not in vocabulary]
-        if missing:
-            raise CheckpointError(
-                f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
-                where=f"{settings.where}: vocab.txt",
-                advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token)",
-            )
-        self._added = _added_ids(vocabulary, settings)
-        self._spellings = {index: piece for piece, index in (*vocabulary.items(), *self._added.items())}
-        # The longest first: "[MASK2]" before "[MASK".
-        added = sorted(self._added, key=len, reverse=True)
-        self._added_pattern = re.compile("(" + "|".join(map(re.escape, added)) + ")")
-        self._characters = settings.text("subword_tokenizer_type", "wordpiece") == "character"
-        self._segmenter: Segmenter | None = None
-        self.notes = [
-            f"{JAPANESE}: words by {self._word_type()}, tokens by {'character' if self._characters else 'WordPiece'}"
-        ]
+    def __init__(self, path: Path, settings: Settings) -> None:
+        from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    @property
-    def size(self) -> int:
-        return max(self._spellings) + 1
-
-    def token(self, index: int) -> str | None:
-        return self._spellings.get(index)
-
-    def id(self, token: str) -> int | None:
-        return self._added.get(token, self._vocabulary.get(token))
-
-    def layout(self, texts: int) -> Layout:
-        cls, sep = self._vocabulary[self._cls], self._vocabulary[self._sep]
-        layout: list[Special | Slot] = [Special(cls, self._cls, 0), Slot(0, 0), Special(sep, self._sep, 0)]
-        return layout if texts == 1 else [*layout, Slot(1, 1), Special(sep, self._sep, 1)]
+        where = f"{settings.where}: vocab.txt"
+        self._settings, self._file = settings, f"{settings.where}: tokenizer_config.json"
+        subwords = settings.text("subword_tokenizer_type", "wordpiece")
+        single = [piece.content for piece in settings.added.values() if piece.single_word]
+        if subwords not in ("wordpiece", "character"):
+            raise _refused(f"headscope has no {JAPANESE} with subword_tokenizer_type {brief(subwords)}", self._file)
+        if single:
+            raise _refused(f"the added token {brief(single[0])} of {JAPANESE} has single_word", self._file)
+        self._words_by = settings.text("word_tokenizer_type", "basic")
+        self._lower = settings.flag("do_lower_case", False)
+        self._mecab = settings.table("mecab_kwargs")
+        self._tagger: Any = None
+        characters, whole = subwords == "character", not settings.flag("do_subword_tokenize", True)
+        vocabulary = read_vocab_txt(path, where)
+        cls, sep, unknown = required_tokens(vocabulary, settings, where, cls="[CLS]", sep="[SEP]", unk="[UNK]")
+        with library_errors(where, AGAIN):
+            model = (models.WordLevel if characters or whole else models.WordPiece)(vocabulary, unk_token=unknown)
+            # Without added tokens: a word that MeCab finds is none, even if it is spelled like one.
+            self._pieces, rust = Tokenizer(model), Tokenizer(model)
+            if characters and not whole:
+                self._pieces.normalizer = normalizers.NFKC()
+                self._pieces.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+            elif not whole:
+                self._pieces.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\x1c-\x1f]+"), "removed")
+            add_template(rust, cls, sep)
+            mark_special(rust, settings, JAPANESE)
+            super().__init__(rust, where=where, settings=settings)
+            added = list(rust.get_added_tokens_decoder().values())
+            self._parts = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+            self._parts.add_tokens(added)
+        self._kept = {*settings.strings("never_split"), *(piece.content for piece in added if piece.special)}
+        self.notes.append(f"{JAPANESE}: words by {self._words_by}, tokens by {'character' * characters or 'WordPiece'}")
 
     def state(self) -> None:
-        """Return None: the `tokenizers` library doesn't run it."""
+        """Return None: the `tokenizers` library doesn't find the words."""
 
     def text_pieces(self, text: str) -> Pieces:
-        if self._segmenter is None:
-            self._segmenter = self._open_segmenter()
-        pieces: list[Piece] = []
-        owners: list[int] = []
-        word_count = 0
-        position = 0
-        for part in self._added_pattern.split(text):
-            words: Sequence[Word | None] = []
-            if part in self._added:
-                words = [None]
-            elif part:
-                words = self._segmenter(part)
-            for word in words:
-                whole = (position, position + len(part))
-                cut: list[Piece] = [(part, whole)] if word is None else _moved(self._cut(word), position)
-                pieces += cut
-                owners += [word_count] * len(cut)
-                word_count += bool(cut)
-            position += len(part)
-        return self._pieces(pieces, owners, word_count)
+        found = self._encoded(text, self._segmented)
+        owners = {word: number for number, word in enumerate(dict.fromkeys(word for _, word, _ in found))}
+        ids = [index for index, _, _ in found]
+        words, spans = [owners[word] for _, word, _ in found], [span for _, _, span in found]
+        return Pieces(ids, self._spelled(ids), words, spans, len(owners))
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
         """Tokenize each word as if it came from MeCab: apply NFKC and lower case, but no segmentation."""
-        pieces: list[Piece] = []
-        owners: list[int] = []
-        never_split = self._never_split()
-        normalize = self._word_type() == "mecab" and self._mecab_options().get("normalize_text", True) is not False
-        for position, word in enumerate(words):
-            if word in self._added or (word.startswith("##") and word in self._vocabulary):
-                cut: list[Piece] = [(word, None)]
-            else:
-                text = unicodedata.normalize("NFKC", word) if normalize else word
-                cut = self._cut(Word(text.lower() if self._lower and text not in never_split else text))
-            pieces += cut
-            owners += [position] * len(cut)
-        return self._pieces(pieces, owners, len(words))
+        found: list[tuple[int, int]] = []
+        for at, word in enumerate(words):
+            whole = self.id(word) if word.startswith("##") else None
+            tokens = self._encoded(word, lambda part: [(self._cased(self._normal(part)), None)])
+            found += [(index, at) for index in ([token[0] for token in tokens] if whole is None else [whole])]
+        ids = [index for index, _ in found]
+        return Pieces(ids, self._spelled(ids), [at for _, at in found], [None] * len(ids), len(words))
 
-    def _pieces(self, pieces: Sequence[Piece], owners: Sequence[int], word_count: int) -> Pieces:
-        unknown = self._vocabulary[self._unknown]
-        ids = [self._added.get(piece, self._vocabulary.get(piece, unknown)) for piece, _ in pieces]
-        tokens = [self._spellings[index] for index in ids]
-        return Pieces(ids, tokens, owners, [span for _, span in pieces], word_count)
+    def _encoded(
+        self, text: str, words_of: Callable[[str], list[Word]]
+    ) -> list[tuple[int, tuple[int, int], Span | None]]:
+        """A text's tokens: their ids, their words as the beginning of a part and a number in it, and their spans."""
+        found: list[tuple[int, tuple[int, int], Span | None]] = []
+        with library_errors(self._where, AGAIN):
+            parts = self._parts.encode(text)
+            for index, (start, stop) in zip(parts.ids, parts.offsets, strict=True):
+                if index:  # an added token; what lies between them is 0
+                    added: Any = self.id(self._parts.id_to_token(index) or "")
+                    found.append((added, (start, 0), (start, stop)))
+                    continue
+                words = words_of(text[start:stop])
+                encoding = self._pieces.encode([word for word, _ in words], is_pretokenized=True)
+                owners: list[Any] = encoding.word_ids
+                for piece, at, (first, last) in zip(encoding.ids, owners, encoding.offsets, strict=True):
+                    places = words[at][1]
+                    span = None if places is None else (start + places[first][0], start + places[last - 1][1])
+                    found.append((piece, (start, at), span))
+        return found
 
-    def _cut(self, word: Word) -> list[Piece]:
-        if not self._settings.flag("do_subword_tokenize", True):
-            return [(word.text, _span(word, 0, len(word.text)))]
-        return self._cut_characters(word) if self._characters else self._cut_wordpieces(word)
+    def _segmented(self, text: str) -> list[Word]:
+        """The words of a text without added tokens.
 
-    def _cut_characters(self, word: Word) -> list[Piece]:
-        text = unicodedata.normalize("NFKC", word.text)
-        normal = Word(text, word.origins if text == word.text else None)
-        return [(c if c in self._vocabulary else self._unknown, _span(normal, i, i + 1)) for i, c in enumerate(text)]
-
-    def _cut_wordpieces(self, word: Word) -> list[Piece]:
-        """Apply WordPiece: greedy, the longest match first; a word with an unknown part becomes one unknown token."""
-        pieces: list[Piece] = []
-        for match in re.finditer(r"\S+", word.text):
-            begin, end = match.span()
-            cut: list[Piece] = []
-            start = begin if end - begin <= LONGEST_WORD else end + 1
-            while start < end:
-                mark = "" if start == begin else "##"
-                stops = (stop for stop in range(end, start, -1) if mark + word.text[start:stop] in self._vocabulary)
-                stop = next(stops, None)
-                if stop is None:
-                    break
-                cut.append((mark + word.text[start:stop], _span(word, start, stop)))
-                start = stop
-            pieces += cut if start == end else [(self._unknown, _span(word, begin, end))]
-        return pieces
-
-    def _open_segmenter(self) -> Segmenter:
-        kind = self._word_type()
+        Raises:
+            InputError: the text has a NUL, at which MeCab would stop reading, or is too long.
+            MissingExtraError: fugashi or the dictionary is not installed.
+            UnsupportedError: words are not by MeCab, or an option is unknown.
+        """
         if not self._settings.flag("do_word_tokenize", True):
-            return lambda text: [Word(text, [(index, index + 1) for index in range(len(text))])]
-        if kind == "basic":
-            return basic(lower=self._lower, keep=self._never_split())
-        if kind == "mecab":
-            return mecab(self._mecab_options(), lower=self._lower, keep=self._never_split(), where=self._where)
-        raise UnsupportedError(
-            f"{JAPANESE} with word_tokenizer_type {brief(kind)}: headscope has only mecab and basic",
-            where=self._where,
-            advice="pass words= (words from that segmenter) or ids= (token ids)",
-        )
+            return [(text, [(at, at + 1) for at in range(len(text))])]
+        if self._words_by != "mecab":
+            found = f"{JAPANESE} with word_tokenizer_type {brief(self._words_by)}: headscope finds words only by mecab"
+            raise _refused(found, self._file)
+        self._tagger = self._tagger or open_mecab(self._mecab, self._file)
+        if "\0" in text:
+            found = f"character {text.index(chr(0))} is a NUL, at which MeCab stops reading"
+            raise InputError(found, where="text", advice="remove it from the text")
+        normal = self._normal(text)
+        if len(normal) > LONGEST_TEXT:
+            found = f"the text has {len(normal)} characters, but MeCab can crash beyond {LONGEST_TEXT}"
+            raise InputError(found, where="text", advice="pass it in parts, or pass words= (a list of words)")
+        origins, words, cursor = origins_of(text, normal) or [], list[Word](), 0
+        for surface in (node.surface for node in self._tagger(normal)):
+            start = normal.find(surface, cursor)
+            cursor = max(start + len(surface), cursor)
+            word = self._cased(surface)
+            aligned = origins and start >= 0 and len(word) == len(surface)
+            words.append((word, origins[start:cursor] if aligned else None))
+        return words
 
-    def _word_type(self) -> str:
-        return self._settings.text("word_tokenizer_type", "basic")
+    def _normal(self, text: str) -> str:
+        normalize = self._words_by == "mecab" and self._mecab.get("normalize_text", True) is not False
+        return unicodedata.normalize("NFKC", text) if normalize else text
 
-    def _mecab_options(self) -> Mapping[str, object]:
-        options = self._settings.options.get("mecab_kwargs") or {}
-        if not isinstance(options, dict):
-            raise CheckpointError(
-                f"mecab_kwargs is {brief(options)}, expected an object",
-                where=self._where,
-                advice="pass words= or ids=",
-            )
-        return options
-
-    def _never_split(self) -> frozenset[str]:
-        """Return the words that are neither lower-cased nor split: those of never_split, and special tokens."""
-        listed = self._settings.options.get("never_split") or []
-        if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
-            raise CheckpointError(
-                f"never_split is {brief(listed)}, expected a list of strings",
-                where=self._where,
-                advice="pass words= or ids=",
-            )
-        plain = {piece.content for piece in self._settings.added.values() if not piece.special}
-        return frozenset({*listed, *(self._added.keys() - plain)})
+    def _cased(self, word: str) -> str:
+        return word.lower() if self._lower and word not in self._kept else word
 
 
-def _span(word: Word, start: int, stop: int) -> Span | None:
-    return None if word.origins is None else (word.origins[start][0], word.origins[stop - 1][1])
+def origins_of(text: str, normal: str) -> list[Span] | None:
+    """Return the span in a text of each character of its NFKC.
+
+    The text is split into clusters that normalize independently; the span of a character is that of its cluster. None
+    if the joined clusters differ from the text's NFKC.
+    """
+    if normal == text:
+        return [(index, index + 1) for index in range(len(text))]
+    clusters, begins = [""], [0]
+    for index, character in enumerate(text):
+        alone = unicodedata.normalize("NFKC", character)
+        joined = unicodedata.normalize("NFKC", text[begins[-1] : index + 1])
+        if index and (joined == clusters[-1] + alone or index - begins[-1] >= LONGEST_CLUSTER):
+            clusters.append(alone)
+            begins.append(index)
+        else:
+            clusters[-1] = joined
+    spans = zip(clusters, begins, [*begins[1:], len(text)], strict=True)
+    origins = [(begin, end) for cluster, begin, end in spans for _ in cluster]
+    return origins if "".join(clusters) == normal else None
 
 
-def _moved(pieces: Sequence[Piece], by: int) -> list[Piece]:
-    return [(piece, None if span is None else (span[0] + by, span[1] + by)) for piece, span in pieces]
+def open_mecab(options: Mapping[str, Any], where: str) -> Any:
+    """Return fugashi's tagger for mecab_kwargs of tokenizer_config.json.
+
+    Raises:
+        MissingExtraError: fugashi or the dictionary is not installed.
+        UnsupportedError: an option is unknown, or does more than name a dictionary.
+    """
+    dictionary, option = options.get("mecab_dic", "unidic_lite"), options.get("mecab_option") or ""
+    if unknown := sorted(set(options) - {"normalize_text", "mecab_dic", "mecab_option"}):
+        raise _refused(f"mecab_kwargs has unknown options: {few([*map(shortened, unknown)], 5)}", where)
+    if dictionary not in (None, *DICTIONARIES):
+        raise _refused(f"mecab_dic is {brief(dictionary)}, expected one of {', '.join(DICTIONARIES)}", where)
+    if not isinstance(option, str):
+        raise _refused(f"mecab_option is {brief(option)}, expected a string", where)
+    try:
+        arguments = shlex.split(option)
+    except ValueError:
+        arguments = [option]
+    for argument in arguments:
+        if argument.startswith("-") and not argument.split("=")[0].startswith(DICTIONARY_OPTIONS):
+            names = ", ".join(DICTIONARY_OPTIONS)
+            found = f"mecab_option contains {brief(argument)}; headscope accepts only options that name a dictionary"
+            raise _refused(f"{found} ({names})", where)
+    fugashi = _module("fugashi", "fugashi (MeCab)", "", where)
+    if dictionary is not None:
+        package = dictionary.replace("_", "-")
+        extra = "" if package == "unidic-lite" else f" {package}"
+        folder = _module(dictionary, f"the dictionary {package}", extra, where).DICDIR
+        option = f'-d "{folder}" -r "{os.path.join(folder, "mecabrc")}" {option}'
+    try:
+        return fugashi.GenericTagger(option)
+    except (RuntimeError, UnicodeEncodeError) as error:
+        raise MissingExtraError(
+            f"MeCab can't open the dictionary of {brief(option.strip()) if option.strip() else 'its settings'}",
+            where=where,
+            advice="install that dictionary (unidic: `python -m unidic download`), or pass words= or ids=",
+        ) from error
 
 
-def _added_ids(vocabulary: Mapping[str, int], settings: Settings) -> dict[str, int]:
-    """Return the added tokens, which are matched before words, with their ids, in the order of transformers."""
-    ids: dict[str, int] = {}
-    for index, piece in sorted(settings.added.items()):
-        if piece.single_word:
-            raise UnsupportedError(
-                f"the added token {brief(piece.content)} has single_word, which headscope's {JAPANESE} doesn't support",
-                where=f"{settings.where}: tokenizer_config.json",
-                advice="pass ids= (token ids)",
-            )
-        if vocabulary.get(piece.content, index) != index:
-            raise CheckpointError(
-                f"the added token {brief(piece.content)} is declared with id {index}, but its id in vocab.txt is "
-                f"{vocabulary[piece.content]}",
-                where=f"{settings.where}: tokenizer_config.json",
-                advice="save the tokenizer again with transformers' save_pretrained, so that its files agree",
-            )
-        ids[piece.content] = index
-    usual = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]"}
-    usual["mask_token"] = "[MASK]"
-    stated = [piece.content for piece in (*settings.named.values(), *settings.extra)]
-    known = {*settings.named, *settings.without}
-    defaults = [token for key, token in usual.items() if key not in known and token in vocabulary]
-    for content in (*defaults, *stated):
-        if content not in ids:
-            ids[content] = vocabulary.get(content, len({*vocabulary, *ids}))
-    return ids
+def _module(name: str, requirement: str, packages: str, where: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"this checkpoint's tokenizer uses MeCab, but {requirement} is not installed",
+            where=where,
+            advice=f"{install('japanese')}{packages}; or pass words= (a list of words) or ids=",
+        ) from error
+
+
+def _refused(found: str, where: str) -> UnsupportedError:
+    return UnsupportedError(found, where=where, advice="pass words= (a list of words) or ids= (token ids)")

@@ -125,7 +125,7 @@ CONVERT = (
 
 def usual_specials(class_name: str | None) -> dict[str, AddedPiece]:
     """Return the default special tokens of a class."""
-    if class_name in WORDPIECE:
+    if class_name in WORDPIECE or class_name == JAPANESE:
         return {f"{name}_token": AddedPiece(f"[{name.upper()}]") for name in ("unk", "sep", "pad", "cls", "mask")}
     if class_name == RESIDUES:
         return {f"{name}_token": AddedPiece(f"<{name}>") for name in ("cls", "pad", "eos", "unk", "mask")}

@@ -109,9 +109,16 @@ def _open(
     checkpoint: TokenizerSource, settings: Settings, class_name: str | None, known_by: str
 ) -> tuple[Engine, str | None]:
     if class_name == JAPANESE:
-        from headscope.checkpoint.tokenizer.japanese import open_japanese
+        from headscope.checkpoint.tokenizer.japanese import Japanese
 
-        return open_japanese(checkpoint, settings)
+        path = checkpoint.file("vocab.txt")
+        if path is not None:
+            return Japanese(path, settings), "vocab.txt"
+        found, advice = (
+            f"the checkpoint's tokenizer is {JAPANESE}, but its vocab.txt is missing",
+            f"add it, or {BY_IDS}",
+        )
+        return Refused(CheckpointError(found, where=settings.where, advice=advice), {}), None
     path = checkpoint.file("tokenizer.json")
     if path is not None:
         if class_name == "BertweetTokenizer" and settings.flag("normalization", False):

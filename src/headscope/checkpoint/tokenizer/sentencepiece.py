@@ -18,6 +18,7 @@ from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS
 from headscope.checkpoint.tokenizer.settings import AGAIN, Settings
+from headscope.checkpoint.tokenizer.sources import add_template
 from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def from_sentencepiece(path: Path, settings: Settings, class_name: str) -> Backe
         CheckpointError: the file is not a SentencePiece model, or lacks the special tokens.
         UnsupportedError: its model is not a unigram model.
     """
-    from tokenizers import Tokenizer, models, processors
+    from tokenizers import Tokenizer, models
 
     where = f"{settings.where}: {path.name}"
     model = read_model(path, where)
@@ -98,11 +99,7 @@ def from_sentencepiece(path: Path, settings: Settings, class_name: str) -> Backe
                 where=where,
                 advice="name the special tokens in tokenizer_config.json (cls_token, sep_token), or pass ids=",
             )
-        rust.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0",
-            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-            special_tokens=[(cls, rust.token_to_id(cls)), (sep, rust.token_to_id(sep))],
-        )
+        add_template(rust, cls, sep)
         present = [token for token in dict.fromkeys(named.values()) if rust.token_to_id(token) is not None]
         rust.add_special_tokens([_plain(token, special=True) for token in present])
     return Backend(rust, where=where, settings=settings)

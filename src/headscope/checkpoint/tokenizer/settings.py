@@ -87,11 +87,25 @@ class Settings:
         value = self._option(key, str, "a string")
         return default if value is None else value
 
+    def table(self, key: str) -> dict[str, Any]:
+        """Return an option that is an object; {} if it is absent or null."""
+        return self._option(key, dict, "an object") or {}
+
+    def strings(self, key: str) -> list[str]:
+        """Return an option that is a list of strings; [] if it is absent or null."""
+        values = self._option(key, list, "a list of strings") or []
+        if all(isinstance(value, str) for value in values):
+            return values
+        raise self._invalid(key, values, "a list of strings")
+
     def _option(self, key: str, kind: type[T], expected: str) -> T | None:
         value = self.options.get(key)
         if value is None or isinstance(value, kind):
             return value
-        raise CheckpointError(
+        raise self._invalid(key, value, expected)
+
+    def _invalid(self, key: str, value: object, expected: str) -> CheckpointError:
+        return CheckpointError(
             f"{key} is {brief(value)}, expected {expected}",
             where=f"{self.where}: tokenizer_config.json",
             advice=f"correct {key} in tokenizer_config.json",

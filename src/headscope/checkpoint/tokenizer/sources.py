@@ -59,7 +59,7 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
         if LONG_ID.search(data):
             _check_ids(rust.get_vocab(with_added_tokens=True), where)
         notes = _apply_settings(rust, settings, class_name)
-        _mark_special(rust, settings, class_name)
+        mark_special(rust, settings, class_name)
     backend = Backend(rust, where=where, settings=settings)
     backend.notes += notes
     return backend
@@ -72,7 +72,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
         CheckpointError: the file is not a vocabulary, or lacks the special tokens.
         UnsupportedError: the casing of the model is unknown.
     """
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     where = f"{settings.where}: vocab.txt"
     for option, harmless in (("do_basic_tokenize", True), ("never_split", None)):
@@ -84,17 +84,7 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
                 advice=BY_IDS,
             )
     vocabulary = read_vocab_txt(path, where)
-    cls, sep, unk = (
-        settings.spelling(key, default)
-        for key, default in (("cls_token", "[CLS]"), ("sep_token", "[SEP]"), ("unk_token", "[UNK]"))
-    )
-    missing = [token for token in (cls, sep, unk) if token not in vocabulary]
-    if missing:
-        raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
-            where=where,
-            advice="name the special tokens in tokenizer_config.json (cls_token, sep_token, unk_token), or pass ids=",
-        )
+    cls, sep, unk = required_tokens(vocabulary, settings, where, cls="[CLS]", sep="[SEP]", unk="[UNK]")
     casing = decide_casing(vocabulary, settings)
     with library_errors(where, AGAIN):
         rust = Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
@@ -105,12 +95,8 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
             lowercase=casing.do_lower_case,
         )
         rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        rust.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0",
-            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-            special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
-        )
-        _mark_special(rust, settings, "BertTokenizer")
+        add_template(rust, cls, sep)
+        mark_special(rust, settings, "BertTokenizer")
     backend = Backend(rust, where=where, settings=settings)
     backend.notes = backend.notes or casing.reasons  # a foreign vocabulary is no evidence of a casing
     return backend
@@ -128,15 +114,8 @@ def from_residues(path: Path, settings: Settings) -> Backend:
 
     where = f"{settings.where}: vocab.txt"
     vocabulary = read_vocab_txt(path, where)
-    cls, unk = settings.spelling("cls_token", "<cls>"), settings.spelling("unk_token", "<unk>")
-    ends = [] if "eos_token" in settings.without else [settings.spelling("eos_token", "<eos>")]
-    missing = [token for token in (cls, *ends, unk) if token not in vocabulary]
-    if missing:
-        raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
-            where=where,
-            advice="name the special tokens in tokenizer_config.json (cls_token, eos_token, unk_token), or pass ids=",
-        )
+    eos = {} if "eos_token" in settings.without else {"eos": "<eos>"}
+    cls, *ends, unk = required_tokens(vocabulary, settings, where, cls="<cls>", **eos, unk="<unk>")
     longest_first = "|".join(re.escape(token) for token in sorted(filter(None, vocabulary), key=len, reverse=True))
     with library_errors(where, AGAIN):
         rust = Tokenizer(models.WordLevel(vocabulary, unk_token=unk))
@@ -148,7 +127,7 @@ def from_residues(path: Path, settings: Settings) -> Backend:
             pair=[cls, "$A", *ends, "$B:0", *ends],
             special_tokens=[(token, vocabulary[token]) for token in (cls, *ends)],
         )
-        _mark_special(rust, settings, RESIDUES)
+        mark_special(rust, settings, RESIDUES)
     return Backend(rust, where=where, settings=settings)
 
 
@@ -163,14 +142,7 @@ def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Back
     where = f"{settings.where}: vocab.json"
     vocabulary = _read_vocab_json(vocab, where)
     pairs = _read_merges(merges, f"{settings.where}: merges.txt")
-    cls, sep = settings.spelling("cls_token", "<s>"), settings.spelling("sep_token", "</s>")
-    missing = [token for token in (cls, sep) if token not in vocabulary]
-    if missing:
-        raise CheckpointError(
-            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
-            where=where,
-            advice="name the special tokens in tokenizer_config.json (cls_token, sep_token), or pass ids=",
-        )
+    cls, sep = required_tokens(vocabulary, settings, where, cls="<s>", sep="</s>")
     space = bool(settings.flag("add_prefix_space", False))
     trim = bool(settings.flag("trim_offsets", True))
     with library_errors(f"{settings.where}: vocab.json and merges.txt", AGAIN):
@@ -179,8 +151,37 @@ def from_vocab_and_merges(vocab: Path, merges: Path, settings: Settings) -> Back
         rust.post_processor = processors.RobertaProcessing(
             (sep, vocabulary[sep]), (cls, vocabulary[cls]), trim_offsets=trim, add_prefix_space=space
         )
-        _mark_special(rust, settings, "RobertaTokenizer")
+        mark_special(rust, settings, "RobertaTokenizer")
     return Backend(rust, where=where, settings=settings)
+
+
+def required_tokens(vocabulary: Mapping[str, int], settings: Settings, where: str, **usual: str) -> list[str]:
+    """Return the spellings of special tokens that the tokenizer needs, in order; usual ones where no file names them.
+
+    Raises:
+        CheckpointError: the vocabulary lacks one.
+        UnsupportedError: the files say that there is none.
+    """
+    tokens = [settings.spelling(f"{name}_token", token) for name, token in usual.items()]
+    if missing := [token for token in tokens if token not in vocabulary]:
+        names = ", ".join(f"{name}_token" for name in usual)
+        raise CheckpointError(
+            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(map(shortened, missing))}",
+            where=where,
+            advice=f"name the special tokens in tokenizer_config.json ({names}), or pass ids=",
+        )
+    return tokens
+
+
+def add_template(rust: tokenizers.Tokenizer, cls: str, sep: str) -> None:
+    """Put BERT's special tokens around texts: [CLS] A [SEP], [CLS] A [SEP] B [SEP]."""
+    from tokenizers import processors
+
+    rust.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, rust.token_to_id(cls)), (sep, rust.token_to_id(sep))],
+    )
 
 
 def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
@@ -256,7 +257,7 @@ def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
     return merges
 
 
-def _mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> None:
+def mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> None:
     """Register the class's special tokens that are in the vocabulary, unless the file has registered them already.
 
     The file's description of a token takes precedence.

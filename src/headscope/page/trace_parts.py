@@ -20,7 +20,7 @@ from headscope.checkpoint.json_text import written
 from headscope.errors import InputError
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
-from headscope.heads.norms import value_norms
+from headscope.heads.reference import value_norms
 from headscope.page.questions import whole_number, whole_numbers
 from headscope.page.trace import about, page_axis
 from headscope.traces import Trace
