@@ -14,6 +14,7 @@ from headscope.attention.kernels import autocast_now
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, warn
+from headscope.live import contents
 from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess
@@ -200,7 +201,7 @@ class TraceBuilder(Consumer):
         return sorted({head % heads for head in self.selection.heads})
 
     def _check(self, call: Call, copies: Copies) -> None:
-        """Check a call: at once, or on a GPU, which shouldn't wait, when the forward pass is over.
+        """Check a call: at once, or when the forward pass is over on a device that nobody waits for.
 
         Raises:
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
@@ -210,7 +211,7 @@ class TraceBuilder(Consumer):
         kind = type(call.module).__name__
         place = kind, f"{call.path or kind}, layer {call.layer}", call.rules
         times = excess(call)
-        if times is not None and times.is_cuda:
+        if times is not None and times.device.type not in contents.HASHED:
             copies.pending.append((times, place))
         elif times is not None and not times <= 1:
             refuse(float(times), *place)
