@@ -382,10 +382,9 @@ def _refuse_empty_rows(forward: Forward, call: Call) -> None:
         empty |= set(torch.nonzero(~mask.bool().any(-1)).flatten().tolist())
     if call.own:
         # A row that is masked completely is accepted unless the module returned NaN for it.
-        output = call.context if call.returned is None else call.returned
         allowed = ((row, call.rules.row(row).mask.keys) for row in range(batch))
         hidden = [row for row, keys in allowed if keys is not None and not np.any(keys)]
-        empty |= {row for row in hidden if not bool(torch.isfinite(output[row]).all())}
+        empty |= {row for row in hidden if not bool(torch.isfinite(call.context[row]).all())}
     if empty:
         rows = f"row {empty.pop()} is" if len(empty) == 1 else f"rows {', '.join(map(str, sorted(empty)))} are"
         raise InputError(

@@ -50,19 +50,6 @@ class Unrecorded:
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
-    """The output projection inside a module of which capture sees only the projected output.
-
-    Attributes:
-        weight: (d_out, heads * d_value), the weight of an nn.Linear.
-        bias: (d_out,) or None.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor | None
-
-
-@dataclass(frozen=True, eq=False)
 class Call:
     """One call of one attention module: live tensors, valid until the consumer returns.
 
@@ -84,8 +71,6 @@ class Call:
         rules: the mask's rule and the padding of each row of the batch.
         stage: what q and k are: projected, scaled or rotated.
         own: True if queries and keys are the same tokens (with a cache: queries are the last of the keys).
-        returned: (batch, queries, d_out): the module's output, if capture computed `context` itself; `projection` maps
-            one to the other.
         weights: (batch, heads, queries, keys), if the model computed them itself (eager attention).
         extra_keys: names of keys that are not tokens, at the end of the key axis.
         silenced: the heads of this layer that are being silenced.
@@ -109,8 +94,6 @@ class Call:
     rules: Rules
     stage: str
     own: bool
-    returned: torch.Tensor | None = None
-    projection: Projection | None = None
     weights: torch.Tensor | None = None
     extra_keys: tuple[str, ...] = ()
     silenced: frozenset[int] = frozenset()
@@ -125,7 +108,7 @@ class Call:
     @property
     def eps(self) -> float:
         """The spacing of numbers around 1 in the module's precision."""
-        return max(self.rounded, torch.finfo((self.context if self.returned is None else self.returned).dtype).eps)
+        return max(self.rounded, torch.finfo(self.context.dtype).eps)
 
     @cached_property
     def lse(self) -> torch.Tensor:

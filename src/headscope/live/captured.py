@@ -135,7 +135,7 @@ def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Attached) and hook.call in (torch_nn.observe_call, torch_nn.nest, inside.observe_call):
+            if isinstance(hook, Attached) and hook.call in (torch_nn.after_call, torch_nn.nest, inside.observe_call):
                 hooks.move_to_end(key)
 
 

@@ -27,7 +27,7 @@ from headscope.errors import UnsupportedError
 from headscope.live.refusals import refuse
 
 if TYPE_CHECKING:
-    from headscope.live.calls import Call, Projection
+    from headscope.live.calls import Call
     from headscope.live.masks.finding import RowRule
 
 EPS = torch.finfo(torch.float32).eps
@@ -117,8 +117,7 @@ class Probe(NamedTuple):
         sample: the queries.
         q: (heads, n, d_head), of these queries.
         k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value).
-        observed: (heads, n, d_value), the module's contexts; or (n, d_out), its outputs, if there is a projection.
-        projection: the projection inside the module, if only its output could be observed.
+        observed: (heads, n, d_value), the module's contexts.
         scale, terms: what scores are made of.
         queries: number of queries of the row, padding included.
         eps: the spacing of numbers around 1 in the module's precision.
@@ -131,7 +130,6 @@ class Probe(NamedTuple):
     k: torch.Tensor
     v: torch.Tensor
     observed: torch.Tensor
-    projection: Projection | None
     scale: float
     terms: Terms
     queries: int
@@ -179,14 +177,13 @@ def refuse_altered(call: Call) -> None:
             for start in range(0, len(places), step):
                 part = places[start : start + step]
                 sample = sample_at(call.rules.row(row), part, q.shape[1], k.shape[1], q.device)
-                observed = observed_of(call, row, sample)
-                probe = probe_of(call, sample, q[:, sample.index], k, v, observed, call.terms(row))
+                probe = probe_of(call, row, sample, q[:, sample.index], k, v)
                 returned = None if call.weights is None else call.weights[row, :, sample.index]
                 times = _times(probe, returned)
                 if not bool((times <= 1).all()):
                     head, query = divmod(int(times.argmax()), len(part))
-                    place = f"query {part[query]}" if probe.projection else f"head {head}, query {part[query]}"
-                    refuse(float(times.max()), kind, f"{where}, row {row}, {place}", call.rules)
+                    place = f"{where}, row {row}, head {head}, query {part[query]}"
+                    refuse(float(times.max()), kind, place, call.rules)
 
 
 def sample_of(call: Call, row: int) -> Sample | None:
@@ -210,39 +207,22 @@ def _probes(call: Call) -> Iterator[Probe]:
         sample = sample_of(call, row)
         if sample is None:
             continue
-        parts = call.q[row, :, sample.index], call.k[row], call.v[row]
-        yield probe_of(call, sample, *parts, observed_of(call, row, sample), call.terms(row))
+        yield probe_of(call, row, sample, call.q[row, :, sample.index], call.k[row], call.v[row])
 
 
-def observed_of(call: Call, row: int, sample: Sample) -> torch.Tensor:
-    """The module's contexts for these queries: see Probe."""
-    if call.returned is None or call.projection is None:
-        return call.context[row, :, sample.index]
-    return call.returned[row][sample.index]
-
-
-def probe_of(
-    call: Call,
-    sample: Sample,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    observed: torch.Tensor,
-    terms: Terms,
-) -> Probe:
+def probe_of(call: Call, row: int, sample: Sample, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Probe:
     """A probe of one row of a call. The tensors are those of `Probe`, in any precision."""
     return Probe(
         sample,
         q.float(),
         k.float(),
         v.float(),
-        observed,
-        None if call.returned is None else call.projection,
+        call.context[row, :, sample.index],
         call.scale,
-        terms,
+        call.terms(row),
         call.q.shape[2],
         call.eps,
-        call.weights is not None or call.returned is not None or call.unfused,
+        call.weights is not None or call.unfused,
         call.rounded,
     )
 
@@ -254,14 +234,13 @@ def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.T
     looks at keys: a mask of finite numbers hides none of them if it is the same for all.
 
     Args:
-        observed: (..., heads, n, width), or (n, d_out) for outputs.
+        observed: (..., heads, n, width).
         recomputed: of the same shape.
         empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
     """
     if empty is None:
         return observed
-    where = (empty if observed.dim() > 2 else empty.all(0)).to(observed.device)
-    return torch.where(where & observed.isnan(), recomputed.to(observed.dtype), observed)
+    return torch.where(empty.to(observed.device) & observed.isnan(), recomputed.to(observed.dtype), observed)
 
 
 def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
@@ -285,12 +264,6 @@ def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
     return weights.view(heads, n, -1), contexts
 
 
-def projected(contexts: torch.Tensor, projection: Projection) -> torch.Tensor:
-    """(n, d_out): the outputs that follow from contexts, (heads, n, d_value)."""
-    bias = None if projection.bias is None else projection.bias.float()
-    return torch.nn.functional.linear(contexts.transpose(0, 1).flatten(1), projection.weight.float(), bias)
-
-
 def _with_terms(cells: torch.Tensor, probe: Probe) -> torch.Tensor:
     """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
     columns, sizes = np.arange(probe.k.shape[1]), (probe.queries, probe.k.shape[1])
@@ -301,7 +274,7 @@ def _with_terms(cells: torch.Tensor, probe: Probe) -> torch.Tensor:
 
 
 def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:
-    """(heads, n), or (1, n) for outputs: each query's error, in multiples of what rounding explains.
+    """(heads, n): each query's error, in multiples of what rounding explains.
 
     Args:
         probe: the queries.
@@ -312,12 +285,6 @@ def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:
     share = _share(probe)
     largest = probe.v.abs().amax(1, keepdim=True).repeat_interleave(heads // len(probe.v), 0)
     observed, tolerance = probe.observed.float(), share * largest
-    if probe.projection is not None:
-        outputs = projected(contexts, probe.projection)
-        observed = without_nan(observed, outputs, probe.sample.empty)
-        absolute = type(probe.projection)(probe.projection.weight.abs(), None)
-        tolerance = projected(tolerance, absolute) + probe.eps * outputs.abs()
-        return _worst(outputs - observed, tolerance)[None]
     empty = probe.sample.empty
     times = _worst(contexts - without_nan(observed, contexts, empty), tolerance)
     if returned is None or returned.shape != weights.shape:

@@ -33,24 +33,19 @@ def same_direction(heads: int, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ContextProducts:
-    """A projection of a module's output onto one direction, kept for verification.
+    """A projection of a module's contexts onto one direction, kept for verification.
 
     Attributes:
-        values: (heads, queries): context . r of each head; or (1, queries): output . r, if only the output after the
-            projection could be observed.
-        directions: (heads, d_value): r, or each head's rows of W_O times r.
-        offset: the projection's bias times r.
+        values: (heads, queries): context . r of each head.
+        directions: (heads, d_value): r.
         eps: the spacing of numbers around 1 in the model's precision.
-        fused: True if a fused kernel computed the output; it sums scores in fp32.
-        length: |r| times the length of the longest output; None if the output before the projection was observed.
+        fused: True if a fused kernel computed the contexts; it sums scores in fp32.
     """
 
     values: np.ndarray
     directions: np.ndarray
-    offset: float
     eps: float
     fused: bool
-    length: float | None
 
     def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Compute, in fp64, the `values` that follow from a layer's record.
@@ -68,8 +63,7 @@ class ContextProducts:
         mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask, terms=record.terms)
         means, squares, gathered = (mixed[..., column] for column in range(3))
         spread = np.sqrt(np.maximum(squares - np.square(means), 0))
-        values = means if self.length is None else means.sum(0, keepdims=True) + self.offset
-        return values, spread, np.sqrt(squares), gathered
+        return means, spread, np.sqrt(squares), gathered
 
 
 def products(
@@ -91,29 +85,18 @@ def products(
     if call.dropout:
         return None
     count, d_value = call.q.shape[1], call.v.shape[-1]
-    if call.returned is None:
-        if call.mark is None:
-            # In the memory layout of the interface's functions: query by query, the heads side by side.
-            contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
-            mark = torch.mv(contexts.float(), direction(d_value, call.context.device))
-        else:
-            mark = call.mark.view(len(call.q), -1)[row]
-        values = mark.view(-1, count).T
-        directions = same_direction(count, d_value)
-        offset, length = 0.0, None
+    if call.mark is None:
+        # In the memory layout of the interface's functions: query by query, the heads side by side.
+        contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
+        mark = torch.mv(contexts.float(), direction(d_value, call.context.device))
     else:
-        if call.silenced or heads is not None or call.projection is None:
-            return None
-        r = direction(call.returned.shape[-1], call.returned.device)
-        values = (call.returned[row].float() @ r)[None]
-        directions = (r @ call.projection.weight.float()).reshape(count, d_value).cpu().numpy()
-        bias = call.projection.bias
-        offset = 0.0 if bias is None else float(bias.float() @ r)
-        length = float(call.returned[row].float().norm(dim=-1).amax()) * len(r) ** 0.5
+        mark = call.mark.view(len(call.q), -1)[row]
+    values = mark.view(-1, count).T
+    directions = same_direction(count, d_value)
     if heads is not None:
         values, directions = values[heads], directions[heads]
     if queries is not None:
         values = values[:, queries]
-    fused = call.kernel_lse is not None and call.weights is None and call.returned is None and not call.rounded
+    fused = call.kernel_lse is not None and call.weights is None and not call.rounded
     kept = values if values.device == CPU else carrier.copy(values, torch.float32)
-    return ContextProducts(kept.numpy(), directions, offset, call.eps, fused, length)
+    return ContextProducts(kept.numpy(), directions, call.eps, fused)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -18,8 +19,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
-from headscope.live.brought_back import brought_back
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, SharedHooks
 from headscope.live.masks.rows import kept_queries, score_bound
@@ -85,7 +86,7 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
     )
     bound.apply_defaults()
     arguments = Given(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
-    with Unwatched(), torch.no_grad(), brought_back(module, output[0].device):
+    with Unwatched(), torch.no_grad(), _brought_back(module, output[0].device):
         reading = reader.read(module, arguments, seen.run)
         if reading is None:
             return None
@@ -93,6 +94,29 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
         changed = _observed(module, reader, reading, followed, seen.context, output)
     following.attended((changed or output)[0], _asking(arguments), (0, 1, -1))
     return changed
+
+
+@contextmanager
+def _brought_back(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Give an offloaded module and its parts their parameters, on a device, from where accelerate keeps them.
+
+    Raises:
+        UnsupportedError: nothing keeps the numbers of one.
+    """
+    away = [
+        (path, part, name, parameter)
+        for path, part in module.named_modules()
+        for name, parameter in part._parameters.items()
+        if parameter is not None and parameter.is_meta
+    ]
+    try:
+        for path, part, name, _ in away:
+            x = with_numbers(module, f"{path}.{name}" if path else name, type(module).__name__)
+            part._parameters[name] = nn.Parameter(x.to(device), requires_grad=False)
+        yield
+    finally:
+        for _, part, name, parameter in away:
+            part._parameters[name] = parameter
 
 
 def _asking(arguments: dict[str, Any]) -> torch.Tensor:

@@ -154,6 +154,7 @@ def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark:
         own=masking.same_tokens,
         weights=ran.weights,
         silenced=ran.silenced,
+        extra_keys=ran.kwargs.get("extra_keys", ()),
         dropout=float(ran.kwargs.get("dropout") or 0.0),
         layer_terms=_layer_terms(ran.kwargs),
         proven=ran.proven,
@@ -287,12 +288,15 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    cross = seat.place.stack.cross
-    if not cross and queries < keys:
-        raw = raw.read()
-    if not cross and queries < keys and raw.mask is not None:
-        keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries)
-    same_tokens = not cross and queries <= keys and not seat.forward.is_chosen(ran.module, batch, queries, keys)
+    same_tokens, first = ran.kwargs.get("same_tokens"), 0
+    if same_tokens is None:
+        cross = seat.place.stack.cross
+        if not cross and queries < keys:
+            raw = raw.read()
+        if not cross and queries < keys and raw.mask is not None:
+            keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries)
+        same_tokens = not cross and queries <= keys and not seat.forward.is_chosen(ran.module, batch, queries, keys)
+        first = keys - queries
     scaling = ran.kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     rules = seat.forward.analyst.rules(
@@ -300,7 +304,7 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
         batch,
         queries,
         keys,
-        slice(keys - queries, keys) if same_tokens else None,
+        slice(first, first + queries) if same_tokens else None,
         reach=partial(score_bound, query, key, scale),
         where=seat.session.plan.paths[id(ran.module)],
     )

@@ -87,11 +87,16 @@ def _refuse_between(module: nn.Module, where: str) -> None:
 
 def _seats(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
     """The sessions that read this call of scaled_dot_product_attention."""
-    if torch_nn.is_attention(module) or any(isinstance(x, torch.Tensor) and x.is_nested for x in args):
-        return []  # read as a whole when it returns, or listed
+    if any(isinstance(x, torch.Tensor) and x.is_nested for x in args):
+        return []  # listed
     covered = [session.admit(module) for session, _ in RUNNING.forwards if id(module) in session.plan.known]
     if not covered or not all(covered):
         return []
+    if torch_nn.is_attention(module):
+        given = torch_nn.Given.now(module)  # type: ignore[arg-type]
+        query, key = given[:2]
+        followed = following.tokens_of(query, key, 1 if query.dim() == 3 else None, 0)
+        return register_call(module, given.batch, len(query), len(key), (query.shape, key.shape), followed)
     query, key = (sdpa_arguments(args, kwargs)[name] for name in SDPA_ARGUMENTS[:2])
     sizes = tuple(query.shape), tuple(key.shape)
     one_head = query.dim() == 3 or query.shape[1] == 1
@@ -112,6 +117,10 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
             advice="pass tensors of (batch, heads, tokens, d_head), or (batch, tokens, d) for a single head",
         )
     one_head = q.dim() == 3
+    of_module: dict[str, Any] = {}
+    if torch_nn.is_attention(module):
+        given = torch_nn.Given.now(module)  # type: ignore[arg-type]
+        of_module = {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
 
     def as_the_interface(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
         # The memory layout of the interface's functions, so that the class needs no copy for its projection.
@@ -129,7 +138,10 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
         dropout=arguments.get("dropout_p", 0.0),
         scaling=arguments.get("scale"),
         is_causal=bool(arguments.get("is_causal", False)),
+        **of_module,
     )
+    if of_module:
+        torch_nn.was_read(module, seats)  # type: ignore[arg-type]
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
     following.attended(contexts, q, (0, 1, -1) if one_head else (0, -1, 2, -1))
     return contexts

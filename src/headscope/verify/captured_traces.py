@@ -43,14 +43,13 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
     for number, record, products in zip(trace.numbers, trace.layers, source.products, strict=True):
         if products is None or record.v is None:
             continue
-        per_head = products.length is None
         ours, *moments = products.expect(record)
         allowed = products_tolerance(record, products, *moments)
-        sees_keys = np.isfinite(record.lse) if per_head else np.isfinite(record.lse).all(0, keepdims=True)
+        sees_keys = np.isfinite(record.lse)
         for at, row in enumerate(products.values):
-            place = {"head": trace.head_numbers(number)[at]} if per_head else {}
+            head = trace.head_numbers(number)[at]
             expected = np.where(sees_keys[at] | ~np.isnan(row), row, ours[at])  # a softmax over no key may be NaN
-            outputs.see(ours[at], expected, ("query",), allowed=allowed[at], layer=number, **place)
+            outputs.see(ours[at], expected, ("query",), allowed=allowed[at], layer=number, head=head)
     if trace.layers[0].v is None:
         skipped.append(("module output", "the values were not kept"))
     elif len(unseen) < len(trace.layers):

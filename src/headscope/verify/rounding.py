@@ -128,7 +128,7 @@ def products_tolerance(
     spread: Float[np.ndarray, "heads queries"],
     size: Float[np.ndarray, "heads queries"],
     gathered: Float[np.ndarray, "heads queries"],
-) -> Float[np.ndarray, "heads_or_1 queries"]:
+) -> Float[np.ndarray, "heads queries"]:
     """Tolerance of products of contexts, sum_j p_ij x_j with x_j = v_j . r.
 
     Args:
@@ -141,8 +141,7 @@ def products_tolerance(
     error = score_error(record, 0.0 if products.fused else unit) + 2 * storage_unit * reach(record)
     lengths = np.sqrt(np.square(products.directions, dtype=np.float64).sum(-1))[:, None]
     tolerance: np.ndarray = np.expm1(2 * np.minimum(error, 1)) / 2 * spread + unit * size
-    tolerance = tolerance + lengths * gathered * (unit + storage_unit + KERNEL)
-    return tolerance if products.length is None else tolerance.sum(0, keepdims=True) + (unit + KERNEL) * products.length
+    return tolerance + lengths * gathered * (unit + storage_unit + KERNEL)
 
 
 COUNTED = 7.0
