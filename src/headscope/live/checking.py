@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from headscope.attention.scores import FAR, scores
 from headscope.attention.terms import Terms, add_terms
 from headscope.errors import UnsupportedError
+from headscope.live.masks.rows import score_bound
 from headscope.live.refusals import refuse
 
 if TYPE_CHECKING:
@@ -312,6 +313,18 @@ def _share(probe: Probe) -> torch.Tensor:
         error = error + 2 * probe.eps * raw_scores(probe).abs().amax(-1, keepdim=True)
     sums = SUMS + 2 * probe.k.shape[1] ** 0.5 * EPS
     return sums + 2 * probe.eps + torch.expm1(2 * error.clamp(max=1)) / 2
+
+
+def share_of(q: torch.Tensor, k: torch.Tensor, eps: float) -> float:
+    """The error of all contexts of a call that rounding explains, step by step, as a share of the largest values.
+
+    Args:
+        q, k: (batch, heads, tokens, d_head).
+        eps: the spacing of numbers around 1 in the module's precision.
+    """
+    width = q.shape[-1]
+    error = 2 * (width**0.5 * EPS + eps) * score_bound(q, k, width**-0.5)
+    return SUMS + 4 * eps + float(np.expm1(2 * min(error, 1))) / 2
 
 
 def raw_scores(probe: Probe) -> torch.Tensor:

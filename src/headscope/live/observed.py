@@ -362,7 +362,7 @@ def raw_mask(
     if name.endswith(("eager_attention_forward", "eager")):
         return RawMask.added(mask, bias), keys
     if mask is None and bool(causal) and queries > 1:
-        used = min(queries, keys)
+        used = keys if kwargs.get("same_tokens") is not None else min(queries, keys)
         return RawMask.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
     if bias is not None and mask is not None and mask.dtype == torch.bool:
         return RawMask.filled(mask, bias), keys

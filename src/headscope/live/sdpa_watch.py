@@ -140,8 +140,8 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
         is_causal=bool(arguments.get("is_causal", False)),
         **of_module,
     )
-    if of_module:
-        torch_nn.was_read(module, seats)  # type: ignore[arg-type]
+    if of_module and (recording(seats) or heads_to_silence(seats)):
+        torch_nn.was_read(module, seats, q, k, v, result[0])  # type: ignore[arg-type]
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
     following.attended(contexts, q, (0, 1, -1) if one_head else (0, -1, 2, -1))
     return contexts

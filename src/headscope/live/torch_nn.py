@@ -11,17 +11,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional
 
+from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
-from headscope.live.genuine import from_library
+from headscope.live.checking import share_of
+from headscope.live.genuine import is_unchanged
 from headscope.live.hooks import Hooks, SharedHooks, SharedSetting
 from headscope.live.operators import Unwatched
 from headscope.live.projections import Output
-from headscope.live.refusals import TRANSFORMS, refuse_transforms
+from headscope.live.refusals import TRANSFORMS, refuse, refuse_transforms
 from headscope.live.seats import Seat, heads_to_silence, recording
 from headscope.live.sessions import COVERED, RUNNING
 from headscope.live.tokens import following
@@ -102,91 +106,137 @@ class Given(NamedTuple):
 FORWARD = nn.MultiheadAttention.forward.__code__
 
 
-class _Again(threading.local):
-    """The call that is run a second time in this thread: id of its module, and whether heads are silenced in it."""
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A call that was read at its operator, whose output is compared with its contexts.
+
+    Attributes:
+        q, k, v: (batch, heads, tokens, d_head), the operator's.
+        contexts: (batch, queries, heads * d_head), what was projected.
+        seats: the sessions that saw it.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    contexts: torch.Tensor
+    seats: list[Seat]
+
+
+class _Calls(threading.local):
+    """What was read of the calls in this thread, by the ids of their modules."""
 
     def __init__(self) -> None:
-        self.module = 0
-        self.silenced = False
+        self.read: dict[int, Read] = {}
 
 
-AGAIN = _Again()
+CALLS = _Calls()
 
 
-def was_read(mha: nn.MultiheadAttention, seats: list[Seat]) -> None:
-    """Note a call that was read at its operator: its output projection, and whether heads were silenced."""
-    if AGAIN.module == id(mha):
-        AGAIN.silenced = bool(heads_to_silence(seats))
-    projects = from_library(nn.functional.multi_head_attention_forward) and "forward" not in vars(mha)
+def was_read(
+    mha: nn.MultiheadAttention, seats: list[Seat], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, output: Any
+) -> None:
+    """Note a call that was read at its operator.
+
+    Args:
+        mha: the module.
+        seats: the sessions that saw it.
+        q, k, v: (batch, heads, tokens, d_head), the operator's.
+        output: (batch, queries, heads, d_head), the contexts that it returned.
+    """
+    CALLS.read[id(mha)] = Read(q, k, v, output.flatten(2), seats)
     for session, forward, place, _ in recording(seats):
-        forward.awaited = None
-        if projects:
-            path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
-            forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
+        forward.awaited, forward.projections[place.stack, place.layer] = None, Output((path,), mha.head_dim)
 
 
 def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Note a call's tokens; if it returns weights, run it again to read it or to silence heads (a forward hook).
 
     Raises:
-        UnsupportedError: the call can't be read.
+        UnsupportedError: the call can't be read, or its output isn't what its contexts are projected to.
     """
     if len(keywords_and_output) < 2:
         return None  # the last capture, in another thread, closed while this call ran
     kwargs, output = keywords_and_output
     given: dict[str, Any] = {"need_weights": True, **dict(zip(NAMES, args, strict=False)), **kwargs}
-    sessions = [session for session in COVERED.get(id(mha), ()) if session.forward() is not None]
-    if sessions:
-        silencing = all(session.consumer.silencing for session in sessions)
-        refuse_transforms(mha, {"Vmap"} if silencing else TRANSFORMS)
-    changed = _again(mha, given, output) if sessions and given["need_weights"] else None
     axes = (0, 1, -1) if given["query"].dim() == 3 else (0, -1)
-    following.attended((changed or output)[0], given["query"], axes)
-    return changed
-
-
-def _again(mha: nn.MultiheadAttention, given: dict[str, Any], output: Any) -> Any:
-    """Run a call again without weights; return its output with those of the first run if heads are silenced in it."""
-    for _, forward in RUNNING.forwards:  # what computed the weights is read in the second run
+    following.attended(output[0], given["query"], axes)
+    sessions = [session for session in COVERED.get(id(mha), ()) if session.forward() is not None]
+    if not sessions:
+        return None
+    silencing = [session.consumer.silencing for session in sessions]
+    refuse_transforms(mha, {"Vmap"} if all(silencing) else TRANSFORMS)
+    drops = mha.training and mha.dropout > 0
+    again = _again(mha, args, kwargs, drops, gradients=any(silencing)) if given["need_weights"] else None
+    read = CALLS.read.pop(id(mha), None)
+    if read is None:
+        return None
+    for _, forward in RUNNING.forwards:  # the other operators that ran inside this module have been read with it
         for missed in [call for call in forward.missed if call.module == id(mha)]:
             del forward.missed[missed]
-    drops = mha.training and mha.dropout > 0
-    silencing = any(session.consumer.silencing for session in COVERED[id(mha)])
-    AGAIN.module, AGAIN.silenced = id(mha), False
-    with ExitStack() as undo:
-        undo.callback(setattr, AGAIN, "module", 0)
-        undo.enter_context(torch.set_grad_enabled(silencing and torch.is_grad_enabled()))
+    if again is not None and heads_to_silence(read.seats):
         if drops:
-            undo.enter_context(torch.random.fork_rng([given["query"].device] if given["query"].is_cuda else []))
-        second = mha.forward(**{**given, "need_weights": False, "is_causal": False})
-    if AGAIN.silenced and drops:
-        raise UnsupportedError(
-            "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-            where=type(mha).__name__,
-            advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-        )
-    if AGAIN.silenced:
-        return second[0], output[1]
-    if not drops:
-        _refuse_difference(mha, output[0].detach(), second[0].detach())
+            raise UnsupportedError(
+                "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+                where=read.seats[0].session.plan.paths[id(mha)],
+                advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+            )
+        following.attended(again[0], given["query"], axes)
+        return again[0], output[1]
+    if not heads_to_silence(read.seats) and not drops and (again is not None or not is_unchanged(mha)):
+        observed = output[0].detach()
+        observed = observed[None] if observed.dim() == 2 else observed if mha.batch_first else observed.transpose(0, 1)
+        _refuse_other_output(mha, read, observed)
     return None
 
 
-def _refuse_difference(mha: nn.MultiheadAttention, first: torch.Tensor, second: torch.Tensor) -> None:
-    """Raise an error if a call computes something else where it returns weights.
+def _again(
+    mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], drops: bool, *, gradients: bool
+) -> Any:
+    """Run a call again without weights, with the same random numbers."""
+    x, at = args[0] if args else kwargs["query"], NAMES.index("need_weights")
+    changes = {**dict(zip(NAMES[at:], args[at:], strict=False)), "need_weights": False, "is_causal": False}
+    with ExitStack() as undo:
+        undo.enter_context(torch.set_grad_enabled(gradients and torch.is_grad_enabled()))
+        if drops:
+            undo.enter_context(torch.random.fork_rng([x.device] if x.is_cuda else []))
+        return mha.forward(*args[:at], **{**kwargs, **changes})
+
+
+def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.Tensor) -> None:
+    """Raise an error if a call's output isn't what its contexts are projected to.
+
+    Args:
+        mha: the module.
+        read: what was read of the call.
+        output: (batch, queries, d_model), of the run that the model goes on with.
 
     Raises:
-        UnsupportedError: it does.
+        UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
     """
-    with Unwatched(), torch.no_grad():
-        most = second.abs().amax() if second.numel() else 0.0
-        if first.numel() and not bool((first - second).abs().amax() <= torch.finfo(first.dtype).eps ** 0.5 * most):
-            raise UnsupportedError(
-                "nn.MultiheadAttention computes another output with need_weights=True than without: a query that sees "
-                "no key is NaN with weights, and code of your own may treat the two differently",
-                where=type(mha).__name__,
-                advice="call it with need_weights=False, or let every query see a key",
-            )
+    session, forward, place, _ = read.seats[0]
+    kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest
+    with Unwatched(), torch.no_grad(), torch.autocast(output.device.type, enabled=False):
+        wide = torch.promote_types(output.dtype, torch.float32)
+        W, b = (
+            None if x is None else with_numbers(mha, f"out_proj.{name}", path or kind).to(output.device, wide)
+            for name, x in (("weight", mha.out_proj.weight), ("bias", mha.out_proj.bias))
+        )
+        assert W is not None
+        expected = functional.linear(read.contexts.to(wide), W, b)
+        share = share_of(read.q, read.k, max(torch.finfo(x.dtype).eps for x in (output, read.contexts)))
+        largest = functional.linear(read.v.abs().amax(2).flatten(1).to(wide), W.abs())
+        tolerance = share * (largest[:, None] + expected.abs())
+        times = ((output.to(wide) - expected).abs() / tolerance.clamp(min=1e-30)).amax(-1)
+        for row, of_row in enumerate(times):
+            unseen = rules.row(row).unseen
+            if unseen is not None:  # NaN of all heads is no number that the trace has
+                of_row[torch.from_numpy(unseen).to(of_row.device) & of_row.isnan()] = 0
+        if not bool((times <= 1).all()):
+            worst, (row, query) = float(times.max()), divmod(int(times.argmax()), times.shape[1])
+            where = f"{path or kind}, layer {place.layer}"
+            refuse(worst, kind, where if worst != worst else f"{where}, row {row}, query {query}", rules)
 
 
 class _Nested(threading.local):
@@ -235,7 +285,7 @@ def _hook(mha: nn.Module) -> list[Callable[[], None]]:
     hooks.before(mha, _pad, keywords=True)
     hooks.after(mha, after_call, keywords=True)
     hooks.after(mha, nest)
-    return [hooks.remove]
+    return [hooks.remove, lambda: CALLS.read.pop(id(mha), None)]
 
 
 WATCHED = SharedHooks(_hook)

@@ -187,12 +187,16 @@ class Analyst:
 
     Args:
         whole: True to find the rules that padding follows, too.
+
+    Attributes:
+        latest: the rules that were asked for last.
     """
 
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
         self._known: list[tuple[Contents, tuple[int, int, int, slice | None, bool], Rules]] = []
         self._doubts: list[torch.Tensor] = []
+        self.latest = Rules(())
 
     def rules(
         self,
@@ -222,7 +226,8 @@ class Analyst:
         contents = raw.contents()
         rules = self._rules(raw, contents, (batch, queries, keys, tokens, False), where)
         if reach is not None and rules.relied < float("inf") and not 2 * reach() + UNDERFLOW <= rules.relied:
-            return self._rules(raw, contents, (batch, queries, keys, tokens, True), where)
+            rules = self._rules(raw, contents, (batch, queries, keys, tokens, True), where)
+        self.latest = rules
         return rules
 
     def _rules(
