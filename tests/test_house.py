@@ -177,7 +177,6 @@ def test_the_public_names_are_these() -> None:
         "Captured",
         "Comparison",
         "Effects",
-        "EffectsOverTexts",
         "Finding",
         "HeadTable",
         "HeadValues",

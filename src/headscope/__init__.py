@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headscope.live.one_liner import trace
     from headscope.model import Model
     from headscope.opening import open_any as open
-    from headscope.results.effect_records import Effects, EffectsOverTexts
+    from headscope.results.effect_records import Effects
     from headscope.results.explained import Attribution
     from headscope.results.finding_record import Finding
     from headscope.results.head_values import HeadValues
@@ -46,7 +46,6 @@ __all__ = [
     "Captured",
     "Comparison",
     "Effects",
-    "EffectsOverTexts",
     "Finding",
     "HeadTable",
     "HeadValues",
@@ -75,7 +74,6 @@ LAZY = {
     "Captured": "headscope.live:Captured",
     "Comparison": "headscope.heads.compare.comparison:Comparison",
     "Effects": "headscope.results.effect_records:Effects",
-    "EffectsOverTexts": "headscope.results.effect_records:EffectsOverTexts",
     "Finding": "headscope.results.finding_record:Finding",
     "HeadTable": "headscope.results.table:HeadTable",
     "HeadValues": "headscope.results.head_values:HeadValues",

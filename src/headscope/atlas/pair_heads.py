@@ -16,7 +16,7 @@ A document is traced twice, and its scores are computed some words at a time: on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -42,19 +42,9 @@ if TYPE_CHECKING:
 FOLDS = 5
 MOST = 10
 """Most heads whose scores are added up."""
+PRECISIONS = ("precision", "single", "offset")
+"""The means that are reported, fields of `PairHeads`: of the heads together, the best one, the best distance."""
 PRECISION = Measure("precision", meaning="mean share of marked pairs among as many pairs with the highest scores")
-
-
-@dataclass(frozen=True)
-class Precision:
-    """A mean over documents that had no say in the choice, with its 95 % interval over them (NaN for one document)."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1%} ({self.low:.1%} to {self.high:.1%})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,9 +53,10 @@ class PairHeads(Rows):
 
     Attributes:
         heads: (layer, head), the best first: the sum of their scores is the prediction.
-        precision: of that sum, on documents that had no say in the choice.
+        precision: of that sum, the mean over documents that had no say in the choice.
         single: of the best single head, likewise.
         offset: of the best distance, likewise: “the word k to the right”.
+        intervals: the 95 % interval over these documents of each of the three, by name (NaN for one document).
         distance: that distance, from the first to the second word of a pair.
         chance: the share of marked pairs among all.
         table: each head's mean precision over the documents that heads were chosen on, with intervals.
@@ -77,9 +68,10 @@ class PairHeads(Rows):
     """
 
     heads: tuple[Head, ...]
-    precision: Precision
-    single: Precision
-    offset: Precision
+    precision: float
+    single: float
+    offset: float
+    intervals: Mapping[str, tuple[float, float]]
     distance: int
     chance: float
     table: HeadTable
@@ -124,7 +116,10 @@ class PairHeads(Rows):
 
     def json(self) -> dict[str, Any]:
         """Everything as a record for JSON."""
-        shares = {name: vars(getattr(self, name)) for name in ("precision", "single", "offset")}
+        shares = {
+            name: {"mean": getattr(self, name), "low": low, "high": high}
+            for name, (low, high) in self.intervals.items()
+        }
         counts = {name: getattr(self, name) for name in ("distance", "chance", "documents", "pairs", "left_out")}
         return {
             "heads": [list(head) for head in self.heads],
@@ -137,9 +132,12 @@ class PairHeads(Rows):
 
     def __repr__(self) -> str:
         names = ", ".join(f"{layer}.{head}" for layer, head in self.heads)
+        precision, single, offset = (
+            f"{getattr(self, name):.1%} ({low:.1%} to {high:.1%})" for name, (low, high) in self.intervals.items()
+        )
         return (
-            f"heads {names}: precision {self.precision} on documents that had no say in the choice; best single head "
-            f"{self.single}, best distance {self.offset}, chance {self.chance:.1%}"
+            f"heads {names}: precision {precision} on documents that had no say in the choice; best single head "
+            f"{single}, best distance {offset}, chance {self.chance:.1%}"
         )
 
 
@@ -189,13 +187,12 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         held_out[0, held] = sums[held, fold, sums[~held, fold].mean(0).argmax()]
         held_out[1, held] = alone[held, orders[fold, 0]]
         held_out[2, held] = offsets[held, offsets[~held].mean(0).argmax()]
-    together, single, offset = (Precision(*map(float, of)) for of in zip(*mean_interval(held_out.T), strict=True))
+    means, low, high = (bound.tolist() for bound in mean_interval(held_out.T))
     best = orders[-1, : 1 + int(sums[chosen, -1].mean(0).argmax())]
     return PairHeads(
         heads=tuple(work.heads[at] for at in best),
-        precision=together,
-        single=single,
-        offset=offset,
+        **dict(zip(PRECISIONS, means, strict=True)),
+        intervals=dict(zip(PRECISIONS, zip(low, high, strict=True), strict=True)),
         distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
         chance=float(np.mean(work.shares)),
         table=work.table(alone[chosen]),

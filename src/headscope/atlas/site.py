@@ -212,12 +212,12 @@ def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
 def statistic_words(name: str) -> dict[str, Any]:
     """A statistic's name, meaning and unit, as the report shows them."""
     statistic = CATALOG[name]
-    short = statistic.unit.names[0] if statistic.unit.names else ""
+    short = statistic.units[0] if statistic.units else ""
     return {
         "name": name,
         "names": statistic.record()["names"],
         "meaning": statistic.described,
-        "unit": statistic.unit.name,
+        "unit": statistic.unit,
         "short": short if short in ("nats", "tokens") else "",
         "signed": statistic.signed,
     }

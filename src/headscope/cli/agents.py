@@ -16,21 +16,18 @@ if TYPE_CHECKING:
 
 ABOUT = "See inside the attention heads of BERT-like models. Layers and heads count from 0. All tools only read."
 ARGUMENTS = {
-    "model": ("string", "hub id, folder or file of the checkpoint; `-` is a small bundled model"),
-    "head": ("string", "layer.head: 3.1"),
-    "text": ("string", "the text; a masked-LM model predicts [MASK]"),
-    "query": ("string", "the query, or one of two texts"),
-    "documents": ("array", "the documents, or the other text"),
-    "pair": ("string", "a second text of the same input"),
-    "token": ("string", "the token that looks: its text, or its position from 0"),
-    "target": ("string", "a word at the first mask, or a class; by default the likeliest"),
-    "top": ("integer", "most rows in the answer"),
+    "model": "hub id, folder or file of the checkpoint; `-` is a small bundled model",
+    "head": "layer.head: 3.1",
+    "text": "the text; a masked-LM model predicts [MASK]",
+    "query": "the query, or one of two texts",
+    "documents": "the documents, or the other text",
+    "pair": "a second text of the same input",
+    "token": "the token that looks: its text, or its position from 0",
+    "target": "a word at the first mask, or a class; by default the likeliest",
+    "top": "most rows in the answer",
 }
-TYPES: dict[str, dict[str, Any]] = {
-    "string": {"type": "string"},
-    "integer": {"type": "integer"},
-    "array": {"type": "array", "items": {"type": "string"}},
-}
+TYPES: dict[str, Any] = {"documents": {"type": "array", "items": {"type": "string"}}, "top": {"type": "integer"}}
+"""Types of the arguments that are no strings."""
 OPTIONS = {"pair": "--pair", "token": "--query", "target": "--target", "top": "--top"}
 """Arguments that are options of the command; the others are its arguments, in their order."""
 TOOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
@@ -75,9 +72,8 @@ def server() -> Server[Any]:
         reads_only = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)
         listed = []
         for name, (purpose, needs, may) in TOOLS.items():
-            properties = {
-                one: {**TYPES[kind], "description": text} for one in needs + may for kind, text in [ARGUMENTS[one]]
-            }
+            kinds = {one: TYPES.get(one, {"type": "string"}) for one in needs + may}
+            properties = {one: {**kind, "description": ARGUMENTS[one]} for one, kind in kinds.items()}
             takes = {"type": "object", "properties": properties, "required": needs, "additionalProperties": False}
             listed.append(types.Tool(name=name, description=purpose, input_schema=takes, annotations=reads_only))
         return types.ListToolsResult(tools=listed)

@@ -59,7 +59,8 @@ class LayerArrays:
             x if x is None or x.dtype != np.float16 else x.astype(np.float32)
             for x in (record.q, record.k, None if W_O is None else record.v)
         )
-        assert q is not None and k is not None
+        assert q is not None
+        assert k is not None
         return LayerArrays(q, k, v, record.scale, record.mask, record.terms, W_O)
 
 

@@ -208,7 +208,7 @@ def _narrow(
                 q=rounded(q),
                 k=rounded(k),
                 v=None if v is None else rounded(v),
-                lse=lse,
+                lse=lse,  # type: ignore[arg-type]  # None: computed when it is read
                 mask=replace(record.mask, bias=bias),
                 terms=terms.mapped(rounded, RELATIVE),
                 number=number,

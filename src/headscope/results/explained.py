@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from typing import Annotated as Of
 
@@ -14,7 +14,7 @@ from headscope.results.arrays import ArrayLike, TokenAxis
 from headscope.results.effect_records import Target
 from headscope.results.head_values import signed
 from headscope.results.row_tables import Rows
-from headscope.results.score_parts import Part, groups_of, kappa_of, parts_of
+from headscope.results.score_parts import Part, kappa_of, parts_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -87,8 +87,8 @@ class Attribution(Rows, ArrayLike):
             InputError: another name.
         """
         changes = {part.tokens: part.change for part in self.checks}
-        groups = groups_of(self.axis, by, self.text, self.pair)
-        return parts_of(self.scores, groups, [changes.get(group.tokens) for group in groups])
+        parts = parts_of(self.scores, self.axis, by, self.text, self.pair)
+        return [replace(part, change=changes.get(part.tokens)) for part in parts]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a dict for each token: position, token, score."""
@@ -202,21 +202,6 @@ class MixingRatio(Rows, ArrayLike):
         return f"mixing ratio {self.kind} (layers {len(self.layers)}, queries {self.ratios.shape[1]}), means {means}"
 
 
-@dataclass(frozen=True)
-class Effect:
-    """One token of the vocabulary.
-
-    Attributes:
-        token: as the vocabulary spells it.
-        id: its id.
-        effect: what is added to its logit.
-    """
-
-    token: str
-    id: int
-    effect: float
-
-
 @dataclass(frozen=True, eq=False)
 class Promotion:
     """The direct effect of one part of the model on the masked-LM logits at one token.
@@ -224,30 +209,25 @@ class Promotion:
     Attributes:
         part: what writes, in words.
         query: the token at which it writes.
-        raised: the tokens whose logits rise most, the largest effect first.
-        lowered: those whose logits fall most, the largest fall first.
+        raised: the tokens whose logits rise most, the largest effect first: a dict for each, of token, id and effect.
+        lowered: those whose logits fall most, the largest fall first, likewise.
         effects: (vocabulary,): all of them. A number added to all logits alike changes no probability:
             `effects - effects.mean()` leaves it out.
     """
 
     part: str
     query: int
-    raised: tuple[Effect, ...]
-    lowered: tuple[Effect, ...]
+    raised: list[dict[str, Any]]
+    lowered: list[dict[str, Any]]
     effects: Float[np.ndarray, " vocabulary"]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, without the whole vocabulary."""
-        lists = {"raised": self.raised, "lowered": self.lowered}
-        rows = {
-            name: [{"token": e.token, "id": e.id, "effect": e.effect} for e in effects]
-            for name, effects in lists.items()
-        }
-        return {"part": self.part, "query": self.query, **rows}
+        return {"part": self.part, "query": self.query, "raised": self.raised, "lowered": self.lowered}
 
     def __repr__(self) -> str:
         lists = (("raises", self.raised), ("lowers", self.lowered))
-        lines = [f"{verb} " + ", ".join(f"{e.token} {signed(e.effect, 3)}" for e in effects) for verb, effects in lists]
+        lines = [f"{verb} " + ", ".join(f"{e['token']} {signed(e['effect'], 3)}" for e in rows) for verb, rows in lists]
         return "\n  ".join([f"{self.part}, at token {self.query}:", *lines])
 
 

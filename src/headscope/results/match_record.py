@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from typing import Annotated as Of
@@ -15,7 +15,7 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.late import late
 from headscope.results.arrays import TokenAxis
 from headscope.results.row_tables import Rows
-from headscope.results.score_parts import CHECKED, Group, Part, groups_of, kappa_of, parts_of, strongest
+from headscope.results.score_parts import CHECKED, Part, kappa_of, parts_of, strongest
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -90,22 +90,17 @@ class MatchedText:
     pair: str | None = None
     inside: tuple[int, ...] = ()
 
-    def groups(self, by: str = "word") -> list[Group]:
-        """The side's tokens in groups; words of the prompt count as special."""
-        groups = groups_of(self.axis, by, self.text, self.pair)
+    def parts(self, by: str = "word") -> list[Part]:
+        """The part of each word, sentence or token in the score; words of the prompt count as special."""
         inside = set(self.inside)
         return [
-            Group(group.label, group.tokens, group.special or self._in_prompt(group))
-            for group in groups
-            if group.tokens[0] in inside
+            replace(part, special=part.special or self._in_prompt(part), side=self.side)
+            for part in parts_of(self.shares, self.axis, by, self.text, self.pair)
+            if part.tokens[0] in inside
         ]
 
-    def parts(self, by: str = "word") -> list[Part]:
-        """The part of each word, sentence or token in the score."""
-        return parts_of(self.shares, self.groups(by), side=self.side)
-
-    def _in_prompt(self, group: Group) -> bool:
-        spans = [self.axis.spans[at] for at in group.tokens]
+    def _in_prompt(self, part: Part) -> bool:
+        spans = [self.axis.spans[at] for at in part.tokens]
         return all(span is not None and span[1] <= self.prompt for span in spans)
 
 
@@ -128,26 +123,6 @@ class Link:
     share: float
     together: float
     head: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class HeadBetween:
-    """A head of a cross-encoder, between a query and its documents; all numbers are means over the documents.
-
-    Attributes:
-        layer: its layer.
-        head: its number.
-        share: of the weight that the query's words put on the document's, the part on the document's word whose masking
-            lowers the logit most.
-        found: the share of the documents where no other word gets more of it.
-        effect: what the logit loses when the head can't see the strongest edge from the query to that word.
-    """
-
-    layer: int
-    head: int
-    share: float
-    found: float
-    effect: float
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from headscope.results.score_parts import CHECKED, Part, strongest
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.match_record import HeadBetween, Match
+    from headscope.results.match_record import Match
+    from headscope.results.table import HeadTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class Matches(Rows):
     model: str
     matches: tuple[Match, ...]
     masked: Callable[[int, int], tuple[Part, ...]] = field(repr=False)
-    between: Callable[[Sequence[Match]], list[HeadBetween]] | None = field(default=None, repr=False)
+    between: Callable[[Sequence[Match]], HeadTable] | None = field(default=None, repr=False)
 
     @property
     def scores(self) -> Float[np.ndarray, " documents"]:
@@ -90,8 +91,13 @@ class Matches(Rows):
         """
         return self.masked(self._number(document), count)
 
-    def heads(self) -> list[HeadBetween]:
-        """Every head of a cross-encoder, those first that look from the query at the word that decides in a document.
+    def heads(self) -> HeadTable:
+        """The heads of a cross-encoder, by whether they look from the query at the word that decides in a document.
+
+        That word is the one whose masking lowers the logit most. All numbers are means over the documents: `share`, the
+        part of the weight of the query's words on the document's that lies on it; `found`, the share of the documents
+        where no other word gets more; `effect`, what the logit loses when the head can't see the strongest edge from
+        the query to it.
 
         Found on these documents alone: pass several, and try the first head on others before you believe in it. The
         cost for a document: a pass for each of its words, and half of one for each head.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,27 +17,6 @@ from headscope.results.arrays import Named
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-
-class LogSumExps:
-    """The attribute `lse` of a layer's record: the given array, or one that is computed on first access and stored."""
-
-    @overload
-    def __get__(self, record: None, owner: type) -> LogSumExps: ...
-    @overload
-    def __get__(self, record: LayerRecord, owner: type) -> Float[np.ndarray, "heads queries"]: ...
-    def __get__(self, record: LayerRecord | None, owner: type) -> LogSumExps | Float[np.ndarray, "heads queries"]:
-        if record is None:
-            raise AttributeError("lse")  # tells the dataclass that the field has no default
-        if vars(record)["lse"] is None:
-            vars(record)["lse"] = log_sum_exps(
-                record.q, record.k, scale=record.scale, mask=record.mask, terms=record.terms
-            )
-        lse: Float[np.ndarray, "heads queries"] = vars(record)["lse"]
-        return lse
-
-    def __set__(self, record: LayerRecord, value: Float[np.ndarray, "heads queries"] | None) -> None:
-        vars(record)["lse"] = value
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +44,8 @@ class LayerRecord:
     q: Float[np.ndarray, "heads queries d_head"]
     k: Float[np.ndarray, "kv_heads keys d_head"]
     v: Float[np.ndarray, "kv_heads keys d_value"] | None
-    lse: LogSumExps = LogSumExps()
-    scale: float  # type: ignore[misc]  # lse has no default: see LogSumExps
+    lse: Float[np.ndarray, "heads queries"]
+    scale: float
     mask: Mask = EVERYTHING
     stage: str = "projected"
     name: str = ""
@@ -74,22 +53,31 @@ class LayerRecord:
     numbers: tuple[int, ...] | None = None
     terms: Terms = NO_TERMS
 
+    def __post_init__(self) -> None:
+        if self.lse is None:
+            del vars(self)["lse"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "lse":
+            raise AttributeError(name)
+        lse = log_sum_exps(self.q, self.k, scale=self.scale, mask=self.mask, terms=self.terms)
+        return vars(self).setdefault("lse", lse)
+
     @property
     def has_lse(self) -> bool:
         """True if reading `lse` computes nothing."""
-        return vars(self)["lse"] is not None
+        return "lse" in vars(self)
 
     @property
     def nbytes(self) -> int:
         """Bytes of q, k, v, the terms and lse, also if lse is yet to be computed."""
-        lse = vars(self)["lse"]
-        size = 8 * self.q.shape[0] * self.q.shape[1] if lse is None else lse.nbytes
+        size = self.lse.nbytes if self.has_lse else 8 * self.q.shape[0] * self.q.shape[1]
         return size + self.terms.nbytes + sum(part.nbytes for part in (self.q, self.k, self.v) if part is not None)
 
 
 def misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
     """Describe the arrays of a layer that don't match in shape; None if all match."""
-    q, k, v, lse, mask = record.q, record.k, record.v, vars(record)["lse"], record.mask
+    q, k, v, lse, mask = record.q, record.k, record.v, vars(record).get("lse"), record.mask
     if q.ndim != 3 or k.ndim != 3 or q.shape[2] != k.shape[2] or not len(q) or not len(k) or len(q) % len(k):
         return f"q {q.shape} and k {k.shape}: not (heads, queries, d_head) and (kv_heads, keys, d_head)"
     if (q.shape[1], k.shape[1]) != (queries, keys):
