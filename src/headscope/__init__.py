@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.opening import open_any as open
     from headscope.results.effect_records import Effects
-    from headscope.results.explained import Attribution
-    from headscope.results.finding_record import Finding
+    from headscope.results.explained import Attribution, Finding, Prediction
     from headscope.results.head_values import HeadValues
-    from headscope.results.prediction import Prediction
-    from headscope.results.ranking import Matches
+    from headscope.results.match_record import Matches
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
     from headscope.traces import Trace, load
@@ -74,14 +72,14 @@ LAZY = {
     "Captured": "headscope.live:Captured",
     "Comparison": "headscope.heads.compare.comparison:Comparison",
     "Effects": "headscope.results.effect_records:Effects",
-    "Finding": "headscope.results.finding_record:Finding",
+    "Finding": "headscope.results.explained:Finding",
     "HeadTable": "headscope.results.table:HeadTable",
     "HeadValues": "headscope.results.head_values:HeadValues",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "HeadscopeWarning": "headscope.errors:HeadscopeWarning",
-    "Matches": "headscope.results.ranking:Matches",
+    "Matches": "headscope.results.match_record:Matches",
     "Model": "headscope.model:Model",
-    "Prediction": "headscope.results.prediction:Prediction",
+    "Prediction": "headscope.results.explained:Prediction",
     "Report": "headscope.results.verify_report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from headscope.encoder.task_heads import Tops
     from headscope.results.arrays import Named
     from headscope.results.effect_records import Effects, Wanted
-    from headscope.results.explained import Attribution, Filled, Pooling
+    from headscope.results.explained import Attribution, Filled, Pooling, Prediction
     from headscope.results.head_values import HeadValues
-    from headscope.results.prediction import Prediction
     from headscope.results.verify_report import Report
     from headscope.traces import Trace
 

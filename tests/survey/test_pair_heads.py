@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, BertModel
 
 import headscope as hs
 from commands import run
-from headscope.atlas import word_scores as at_work
+from headscope.atlas import pair_heads as at_work
 from headscope.atlas.pair_files import read_marked
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from headscope.atlas.corpus_effects import Batch
+from headscope.atlas.corpus_effects import Batch, EffectWindow, effect_window
 from headscope.atlas.documents import CorpusPart, Document, Refused
-from headscope.atlas.effect_windows import EffectWindow, effect_window
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.lines import Read, Reading, RowReader
 from headscope.atlas.loading import (

@@ -164,7 +164,7 @@ class CrossPairs:
             effects.append(self.cut(at, match.score, edges))
         sizes = self.model.anatomy.known()
         columns = {
-            measure.name: HeadValues.of(measure, np.mean(numbers, axis=0).reshape(sizes.layers, sizes.heads))
+            measure.name: HeadValues.of(measure, np.array(numbers).mean(0).reshape(sizes.layers, sizes.heads))
             for measure, numbers in zip(MEASURES, (shares, found, effects), strict=True)
         }
         heads = (tuple(range(sizes.heads)),) * sizes.layers

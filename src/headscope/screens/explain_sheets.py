@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.results.effect_records import Effects, Target
-    from headscope.results.explained import Attribution
-    from headscope.results.prediction import Prediction
+    from headscope.results.explained import Attribution, Prediction
     from headscope.results.score_parts import Part, Why
 
 

@@ -13,8 +13,7 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Bar, Drawing, Sheet, bars, blank, notes, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.explained import Filled
-    from headscope.results.prediction import Prediction
+    from headscope.results.explained import Filled, Prediction
     from headscope.traces import Trace
 
 
