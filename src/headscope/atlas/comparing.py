@@ -14,7 +14,7 @@ from headscope.atlas import is_survey
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.documents import Document
 from headscope.atlas.result import Survey
-from headscope.atlas.survey_contents import strange
+from headscope.atlas.survey_data import strange
 from headscope.atlas.survey_settings import MAX_DOCUMENT
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, chosen

@@ -19,7 +19,7 @@ import pyarrow
 
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, sealed_parquet, table_of_bytes
-from headscope.atlas.survey_contents import AGAIN, strange
+from headscope.atlas.survey_data import AGAIN, strange
 from headscope.errors import InputError
 from headscope.files import fault
 from headscope.heads.intervals import Resampled

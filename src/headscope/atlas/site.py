@@ -26,8 +26,7 @@ from headscope.atlas.site_data import (
     special_data,
     syntax_data,
 )
-from headscope.atlas.survey_contents import FIELDS, strange
-from headscope.atlas.survey_data import SurveyData, read_findings
+from headscope.atlas.survey_data import FIELDS, SurveyData, read_findings, strange
 from headscope.atlas.wording import extremes
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new

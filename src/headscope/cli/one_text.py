@@ -133,7 +133,7 @@ def predict(
 ) -> None:
     r"""Show predictions for TEXT: tokens for each \[MASK], or a classifier's classes, with probabilities."""
     from headscope.runs.predicting import check_predicts, fill_trace, fills, predict_trace
-    from headscope.screens.prediction_sheet import fill_sheet, prediction_sheet
+    from headscope.screens.explain_sheets import fill_sheet, prediction_sheet
 
     model, trace = request.trace(check=check_predicts)
     if fills(model, trace):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headscope.attention.activations import sigmoid
-from headscope.checkpoint.scoring import activation_of
+from headscope.checkpoint.sentence import activation_of
 from headscope.checkpoint.tokenizer import Encoded
 from headscope.errors import InputError, UnsupportedError
 from headscope.explain.propagation import hold

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.checkpoint.scoring import KINDS, read_scoring, unapplied_prompts
+from headscope.checkpoint.sentence import KINDS, read_scoring, unapplied_prompts
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.explain.cross_pairs import CrossPairs

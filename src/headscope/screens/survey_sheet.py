@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.atlas.survey_contents import strange
-from headscope.atlas.survey_data import read_findings
+from headscope.atlas.survey_data import read_findings, strange
 from headscope.atlas.wording import (
     counted,
     effects_sentences,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
-from headscope.checkpoint.tokenizer.growth import check_growth
 from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
 from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
+from headscope.checkpoint.tokenizer.sources import check_growth
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 from headscope.results.tokens import SPACES
 
