@@ -81,9 +81,9 @@ def left_out(model: hs.Model, a: str, b: str, match: Match) -> np.ndarray:
     for text, vector, other, side in ((a, *vectors, match.query), (b, *vectors[::-1], match.document)):
         encoded = encoded_text(model, text, max_length=None)
         shorter = []
-        for group in side.groups():
-            if not group.special:
-                kept = [at for at in range(len(encoded)) if at not in group.tokens]
+        for part in side.parts():
+            if not part.special:
+                kept = [at for at in range(len(encoded)) if at not in part.tokens]
                 shorter.append(tuple(tuple(of[at] for at in kept) for of in (encoded.ids, encoded.segments)))
         without = np.stack([pooled(state, model.pooling) for state in last_states(model, shorter)])
         found += list(cosines_with(other, vector[None]) - cosines_with(other, without))

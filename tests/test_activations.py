@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.activations import ACT2FN
 
-from headscope.anatomy import config_rules as rules
+from headscope.anatomy import entries as rules
 from headscope.anatomy.modules import ACTIVATION_CLASSES
 from headscope.attention.activations import ACTIVATIONS, BLOCK, FEW_BLOCKS, activate, gelu, slope
 from headscope.errors import UnsupportedError

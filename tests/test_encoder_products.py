@@ -18,13 +18,14 @@ from headscope.encoder.products import (
     BEYOND,
     FEW_TEXTS,
     FEW_TOKENS,
-    Copies,
     QKVBuffer,
+    as_stored,
     block_rows,
     empty_aligned,
     few_product,
     is_aligned,
     many_product,
+    transposed,
 )
 from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.traces import LayerRecord
@@ -94,21 +95,21 @@ def layer_arrays(layer: LayerRecord) -> tuple[np.ndarray, ...]:
 
 
 def test_copies_are_the_weights_side_by_side() -> None:
-    kept, stored = Copies(), [np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) for rows in (8, 96, 70)]
+    kept, stored = {}, [np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) for rows in (8, 96, 70)]
     below = np.concatenate(stored)
-    copy, transposed = kept.as_stored("a", stored), kept.transposed("a", stored)
+    copy, across = as_stored(kept, "a", stored), transposed(kept, "a", stored)
     np.testing.assert_array_equal(copy, below)
-    np.testing.assert_array_equal(transposed, below.T)
+    np.testing.assert_array_equal(across, below.T)
     assert is_aligned(copy)
-    assert is_aligned(transposed)
-    assert transposed.strides[0] >= (174 + BEYOND) * 4
-    assert transposed.strides[0] // 64 % 2 == 1
-    assert kept.as_stored("a", stored) is copy
+    assert is_aligned(across)
+    assert across.strides[0] >= (174 + BEYOND) * 4
+    assert across.strides[0] // 64 % 2 == 1
+    assert as_stored(kept, "a", stored) is copy
 
 
 def test_a_weight_that_begins_at_a_cache_line_needs_no_copy_as_stored() -> None:
     weight = empty_aligned((8, 16))
-    assert Copies().as_stored("a", [weight]) is weight
+    assert as_stored({}, "a", [weight]) is weight
 
 
 @pytest.mark.parametrize("family", ["Bert", "Albert", "ModernBert", "EuroBert", "DebertaV2"])
@@ -120,10 +121,9 @@ def test_many_texts_are_as_each(tmp_path: Path, family: str, tokens: int) -> Non
     assert model.encoder.copies is None
     many, alone = model.encoder.for_many_texts, model.encoder
     sequence = Input(np.array(ids(tokens)), np.zeros(tokens, dtype=np.int64))
-    (with_copies,), (as_stored,) = (encoder.forward([sequence], hidden_states=True) for encoder in (many, alone))
-    assert many.copies is not None
-    assert len(many.copies._made) > 0
-    for first, last in zip(as_stored.hidden, with_copies.hidden, strict=True):
+    (with_copies,), (alone_states,) = (encoder.forward([sequence], hidden_states=True) for encoder in (many, alone))
+    assert many.copies
+    for first, last in zip(alone_states.hidden, with_copies.hidden, strict=True):
         np.testing.assert_allclose(last, first, atol=2e-5)
 
 

@@ -177,7 +177,6 @@ def test_the_public_names_are_these() -> None:
         "Captured",
         "Comparison",
         "Effects",
-        "EffectsOverTexts",
         "Finding",
         "HeadTable",
         "HeadValues",
@@ -240,37 +239,37 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3434,
-    "checkpoint": 5819,
-    "anatomy": 5259,
+    "results": 3276,
+    "checkpoint": 5788,
+    "anatomy": 5033,
     "attention": 1543,
-    "traces": 1623,
-    "encoder": 1495,
-    "live": 12680,
-    "heads": 2875,
-    "runs": 2136,
-    "explain": 3638,
-    "verify": 1150,
-    "atlas": 10825,
-    "screens": 4593,
+    "traces": 1607,
+    "encoder": 1483,
+    "live": 12684,
+    "heads": 2881,
+    "runs": 2134,
+    "explain": 3647,
+    "verify": 1134,
+    "atlas": 10771,
+    "screens": 4576,
     "page": 2483,
-    "cli": 1821,
-    "": 1339,
+    "cli": 1812,
+    "": 1334,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 120,
+    "results": 114,
     "checkpoint": 125,
-    "anatomy": 149,
+    "anatomy": 148,
     "attention": 49,
-    "traces": 25,
-    "encoder": 42,
+    "traces": 24,
+    "encoder": 43,
     "live": 287,
     "heads": 75,
     "runs": 61,
     "explain": 84,
     "verify": 30,
-    "atlas": 228,
+    "atlas": 227,
     "screens": 141,
     "page": 58,
     "cli": 62,
@@ -279,7 +278,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 305
+FILES_IN_ALL = 284
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -165,7 +165,7 @@ def test_types_of_results_are_exported(small: str) -> None:
         hs.HeadValues: trace.statistics("entropy")["entropy"],
         hs.Report: trace.verify(reference=False),
         hs.Effects: model.effects("the [MASK] sat"),
-        hs.EffectsOverTexts: model.effects(["the [MASK] sat", "a [MASK]"]),
+        hs.HeadValues: model.effects(["the [MASK] sat", "a [MASK]"]),
         hs.Attribution: model.attribute("the [MASK] sat"),
         hs.Comparison: hs.compare(small, small),
     }

@@ -392,7 +392,7 @@ def test_what_the_custom_code_could_do_is_named(tmp_path: Path, field: str, valu
 
 def test_the_published_base_of_the_rotation_counts(tmp_path: Path) -> None:
     model = hs.open(nomic(tmp_path, rotary_emb_base=50))
-    assert {rule.base for rule in model.anatomy.layer_rules} == {50.0}
+    assert set(model.anatomy.rotation_bases) == {50.0}
 
 
 @pytest.mark.parametrize(

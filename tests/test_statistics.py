@@ -154,15 +154,15 @@ def test_every_statistic_has_a_formula_and_all_words() -> None:
         assert statistic.name == name
         assert all(statistic.names)
         assert len(statistic.names) == len(LANGUAGES)
-        assert len(statistic.unit.names) in (0, len(LANGUAGES))
-        assert all((statistic.meaning, statistic.formula, statistic.source, statistic.unit.name, statistic.most))
+        assert len(statistic.units) in (0, len(LANGUAGES))
+        assert all((statistic.meaning, statistic.formula, statistic.source, statistic.unit, statistic.most))
 
 
 def test_the_docs_list_the_catalog(request: pytest.FixtureRequest) -> None:
     """The table of docs/statistics.md is written by `pytest --refresh-screens`."""
     path = ROOT / "docs" / "statistics.md"
     text = path.read_text(encoding="utf-8")
-    rows = [f"| `{name}` | {of.formula} | {of.unit.name} | {of.source} |" for name, of in CATALOG.items()]
+    rows = [f"| `{name}` | {of.formula} | {of.unit} | {of.source} |" for name, of in CATALOG.items()]
     table = "\n".join(["| name | of one query i | unit | source |", "|---|---|---|---|", *rows])
     (kept,) = re.findall(r"(\| name \| of one query i .*?)\n\n", text, re.DOTALL)
     if request.config.getoption("--refresh-screens"):

@@ -22,7 +22,7 @@ from headscope.heads import roles_of
 from headscope.heads.windows import axis_of
 from headscope.page.trace import page_bytes
 from headscope.page.trace_parts import header_bytes
-from headscope.results.score_parts import groups_of
+from headscope.results.score_parts import parts_of
 from headscope.results.tokens import punctuation, whole_words
 from random_models import made
 
@@ -138,9 +138,9 @@ def test_whole_words_of_findings_and_parts(roberta: Path) -> None:
     referring = {content.words[at] for at in np.flatnonzero(content.referring)}
     assert referring == {"it", "It"}
     assert {content.words[at] for at in np.flatnonzero(content.content)} == {"cat", "sat"}
-    groups = [group.label for group in groups_of(trace.queries, "word", text)]
+    groups = [part.label for part in parts_of(np.zeros(len(trace.tokens)), trace.queries, "word", text)]
     assert groups == ["<s>", "The", "cat", ",", "it", ".", "It", "▁", "(", "sat", ")", "▁", ",", "</s>"]
-    tokens = [group.label for group in groups_of(trace.queries, "token", text)]
+    tokens = [part.label for part in parts_of(np.zeros(len(trace.tokens)), trace.queries, "token", text)]
     assert tokens[-4:] == [")", "▁", ",", "</s>"]
 
 

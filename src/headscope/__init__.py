@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from headscope.live.one_liner import trace
     from headscope.model import Model
     from headscope.opening import open_any as open
-    from headscope.results.effect_records import Effects, EffectsOverTexts
-    from headscope.results.explained import Attribution
-    from headscope.results.finding_record import Finding
+    from headscope.results.effect_records import Effects
+    from headscope.results.explained import Attribution, Finding, Prediction
     from headscope.results.head_values import HeadValues
-    from headscope.results.prediction import Prediction
-    from headscope.results.ranking import Matches
+    from headscope.results.match_record import Matches
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
     from headscope.traces import Trace, load
@@ -46,7 +44,6 @@ __all__ = [
     "Captured",
     "Comparison",
     "Effects",
-    "EffectsOverTexts",
     "Finding",
     "HeadTable",
     "HeadValues",
@@ -75,15 +72,14 @@ LAZY = {
     "Captured": "headscope.live:Captured",
     "Comparison": "headscope.heads.compare.comparison:Comparison",
     "Effects": "headscope.results.effect_records:Effects",
-    "EffectsOverTexts": "headscope.results.effect_records:EffectsOverTexts",
-    "Finding": "headscope.results.finding_record:Finding",
+    "Finding": "headscope.results.explained:Finding",
     "HeadTable": "headscope.results.table:HeadTable",
     "HeadValues": "headscope.results.head_values:HeadValues",
     "HeadscopeError": "headscope.errors:HeadscopeError",
     "HeadscopeWarning": "headscope.errors:HeadscopeWarning",
-    "Matches": "headscope.results.ranking:Matches",
+    "Matches": "headscope.results.match_record:Matches",
     "Model": "headscope.model:Model",
-    "Prediction": "headscope.results.prediction:Prediction",
+    "Prediction": "headscope.results.explained:Prediction",
     "Report": "headscope.results.verify_report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",

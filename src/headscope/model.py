@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    from headscope.anatomy.anatomy_record import Memory
     from headscope.anatomy.fit import Fit
     from headscope.anatomy.glossary import ConfigTable
     from headscope.anatomy.heads import CheckedSequence
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from headscope.encoder import Encoder
     from headscope.encoder.task_heads import Tops
     from headscope.results.arrays import Named
-    from headscope.results.effect_records import Effects, EffectsOverTexts, Wanted
-    from headscope.results.explained import Attribution, Filled, Pooling
-    from headscope.results.prediction import Prediction
+    from headscope.results.effect_records import Effects, Wanted
+    from headscope.results.explained import Attribution, Filled, Pooling, Prediction
+    from headscope.results.head_values import HeadValues
     from headscope.results.verify_report import Report
     from headscope.traces import Trace
 
@@ -155,8 +154,8 @@ class Model(Suggesting):
 
         return explain_config(self.anatomy)
 
-    def memory(self) -> tuple[Memory, ...]:
-        """Bytes at fp32, fp16, bf16 and int8, and as stored."""
+    def memory(self) -> dict[str, tuple[int, int]]:
+        """Bytes of the base model, and of all parameters, at fp32, fp16, bf16 and int8, and as stored."""
         from headscope.anatomy.anatomy_record import memory
 
         return memory(self.anatomy)
@@ -370,9 +369,9 @@ class Model(Suggesting):
         method: str = "zero",
         patch_from: list[str] | None = None,
         max_length: int | None = None,
-    ) -> EffectsOverTexts: ...
+    ) -> HeadValues: ...
     @late("headscope.runs.effects:effects_on")
-    def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | EffectsOverTexts:
+    def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | HeadValues:
         """Silence (or patch) each head in turn, and read one output: exact. See headscope.runs.effects.
 
         Args:

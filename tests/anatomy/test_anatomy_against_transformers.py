@@ -83,7 +83,7 @@ def test_names_order_and_shapes(class_name: str) -> None:
     model = build(class_name)
     header = header_of(model)
     anatomy = anatomy_of(model.config.to_dict(), dict(sorted(header.items())))
-    prefix = anatomy.place.prefix if anatomy.place else ""
+    prefix = anatomy.prefix or ""
     expected = [name for name in header if name.startswith(prefix)] if prefix else list(header)
     base, extra = [prefix + row.name for row in anatomy.parameters], [row.name for row in anatomy.extra]
     rest = [name for name in header if name not in expected]

@@ -24,8 +24,7 @@ from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, l
 from attacks.safetensors_files import shards
 from finished_survey import finished
 from headscope.atlas.result import Survey
-from headscope.atlas.survey_contents import FIELDS
-from headscope.atlas.survey_data import file_record, read_findings
+from headscope.atlas.survey_data import FIELDS, file_record, read_findings
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.open_checkpoint import read_weights

@@ -13,9 +13,8 @@ import pytest
 
 from commands import python
 from headscope.checkpoint import open_checkpoint
-from headscope.checkpoint.pickle_header import read_pickle_header
+from headscope.checkpoint.pickle_header import data_start, read_pickle_header, read_zip_directory
 from headscope.checkpoint.raw_files import LocalFile
-from headscope.checkpoint.zip_directory import data_start, read_zip_directory
 from headscope.errors import UnsupportedError
 
 torch = pytest.importorskip("torch")

@@ -99,7 +99,7 @@ def test_a_checkpoint_is_the_same_as_itself() -> None:
     assert "Nothing differs" in repr(result)
     assert all((named.array == 0).all() for named in (*result.weights.values(), *result.parts.values()))
     assert set(result.outside.values()) == {0.0}
-    assert all((np.nan_to_num(change.change.array) == 0).all() for change in result.statistics.values())
+    assert all((np.nan_to_num(change.array) == 0).all() for change in result.statistics.values())
     assert result.strongest_statistic() is None
 
 
@@ -133,7 +133,7 @@ def test_a_rotated_head_is_the_same_head(tmp_path: Path) -> None:
     assert result.qk.max() < 1e-6
     assert result.weights["qk_bias"].max() < 1e-6
     for change in result.statistics.values():
-        assert (np.nan_to_num(np.abs(change.change.array)) < 1e-3).all()
+        assert (np.nan_to_num(np.abs(change.array)) < 1e-3).all()
 
 
 def test_statistics_are_each_models_own_and_intervals_are_paired(tmp_path: Path) -> None:
@@ -147,11 +147,11 @@ def test_statistics_are_each_models_own_and_intervals_are_paired(tmp_path: Path)
     np.testing.assert_allclose(change.a, values[0].mean(0), rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(change.b, values[1].mean(0), rtol=1e-4, atol=2e-6)
     apart = values[1] - values[0]
-    np.testing.assert_allclose(change.change, apart.mean(0), rtol=1e-4, atol=2e-6)
+    np.testing.assert_allclose(change, apart.mean(0), rtol=1e-4, atol=2e-6)
     half = 4.303 * apart.std(0, ddof=1) / np.sqrt(3)  # Student's t, 2 degrees of freedom: a printed table
     np.testing.assert_allclose(change.high, apart.mean(0) + half, rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(change.low, apart.mean(0) - half, rtol=1e-4, atol=2e-6)
-    assert np.isnan(result.statistics["other_sentence"].change).all()
+    assert np.isnan(result.statistics["other_sentence"]).all()
     assert not change.sure()[0].any()  # layer 0 comes before the change
     row = result.rows()[5]
     assert (row["layer"], row["head"], row["entropy_b"]) == (1, 1, change.b[1, 1])
@@ -243,8 +243,8 @@ def test_two_surveys_are_joined_by_head(tmp_path: Path) -> None:
     result = hs.compare(*surveys)
     assert list(result.statistics) == ["entropy"]
     change = result.statistics["entropy"]
-    np.testing.assert_allclose(change.change, surveys[1]["entropy"] - surveys[0]["entropy"])
-    assert (change.change[0] == 0).all()
+    np.testing.assert_allclose(change, surveys[1]["entropy"] - surveys[0]["entropy"])
+    assert (change[0] == 0).all()
     assert result.strongest(1)[0][0] > 0
     assert "in the surveys" in repr(result)
     assert {"only one survey has first", "only one survey has previous"} == set(result.notes)

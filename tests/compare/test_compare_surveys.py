@@ -112,11 +112,11 @@ def test_effects_are_joined_with_their_intervals(silenced: tuple[Survey, Survey]
             assert row[f"effect_{side}_low"] == rows[place]["low"]
             assert row[f"effect_{side}_high"] == rows[place]["high"]
         assert row["effect_change"] == pytest.approx(other[place]["change"] - first[place]["change"])
-    assert (result.effects.measure.meaning, result.effects.measure.unit.name) == (
+    assert (result.effects.measure.meaning, result.effects.measure.unit) == (
         first[0, 0]["output"],
         first[0, 0]["unit"],
     )
-    assert result.effects.change[1, 2] != 0
+    assert result.effects[1, 2] != 0
     assert "The effect of silencing a head changed most in layer" in repr(result)
 
 

@@ -193,7 +193,7 @@ def test_over_texts(tmp_path: Path) -> None:
     assert np.max(result) == result.array.max()  # no attribute of the record has the name of a method of arrays
     assert result.mean() == result.array.mean()
     for values, expected in (
-        (result.change, each.mean(0)),
+        (result, each.mean(0)),
         (result.low, each.mean(0) - half),
         (result.high, each.mean(0) + half),
     ):

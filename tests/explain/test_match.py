@@ -356,19 +356,17 @@ def test_heads_between_the_texts_of_a_cross_encoder(tmp_path: Path) -> None:
         words = [part.tokens[0] for part in result[at].document.parts() if not part.special]
         trace, place = model.trace(query, text), words.index(best.tokens[0])
         rows = []
-        for head in (
-            trace[one.layer, one.head] for one in sorted(result.heads(), key=lambda one: (one.layer, one.head))
-        ):
+        for head in (trace[place] for place in result.heads().positions()):
             put = head.weights[1:4][:, words]
             edge = int(put[:, place].argmax()) + 1, best.tokens[0]
             share = put.sum(0) / put.sum()
             rows.append((share[place], share.argmax() == place, without(text, edge)[head.layer, head.head]))
         expected.append(rows)
     heads = result.heads()
-    assert len(heads) == len({(one.layer, one.head) for one in heads}) == without(documents[0], (1, 5)).size
-    for one, means in zip(sorted(heads, key=lambda one: (one.layer, one.head)), np.mean(expected, axis=0), strict=True):
-        np.testing.assert_allclose([one.share, one.found, one.effect], means, atol=1e-5)
-    assert [one.found for one in heads] == sorted((one.found for one in heads), reverse=True)
+    assert heads["effect"].shape == without(documents[0], (1, 5)).shape
+    for one, means in zip(heads.rows(), np.mean(expected, axis=0), strict=True):
+        np.testing.assert_allclose([one["share"], one["found"], one["effect"]], means, atol=1e-5)
+    assert heads.rows(by="found")[0]["found"] == heads["found"].max()
     trace = model.trace(query, documents[0])
     for link in result[0].links():
         edge = link.query.tokens[0], link.document.tokens[0]

@@ -92,8 +92,8 @@ def test_heads_promote_what_autograd_says(both: SimpleNamespace) -> None:
             expected = naive_effects(both, layer, naive.sent[head, QUERY].sum(0).detach(), 0)
             np.testing.assert_allclose(promotion.effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
             best, worst = int(expected.argmax()), int(expected.argmin())
-            assert (promotion.raised[0].id, promotion.lowered[0].id) == (best, worst)
-            assert promotion.raised[0].effect == pytest.approx(float(expected[best]), rel=1e-3)
+            assert (promotion.raised[0]["id"], promotion.lowered[0]["id"]) == (best, worst)
+            assert promotion.raised[0]["effect"] == pytest.approx(float(expected[best]), rel=1e-3)
             assert [len(promotion.raised), len(promotion.lowered)] == [5, 5]
 
 
@@ -187,12 +187,12 @@ def test_the_bundled_model_fills_in_words() -> None:
     trace = hs.open().trace("She took off her [MASK] and sat down by the fire.")
     mask = trace.tokens.index("[MASK]")
     promotion = trace[3].promotes(mask)
-    assert promotion.raised[0].effect > 0 > promotion.lowered[0].effect
+    assert promotion.raised[0]["effect"] > 0 > promotion.lowered[0]["effect"]
     lines = repr(promotion).splitlines()
     assert lines[0] == f"layer 3, feed-forward, at token {mask}:"
     first = promotion.raised[0]
-    assert lines[1].startswith(f"  raises {first.token} {first.effect:+.3f}")
-    assert promotion.as_dict()["raised"][0]["token"] == promotion.raised[0].token
+    assert lines[1].startswith(f"  raises {first['token']} {first['effect']:+.3f}")
+    assert promotion.as_dict()["raised"][0] == {"token": first["token"], "id": first["id"], "effect": first["effect"]}
 
 
 def test_what_is_missing_is_named(both: SimpleNamespace) -> None:

@@ -83,7 +83,7 @@ def test_effects_over_texts(method: str, model: hs.Model, request: pytest.Fixtur
     texts = [MASKED, "the tiger heard the red [MASK] .", "the sheep often found the [MASK] ."]
     how: dict[str, Any] = {"patch_from": [OTHER] * len(texts)} if method == "patch" else {"method": method}
     result = model.effects(texts, "horse", **how)
-    value = {"mean": result.change, "low": result.low, "high": result.high}
+    value = {"mean": result.array, "low": result.low, "high": result.high}
     keep(request, f"effects-over-texts-{method}", {"repr": repr(result), **value, "strongest": result.strongest(4)})
 
 

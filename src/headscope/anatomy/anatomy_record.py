@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
-from headscope.anatomy.layer_rules import Disentangled, LayerRule, read_disentangled, read_layer_rules
-from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, Placement, class_name_of
+from headscope.anatomy.layer_rules import Disentangled, read_disentangled, read_layer_rules
+from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, class_name_of
 from headscope.anatomy.refused_checkpoints import Refusal
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
@@ -79,7 +79,9 @@ class Anatomy:
         tied: stored copies of a parameter -> the name under which the file stores that parameter.
         problems: errors and contradictions, one sentence each.
         refusals: the reasons for which heads or the forward pass are refused; empty if both are right.
-        place: the position of the base model in the file's names; None without a family.
+        prefix: the prefix of the base model's names in the file, without wrappers: empty, `bert.`, `model.bert.`,
+            `encoder.`, …; None without a family.
+        outer: the part of it that a class with parameters on top puts before all its names: empty, `model.`, ….
         config: config.json.
         tensors: the header.
         where: the checkpoint, for messages.
@@ -95,7 +97,8 @@ class Anatomy:
     tied: Mapping[str, str]
     problems: tuple[str, ...]
     refusals: tuple[Refusal, ...]
-    place: Placement | None
+    prefix: str | None
+    outer: str
     config: Mapping[str, Any]
     tensors: Mapping[str, TensorEntry]
     where: str
@@ -140,19 +143,32 @@ class Anatomy:
             return None
         return read_disentangled(self.config, self.dimensions)
 
-    @cached_property
-    def layer_rules(self) -> tuple[LayerRule, ...]:
-        """For each layer, the keys that its queries see, and how far they are rotated.
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """For each layer, the number of keys that a query sees on each side of its own position; None for all.
 
         Raises:
             UnsupportedError: headscope doesn't know the family, or can't read its settings.
         """
+        return self._layer_rules[0]
+
+    @property
+    def rotation_bases(self) -> tuple[float | None, ...]:
+        """For each layer, the base of the rotation's frequencies, rope_theta; None if it doesn't rotate.
+
+        Raises:
+            UnsupportedError: as for `windows`.
+        """
+        return self._layer_rules[1]
+
+    @cached_property
+    def _layer_rules(self) -> tuple[tuple[int | None, ...], tuple[float | None, ...]]:
         if self.family is None or self.dimensions is None:
             raise self.refusals[0].error(self.where)
-        rules, refusals = read_layer_rules(self.config, self.family, self.dimensions)
+        windows, bases, refusals = read_layer_rules(self.config, self.family, self.dimensions)
         for refusal in refusals:
             raise refusal.error(self.where)
-        return rules
+        return windows, bases
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -168,12 +184,11 @@ class Anatomy:
         """Role and layer -> parameter; layers that share their parameters have the same."""
         rows = {(row.role, row.layer): row for row in (*self.extra, *self.parameters) if row.role is not None}
         by_name = {row.name: row for row in (*self.parameters, *self.extra)}
-        outer = self.place.outer if self.place else ""
         copies = {class_name_of(stored): stored for stored in self.tied}
         for spec in (spec for top in self.tops for spec in top.specs if spec.tied_to and self.ties):
             source = by_name.get(spec.tied_to or "")
             if source is not None:
-                copy = copies.get(outer + spec.name, source.stored)
+                copy = copies.get(self.outer + spec.name, source.stored)
                 rows.setdefault((spec.role, None), replace(source, role=spec.role, stored=copy))
         for role, row in self._stacked():
             rows[role, row.layer] = row
@@ -327,27 +342,12 @@ PRECISIONS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8}
 AS_STORED = "as stored"
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes at one precision.
+def memory(anatomy: Anatomy) -> dict[str, tuple[int, int]]:
+    """Return the bytes of the base model's parameters, and of these and those on top, at each precision.
 
-    Attributes:
-        precision: fp32, fp16, bf16, int8, or as stored.
-        base: bytes of the base model's parameters.
-        whole: bytes of these and of the parameters on top.
-    """
-
-    precision: str
-    base: int
-    whole: int
-
-
-def memory(anatomy: Anatomy) -> tuple[Memory, ...]:
-    """Return the bytes of a model's parameters, at each precision and as the checkpoint stores them.
-
-    Tied weights count once; buffers and activations don't count.
+    The precisions are fp32, fp16, bf16, int8 and `as stored`. Tied weights count once; buffers and activations don't
+    count.
     """
     base, whole = anatomy.parameters.total, anatomy.all_parameters.total
-    rows = [Memory(name, base * bits // 8, whole * bits // 8) for name, bits in PRECISIONS.items()]
-    stored = anatomy.parameters.bytes
-    return (*rows, Memory(AS_STORED, stored, stored + anatomy.extra.bytes))
+    sizes = {name: (base * bits // 8, whole * bits // 8) for name, bits in PRECISIONS.items()}
+    return {**sizes, AS_STORED: (anatomy.parameters.bytes, anatomy.all_parameters.bytes)}

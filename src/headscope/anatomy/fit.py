@@ -205,8 +205,8 @@ def copy_row(anatomy: Anatomy, stored: str) -> Parameter:
 
 def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:
     """Explain that the base model would not load if its names begin with a wrapper's prefix, which no class has."""
-    place, family = anatomy.place, anatomy.family
-    if place is None or family is None:
+    prefix, family = anatomy.prefix, anatomy.family
+    if prefix is None or family is None:
         return ()
     wrapped = next((row.stored for row in anatomy.parameters if WRAPPED.search(row.stored)), None)
     if wrapped is not None:
@@ -215,9 +215,9 @@ def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:
             "parameters would not load: save the wrapped model instead (for DataParallel, model.module; for "
             "torch.compile, model._orig_mod)",
         )
-    if place.prefix in ("", family.prefix):
+    if prefix in ("", family.prefix):
         return ()
-    before = place.outer or place.prefix
+    before = anatomy.outer or prefix
     return (
         f"the base model's names begin with {before!r}, which no class has, so none of its parameters would load: save "
         "the wrapped model instead (for DataParallel, model.module)",

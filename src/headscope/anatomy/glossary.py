@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from headscope.anatomy.anatomy_record import Anatomy
-from headscope.anatomy.config_rules import Facts
-from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED
+from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED, Facts
 from headscope.errors import InputError
 from headscope.settings import meant
 

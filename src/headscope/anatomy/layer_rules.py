@@ -18,23 +18,10 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"
 """transformers' names of the two kinds of layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRule:
-    """The rules of one layer's attention.
-
-    Attributes:
-        window: number of keys that a query sees on each side of its own position; None for all.
-        base: the base of the rotation's frequencies, rope_theta; None if the layer doesn't rotate.
-    """
-
-    window: int | None = None
-    base: float | None = None
-
-
 def read_layer_rules(
     config: Mapping[str, Any], family: Family, sizes: Dimensions
-) -> tuple[tuple[LayerRule, ...], list[Refusal]]:
-    """Return the rules of all layers, and refusals of the settings that headscope can't compute."""
+) -> tuple[tuple[int | None, ...], tuple[float | None, ...], list[Refusal]]:
+    """Return all layers' windows and bases of rotation, and refusals of the settings that headscope can't compute."""
     refusals: list[Refusal] = []
 
     def refuse(text: str, advice: str = CAPTURE_LIVE) -> None:
@@ -50,8 +37,8 @@ def read_layer_rules(
     bases = {kind: _base(config, family, kind, refuse) for kind in dict.fromkeys(kinds)}
     if any(bases.values()) and sizes.d_head % 2:
         refuse(f"heads are {sizes.d_head} wide: a rotation needs an even width")
-    rules = tuple(LayerRule(int(window or 0) // 2 if kind == LOCAL else None, bases[kind]) for kind in kinds)
-    return rules, refusals
+    windows = tuple(int(window or 0) // 2 if kind == LOCAL else None for kind in kinds)
+    return windows, tuple(bases[kind] for kind in kinds), refusals
 
 
 def _kinds(config: Mapping[str, Any], family: Family, layers: int, refuse: Any) -> list[str]:

@@ -153,22 +153,6 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 """Names of the LayerNorm's parameters in files older than the class -> their names in the class."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The position of the base model in a file's names.
-
-    Attributes:
-        prefix: the prefix of the base model's names, without wrappers: empty, `bert.`, `model.bert.`, `encoder.`, ….
-        outer: the prefix of the names of a class with parameters on top: empty, `model.`, ….
-        own: True if the names follow the layout of the family's classes; False if the base model is part of a foreign
-            class (`encoder.`), whose other parameters the family's table doesn't know.
-    """
-
-    prefix: str
-    outer: str
-    own: bool
-
-
 def class_name_of(stored: str) -> str:
     """Return the class's name for a stored name: without wrappers' parts, and in its present spelling."""
     return modern_name(unwrapped(stored))
@@ -199,9 +183,13 @@ def find_bases(names: Mapping[str, str], family: Family) -> tuple[str, ...]:
     return tuple(prefix for prefix in prefixes if not prefix or prefix.endswith("."))
 
 
-def placement(prefix: str, family: Family) -> Placement:
-    """Return the position of a base model, derived from its prefix."""
+def outer_prefix(prefix: str, family: Family) -> str | None:
+    """Return what a class with parameters on top puts before all its names, from the base model's prefix.
+
+    None if the base model is part of a foreign class (`encoder.`), whose other parameters the family's table doesn't
+    know.
+    """
     for usual in (family.prefix, family.published_prefix):
         if usual is not None and f".{prefix}".endswith(f".{usual}"):
-            return Placement(prefix=prefix, outer=prefix.removesuffix(usual), own=True)
-    return Placement(prefix=prefix, outer="", own=not prefix)
+            return prefix.removesuffix(usual)
+    return None if prefix else ""

@@ -13,10 +13,9 @@ from headscope.anatomy.parameters import (
     UNPLACED,
     Parameter,
     Parameters,
-    Placement,
     class_name_of,
     find_bases,
-    placement,
+    outer_prefix,
     spellings,
 )
 from headscope.anatomy.refused_checkpoints import (
@@ -83,39 +82,40 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     bases = find_bases(names, family)
     if len(bases) != 1:
         return plain_anatomy(checkpoint, no_single_base(family, bases))
-    place = placement(bases[0], family)
+    prefix = bases[0]
+    outer = outer_prefix(prefix, family)
     tables = {
         spec.role.removesuffix(".weight"): tensors[stored].shape
         for spec in (*family.embeddings, *family.before_layers)
-        if (stored := names.get(place.prefix + spec.name)) is not None
+        if (stored := names.get(prefix + spec.name)) is not None
     }
     dimensions = read_dimensions(config, family, tables, checkpoint.where, tensors=len(tensors))
-    rows, absent, mismatches = base_parameters(checkpoint, family, place, names, dimensions)
+    rows, absent, mismatches = base_parameters(checkpoint, family, prefix, names, dimensions)
     missing = without_whole(absent, family.pooler, family.beside, family.before_layers)
 
-    specs = top_specs(family, stem, config, names, place.outer) if place.own else {}
-    rest = sort_rest(checkpoint, family, place, names, rows, specs)
+    specs = {} if outer is None else top_specs(family, stem, config, names, outer)
+    rest = sort_rest(checkpoint, family, prefix, outer or "", names, rows, specs)
     order = {name: index for index, name in enumerate(specs)}
     extra = sorted(rest.extra, key=lambda row: order.get(row.name, len(order)))
     unplaced = [row for row in extra if row.component == UNPLACED]
-    surplus = [row for row in unplaced if in_surplus_layer(row, place, family, dimensions.groups or dimensions.layers)]
+    surplus = [row for row in unplaced if in_surplus_layer(row, prefix, family, dimensions.groups or dimensions.layers)]
     unknown = [
-        row for row in unplaced if not in_surplus_layer(row, place, family, dimensions.groups or dimensions.layers)
+        row for row in unplaced if not in_surplus_layer(row, prefix, family, dimensions.groups or dimensions.layers)
     ]
     problems = [
-        *layer_count_problems(surplus, rows, dimensions, family, place),
+        *layer_count_problems(surplus, rows, dimensions, family, prefix),
         *top_shape_problems(extra, specs, dimensions),
     ]
     base_class = f"{stem}Model"
-    loads = not missing and place.prefix in ("", family.prefix) and not any(WRAPPED.search(name) for name in tensors)
+    loads = not missing and prefix in ("", family.prefix) and not any(WRAPPED.search(name) for name in tensors)
     refusals = heads_first(
         [
-            *prefix_refusals(names[place.prefix + family.embeddings[0].name], place, family, FAMILIES),
+            *prefix_refusals(names[prefix + family.embeddings[0].name], prefix, family, FAMILIES),
             *adapter_refusals(checkpoint),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
             *config_refusals(config, family),
-            *read_layer_rules(config, family, dimensions)[1],
+            *read_layer_rules(config, family, dimensions)[-1],
             *term_refusals(config, family, dimensions),
             *unplaced_refusals(unknown, rows, base_class, loads=loads),
             *dtype_refusals(rows),
@@ -133,7 +133,8 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         tied=rest.tied,
         problems=(*problems, *(refusal.found for refusal in refusals)),
         refusals=tuple(refusals),
-        place=place,
+        prefix=prefix,
+        outer=outer or "",
         config=dict(config),
         tensors=dict(tensors),
         where=checkpoint.where,
@@ -160,7 +161,8 @@ def plain_anatomy(checkpoint: Checkpoint, refusal: Refusal) -> Anatomy:
         tied={name: first for name, first in checkpoint.shared.items() if name not in buffers},
         problems=(refusal.found,),
         refusals=(refusal,),
-        place=None,
+        prefix=None,
+        outer="",
         config=dict(checkpoint.config),
         tensors=dict(checkpoint.tensors),
         where=checkpoint.where,
@@ -241,7 +243,7 @@ def base_specs(family: Family, sizes: Dimensions, config: Mapping[str, Any]) -> 
 
 
 def base_parameters(
-    checkpoint: Checkpoint, family: Family, place: Placement, names: Mapping[str, str], dimensions: Dimensions
+    checkpoint: Checkpoint, family: Family, prefix: str, names: Mapping[str, str], dimensions: Dimensions
 ) -> tuple[list[Parameter], list[Spec], list[tuple[Parameter, tuple[int, ...]]]]:
     """Look up the base model's parameters.
 
@@ -254,7 +256,7 @@ def base_parameters(
     mismatches: list[tuple[Parameter, tuple[int, ...]]] = []
     tensors, specs = checkpoint.tensors, base_specs(family, dimensions, checkpoint.config)
     for (spec, layer), expected in zip(specs, dimensions.shapes(spec for spec, _ in specs), strict=True):
-        stored = names.get(place.prefix + spec.name)
+        stored = names.get(prefix + spec.name)
         if stored is None:
             absent.append(spec)
             continue
@@ -278,18 +280,18 @@ def without_whole(absent: Sequence[Spec], *optional: tuple[Spec, ...]) -> list[s
     return names
 
 
-def in_surplus_layer(row: Parameter, place: Placement, family: Family, layers: int) -> bool:
+def in_surplus_layer(row: Parameter, prefix: str, family: Family, layers: int) -> bool:
     """Return True if an unplaced tensor belongs to a layer beyond config.json's number of layers."""
     before = family.layer[0].name.split("{l}")[0]
-    number, _, _ = class_name_of(row.stored).removeprefix(place.prefix + before).partition(".")
+    number, _, _ = class_name_of(row.stored).removeprefix(prefix + before).partition(".")
     return number.isdecimal() and len(number) <= LAYER_DIGITS and int(number) >= layers
 
 
 def layer_count_problems(
-    surplus: Sequence[Parameter], base: Sequence[Parameter], dimensions: Dimensions, family: Family, place: Placement
+    surplus: Sequence[Parameter], base: Sequence[Parameter], dimensions: Dimensions, family: Family, prefix: str
 ) -> list[str]:
     """Describe the contradiction between config and header about the number of layers, if there is one."""
-    before = place.prefix + family.layer[0].name.split("{l}")[0]
+    before = prefix + family.layer[0].name.split("{l}")[0]
     layers = {row.layer for row in base if row.layer is not None}
     layers |= {int(class_name_of(row.stored).removeprefix(before).split(".", 1)[0]) for row in surplus}
     if len(layers) == dimensions.stored_layers and not surplus:

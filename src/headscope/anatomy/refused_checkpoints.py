@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headscope.anatomy.parameters import Parameter, Placement
+from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
 from headscope.checkpoint.json_text import brief, few, shortened
@@ -74,12 +74,12 @@ GENERIC_PREFIX = "model."
 """The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
 
 
-def prefix_refusals(anchor: str, place: Placement, family: Family, families: Sequence[Family]) -> list[Refusal]:
+def prefix_refusals(anchor: str, prefix: str, family: Family, families: Sequence[Family]) -> list[Refusal]:
     """Return a refusal if the tensors' names are those of another family: config.json belongs to another model.
 
     Args:
         anchor: the stored name of the word embeddings.
-        place: the position of the base model in the file's names.
+        prefix: the prefix of the base model's names in the file.
         family: the family that config.json names.
         families: all families.
     """
@@ -95,7 +95,7 @@ def prefix_refusals(anchor: str, place: Placement, family: Family, families: Seq
         )
         for other in families
         if other.prefix not in (family.prefix, family.published_prefix, GENERIC_PREFIX)
-        and f".{place.prefix}".endswith(f".{other.prefix}")
+        and f".{prefix}".endswith(f".{other.prefix}")
     ]
 
 

@@ -209,6 +209,6 @@ def scale(name: str, role: str, size: str) -> tuple[Spec]:
     return norm(name, role, size)[:1]
 
 
-def table(name: str, role: str, rows: str, width: str) -> tuple[Spec]:
+def table(name: str, role: str, rows: str, width: str, when: str | None = None) -> tuple[Spec]:
     """An embedding table: weight (rows, width)."""
-    return (Spec(f"{name}.weight", f"{role}.weight", (rows, width)),)
+    return (Spec(f"{name}.weight", f"{role}.weight", (rows, width), when=when),)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
-from headscope.anatomy.parameters import UNPLACED, Parameter, Placement, class_name_of
+from headscope.anatomy.parameters import UNPLACED, Parameter, class_name_of
 from headscope.anatomy.schema import Family, Spec, Top
 from headscope.anatomy.sizes import Dimensions
 
@@ -129,7 +129,8 @@ class Rest:
 def sort_rest(
     checkpoint: Checkpoint,
     family: Family,
-    place: Placement,
+    prefix: str,
+    outer: str,
     names: Mapping[str, str],
     base: Sequence[Parameter],
     specs: Mapping[str, Spec],
@@ -139,13 +140,14 @@ def sort_rest(
     Args:
         checkpoint: the checkpoint.
         family: its family.
-        place: the position of the base model in the file's names.
+        prefix: the prefix of the base model's names in the file.
+        outer: what a class with parameters on top puts before all its names.
         names: class's name -> stored name, of all tensors.
         base: the parameters of the base model.
         specs: class's name -> spec, of the parameters that may be on top.
     """
     tensors, shared = checkpoint.tensors, checkpoint.shared
-    sources = tie_sources(specs, names, base, place.outer) if ties_words(checkpoint.config, family) else {}
+    sources = tie_sources(specs, names, base, outer) if ties_words(checkpoint.config, family) else {}
     class_names = {stored: name for name, stored in names.items()}
     stored_base = {row.stored for row in base}
     listed = {shared.get(row.stored, row.stored): row.stored for row in base}
@@ -157,10 +159,10 @@ def sort_rest(
         if stored in stored_base:
             continue
         full = class_names.get(stored) or class_name_of(stored)
-        name = full.removeprefix(place.outer)
+        name = full.removeprefix(outer)
         original = shared.get(stored, stored)
         source = sources.get(name)
-        if full.startswith(place.prefix) and is_buffer(full.removeprefix(place.prefix), family):
+        if full.startswith(prefix) and is_buffer(full.removeprefix(prefix), family):
             rest.buffers.append(stored)
         elif original in listed:
             rest.tied[stored] = listed[original]
@@ -173,7 +175,7 @@ def sort_rest(
                 spec = specs.get(spec.tied_to or "", spec)
                 name = spec.name
             role = spec.role if spec is not None else None
-            component = component_of(full, name, place, base_modules)
+            component = component_of(full, name, prefix, base_modules)
             rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
     return rest
 
@@ -195,8 +197,8 @@ def tie_sources(
     }
 
 
-def component_of(full: str, name: str, place: Placement, base_modules: Container[str]) -> str:
+def component_of(full: str, name: str, prefix: str, base_modules: Container[str]) -> str:
     """Component of a tensor beyond the base model: the first part of its name, or UNPLACED inside the base model."""
-    module = full.removeprefix(place.prefix).split(".", 1)[0]
-    inside = full.startswith(place.prefix) and (place.prefix or module in base_modules)
+    module = full.removeprefix(prefix).split(".", 1)[0]
+    inside = full.startswith(prefix) and (prefix or module in base_modules)
     return UNPLACED if inside else name.split(".", 1)[0]

@@ -82,8 +82,8 @@ def tree(anatomy: Anatomy) -> Node:
     root = _Growing()
     top = class_on_top(anatomy)
     base_path = ""
-    if anatomy.family is not None and anatomy.place is not None and anatomy.dimensions is not None:
-        base_path = anatomy.place.prefix.removeprefix(anatomy.place.outer)
+    if anatomy.family is not None and anatomy.prefix is not None and anatomy.dimensions is not None:
+        base_path = anatomy.prefix.removeprefix(anatomy.outer)
         components = {row.component for row in anatomy.parameters}
         root.at(base_path).module = Module(base_path, "{stem}Model")
         for module in BASE_MODULES[anatomy.family.name]:

@@ -7,11 +7,11 @@ Read `run` first, which leads a survey from the corpus to its folder, then
 
 - `corpus`, `readers`, `documents`: what is read;
 - `loading`, `replica`, `workers`, `on_ray`: the model at work;
-- `observe`, with `words`, `shapes`, `sums`, `syntax`, `labels.choices`: what is kept of each window;
+- `words`, `shapes`, `sums`, `syntax`, `labels.choices`: what is kept of each window;
 - `folder`, `store`: the files, and how a survey resumes;
-- `collect`, with `aggregates`, `examples`, `lines`, `corpus_effects`, `relations`: what is made of all parts;
+- `collect`, with `aggregates`, `examples`, `lines`, `corpus_effects`: what is made of all parts;
 - `labels`: what each head does, in words;
-- `result`, `survey_data`, `survey_contents`: a finished survey, read back and checked;
+- `result`, `survey_data`: a finished survey, read back and checked;
 - `site`, `site_data`, `layout_2d`, `clark_figures`: its site and its figures.
 
 Screens, the command line and the public functions may call it; nothing above it in the order of parts does.

@@ -16,7 +16,7 @@ import pyarrow
 from pyarrow import parquet
 
 from headscope.atlas.store import columns_of
-from headscope.atlas.survey_contents import FIELDS
+from headscope.atlas.survey_data import FIELDS
 from headscope.files import parquet_bytes
 from headscope.heads.catalog import CATALOG
 

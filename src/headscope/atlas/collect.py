@@ -13,22 +13,27 @@ import numpy as np
 from headscope.atlas import writes
 from headscope.atlas.aggregates import aggregate, aggregates_parquet, aggregates_record
 from headscope.atlas.corpus import Corpus
-from headscope.atlas.corpus_effects import effects_table, measure, removal_table
+from headscope.atlas.corpus_effects import (
+    WINDOWS,
+    EffectWindow,
+    effects_table,
+    kept_windows,
+    measure,
+    removal_table,
+    windows_bytes,
+)
 from headscope.atlas.documents import parts
-from headscope.atlas.effect_windows import NAME as WINDOWS
-from headscope.atlas.effect_windows import EffectWindow, kept_windows, windows_bytes
 from headscope.atlas.examples import examples_table
 from headscope.atlas.folder import MOST_REFUSED, Folder
 from headscope.atlas.head_distance_windows import by_document, choose, record_of, similarity_parquet, tasks
 from headscope.atlas.labels.choices import merged
 from headscope.atlas.labels.verdicts import labels_of
 from headscope.atlas.lines import lines_table
-from headscope.atlas.relations import relations_table
 from headscope.atlas.shapes import distributions_table
 from headscope.atlas.store import array_bytes, beside_name, kept_array, part_record, read_beside
 from headscope.atlas.survey_data import FORMAT
 from headscope.atlas.survey_settings import Settings
-from headscope.atlas.syntax import syntax_table
+from headscope.atlas.syntax import relations_table, syntax_table
 from headscope.errors import InputError
 from headscope.files import make_folder, parquet_bytes
 

@@ -14,7 +14,7 @@ from headscope.atlas import is_survey
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.documents import Document
 from headscope.atlas.result import Survey
-from headscope.atlas.survey_contents import strange
+from headscope.atlas.survey_data import strange
 from headscope.atlas.survey_settings import MAX_DOCUMENT
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, chosen
@@ -23,13 +23,15 @@ from headscope.heads.compare.weight_changes import check_shapes, weight_changes
 from headscope.heads.intervals import Resampled
 from headscope.heads.windows import LENGTH
 from headscope.model import Model, open_model
-from headscope.results.head_values import Difference, HeadValues, Measure, Unit
+from headscope.results.head_values import HeadValues, Measure
 from headscope.results.table import HeadTable, stacked
 from headscope.settings import named
 
 Comparable = str | os.PathLike[str] | Model | Survey | Any
 
-CHANGE = Measure("change", meaning="what heads are ranked by", unit=Unit("relative change, or standard deviations"))
+CHANGE = Measure(
+    "change", meaning="what heads are ranked by", unit="relative change, or standard deviations", high=None
+)
 """The larger of the changes of QK and OV; between surveys, the largest change of a statistic over heads."""
 
 BATCH = 8
@@ -167,7 +169,7 @@ def _of_surveys(a: Survey, b: Survey) -> Comparison:
         InputError: the models have other layers or heads, or the surveys share no statistic.
     """
     joined = b.table().minus(a.table())
-    statistics = {name: values for name, values in joined.items() if isinstance(values, Difference) and name in CATALOG}
+    statistics = {name: values for name, values in joined.items() if values.sides and name in CATALOG}
     if not statistics:
         raise InputError(
             "the surveys share no statistic",
@@ -206,7 +208,7 @@ def _lacking(a: Survey, b: Survey, what: str, option: str) -> list[str]:
     return [f"{what} are not compared: the {'first' if having[1] else 'second'} survey has none ({option})"]
 
 
-def _effects(a: Survey, b: Survey, joined: HeadTable) -> tuple[Difference | None, list[str]]:
+def _effects(a: Survey, b: Survey, joined: HeadTable) -> tuple[HeadValues | None, list[str]]:
     """The effects of both surveys, and notes; None unless both measured the same output in the same way."""
     sides = [_effect_values(survey, joined) for survey in (a, b) if survey.has("effects")]
     if len(sides) < 2:
@@ -217,7 +219,7 @@ def _effects(a: Survey, b: Survey, joined: HeadTable) -> tuple[Difference | None
         found = f"one is of the {output} ({method}), the other of the {other_output} ({other_method})"
         return None, [f"effects are not compared: {found}"]
     bounds, notes = _paired(a, b, joined)
-    return Difference.between(first, other, **bounds), notes
+    return other.minus(first, **bounds), notes
 
 
 def _effect_values(survey: Survey, joined: HeadTable) -> tuple[HeadValues, str]:
@@ -225,7 +227,7 @@ def _effect_values(survey: Survey, joined: HeadTable) -> tuple[HeadValues, str]:
     rows = survey.effects.to_pylist()
     heads = [(row["layer"], row["head"]) for row in rows]
     change, low, high = (_placed(joined, heads, [row[name] for row in rows]) for name in ("change", "low", "high"))
-    measure = Measure("effect", meaning=rows[0]["output"], unit=Unit(rows[0]["unit"], low=None))
+    measure = Measure("effect", meaning=rows[0]["output"], unit=rows[0]["unit"], low=None, high=None)
     values = HeadValues.of(measure, change, low=low, high=high, over="documents", interval="bootstrap")
     return values, rows[0]["method"]
 

@@ -17,8 +17,16 @@ import pyarrow
 from pyarrow import parquet
 
 from headscope.atlas.store import array_and_record, part_record, schema
-from headscope.atlas.survey_contents import RECORD, check
-from headscope.atlas.survey_data import FORMAT, DamageWarning, ManifestError, file_fault, file_record, parse_manifest
+from headscope.atlas.survey_data import (
+    FORMAT,
+    RECORD,
+    DamageWarning,
+    ManifestError,
+    check,
+    file_fault,
+    file_record,
+    parse_manifest,
+)
 from headscope.errors import InputError, first_line
 from headscope.files import (
     BLANK,

@@ -16,8 +16,7 @@ from urllib.parse import quote
 from headscope.atlas.labels.names import LANGUAGES, NONE
 from headscope.atlas.site import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
-from headscope.atlas.survey_contents import strange
-from headscope.atlas.survey_data import SurveyData, read_findings
+from headscope.atlas.survey_data import SurveyData, read_findings, strange
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import HeadscopeWarning, InputError

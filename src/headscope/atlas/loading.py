@@ -237,7 +237,7 @@ def _state(opened: Model) -> dict[str, torch.Tensor]:
     for name, entry in checkpoint.tensors.items():
         tensor = torch.from_numpy(np.array(checkpoint.read(name)))
         state[unwrapped(name)] = tensor.to(torch.bfloat16) if entry.dtype == "BF16" else tensor
-    prefix = anatomy.place.prefix if anatomy.place else ""
+    prefix = anatomy.prefix or ""
     stored = ((row.name, unwrapped(row.stored)) for row in anatomy.parameters)
     state |= {prefix + name: state[kept] for name, kept in stored if not kept.startswith(prefix)}
     return state

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
-from headscope.atlas.corpus_effects import Batch
+from headscope.atlas.corpus_effects import Batch, EffectWindow
 from headscope.atlas.documents import CorpusPart, Document, Done
-from headscope.atlas.effect_windows import EffectWindow
 from headscope.atlas.head_distance_windows import ChosenWindow
 from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource

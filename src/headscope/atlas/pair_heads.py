@@ -16,7 +16,7 @@ A document is traced twice, and its scores are computed some words at a time: on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ import numpy as np
 
 from headscope.atlas.pair_files import Marked, Pairs, read_marked
 from headscope.atlas.survey_settings import PairSettings
-from headscope.atlas.word_scores import Highest, WordTokens, candidates, heads_of, word_scores
-from headscope.errors import InputError
+from headscope.attention.scores import scores, weights
+from headscope.errors import InputError, UnsupportedError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.results.head_values import Head, HeadValues, Measure
@@ -37,24 +37,136 @@ from headscope.settings import takes
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.traces import Trace
+    from headscope.traces import LayerRecord, Trace
+
+
+CELLS = 1 << 21
+"""Most scores of a tile, of all heads together: 16 MiB."""
+
+
+class WordTokens:
+    """The words of a trace that have tokens, and those tokens."""
+
+    def __init__(self, trace: Trace, count: int) -> None:
+        if trace.keys is not trace.queries:
+            raise UnsupportedError(
+                "queries and keys are different sequences, and a pair is of one",
+                where="pair_heads",
+                advice="pass an encoder's model",
+            )
+        of_token = np.array([-1 if word is None else word for word in trace.words])
+        sizes = np.bincount(of_token[of_token >= 0], minlength=count)
+        self.kept = np.flatnonzero(sizes)
+        """The words with tokens, by their numbers in the document."""
+        self.tokens = np.argsort(of_token, kind="stable")[np.count_nonzero(of_token < 0) :]
+        """(tokens,), the words' tokens, word by word."""
+        self.ends = np.concatenate([[0], np.cumsum(sizes[self.kept])])
+
+    def of(self, group: slice) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " words"]]:
+        """The tokens of some words, and where each word's begin among them."""
+        first = self.ends[group.start]
+        return self.tokens[first : self.ends[group.stop]], self.ends[group] - first
+
+
+def heads_of(trace: Trace) -> Iterator[Head]:
+    """Each head's layer and number, layer by layer."""
+    for layer in trace.numbers:
+        for head in trace.head_numbers(layer):
+            yield layer, head
+
+
+def word_scores(
+    trace: Trace, words: WordTokens, directed: bool
+) -> Iterator[tuple[int, Float[np.ndarray, "heads n words"]]]:
+    """The scores of some words with all words, of all heads, and the first of those words."""
+    count = len(words.kept)
+    heads = sum(len(record.q) for record in trace.layers)
+    step, everything = max(1, CELLS // max(1, heads * len(trace))), slice(0, count)
+    groups = [slice(first, min(first + step, count)) for first in range(0, count, step)]
+
+    def tile(group: slice) -> Float[np.ndarray, "heads n words"]:
+        return np.concatenate([_between(record, words, group, everything) for record in trace.layers])
+
+    if directed:
+        yield from ((group.start, tile(group)) for group in groups)
+        return
+    sums = np.zeros((heads, count))
+    for group in groups:
+        part = tile(group)
+        sums[:, group] += part.sum(-1)
+        sums += part.sum(1)
+    with np.errstate(invalid="ignore"):
+        shares = sums / sums.sum(-1, keepdims=True)
+    for group in groups:
+        seen = np.concatenate([_between(record, words, everything, group) for record in trace.layers])
+        yield group.start, tile(group) + seen.swapaxes(1, 2) - sums[:, group, None] * shares[:, None]
+
+
+def _between(
+    record: LayerRecord, words: WordTokens, looking: slice, seen: slice
+) -> Float[np.ndarray, "heads looking seen"]:
+    """The weights of some words on some words."""
+    (rows, first), (columns, starts) = words.of(looking), words.of(seen)
+    tile = weights(
+        scores(
+            record.q[:, rows],
+            record.k[:, columns],
+            scale=record.scale,
+            mask=record.mask,
+            terms=record.terms,
+            rows=rows,
+            columns=columns,
+            sizes=(record.q.shape[1], record.k.shape[1]),
+        ),
+        record.lse[:, rows],
+    )
+    sums = np.add.reduceat(tile.astype(np.float64), starts, axis=2)
+    sizes = np.diff(np.append(first, len(rows)))
+    return np.add.reduceat(sums, first, axis=1) / sizes[:, None]
+
+
+def candidates(
+    kept: Int[np.ndarray, " words"], first: int, n: int, apart: int, directed: bool
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """The pairs that may be predicted of n words from the first on: rows among these n, and columns among all words.
+
+    Args:
+        kept: the words' numbers in the document.
+        first: of those n.
+        n: how many.
+        apart: the fewest words from one to the other.
+        directed: False for pairs whose second word comes later.
+    """
+    offset = kept - kept[first : first + n, None]
+    rows, columns = np.nonzero(abs(offset) >= apart if directed else offset >= apart)
+    return rows, columns
+
+
+class Highest:
+    """The highest scores of each row so far, and where they stand."""
+
+    def __init__(self, rows: int, count: int) -> None:
+        self.count = count
+        self.values = np.zeros((rows, 0))
+        self.places = np.zeros((rows, 0), dtype=np.int64)
+
+    def take(self, values: Float[np.ndarray, "rows n"], places: Int[np.ndarray, " n"]) -> None:
+        """Keep the highest of these and those before, the highest first."""
+        values = np.concatenate([self.values, np.nan_to_num(values, nan=-np.inf)], 1)
+        places = np.concatenate([self.places, np.broadcast_to(places, (len(values), len(places)))], 1)
+        if values.shape[1] > 2 * self.count:
+            near = np.argpartition(-values, self.count, axis=1)[:, : self.count]
+            values, places = np.take_along_axis(values, near, 1), np.take_along_axis(places, near, 1)
+        order = np.argsort(-values, axis=1, kind="stable")[:, : self.count]
+        self.values, self.places = np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
+
 
 FOLDS = 5
 MOST = 10
 """Most heads whose scores are added up."""
+PRECISIONS = ("precision", "single", "offset")
+"""The means that are reported, fields of `PairHeads`: of the heads together, the best one, the best distance."""
 PRECISION = Measure("precision", meaning="mean share of marked pairs among as many pairs with the highest scores")
-
-
-@dataclass(frozen=True)
-class Precision:
-    """A mean over documents that had no say in the choice, with its 95 % interval over them (NaN for one document)."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1%} ({self.low:.1%} to {self.high:.1%})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,9 +175,10 @@ class PairHeads(Rows):
 
     Attributes:
         heads: (layer, head), the best first: the sum of their scores is the prediction.
-        precision: of that sum, on documents that had no say in the choice.
+        precision: of that sum, the mean over documents that had no say in the choice.
         single: of the best single head, likewise.
         offset: of the best distance, likewise: “the word k to the right”.
+        intervals: the 95 % interval over these documents of each of the three, by name (NaN for one document).
         distance: that distance, from the first to the second word of a pair.
         chance: the share of marked pairs among all.
         table: each head's mean precision over the documents that heads were chosen on, with intervals.
@@ -77,9 +190,10 @@ class PairHeads(Rows):
     """
 
     heads: tuple[Head, ...]
-    precision: Precision
-    single: Precision
-    offset: Precision
+    precision: float
+    single: float
+    offset: float
+    intervals: Mapping[str, tuple[float, float]]
     distance: int
     chance: float
     table: HeadTable
@@ -124,7 +238,10 @@ class PairHeads(Rows):
 
     def json(self) -> dict[str, Any]:
         """Everything as a record for JSON."""
-        shares = {name: vars(getattr(self, name)) for name in ("precision", "single", "offset")}
+        shares = {
+            name: {"mean": getattr(self, name), "low": low, "high": high}
+            for name, (low, high) in self.intervals.items()
+        }
         counts = {name: getattr(self, name) for name in ("distance", "chance", "documents", "pairs", "left_out")}
         return {
             "heads": [list(head) for head in self.heads],
@@ -137,9 +254,12 @@ class PairHeads(Rows):
 
     def __repr__(self) -> str:
         names = ", ".join(f"{layer}.{head}" for layer, head in self.heads)
+        precision, single, offset = (
+            f"{getattr(self, name):.1%} ({low:.1%} to {high:.1%})" for name, (low, high) in self.intervals.items()
+        )
         return (
-            f"heads {names}: precision {self.precision} on documents that had no say in the choice; best single head "
-            f"{self.single}, best distance {self.offset}, chance {self.chance:.1%}"
+            f"heads {names}: precision {precision} on documents that had no say in the choice; best single head "
+            f"{single}, best distance {offset}, chance {self.chance:.1%}"
         )
 
 
@@ -189,13 +309,12 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         held_out[0, held] = sums[held, fold, sums[~held, fold].mean(0).argmax()]
         held_out[1, held] = alone[held, orders[fold, 0]]
         held_out[2, held] = offsets[held, offsets[~held].mean(0).argmax()]
-    together, single, offset = (Precision(*map(float, of)) for of in zip(*mean_interval(held_out.T), strict=True))
+    means, low, high = (bound.tolist() for bound in mean_interval(held_out.T))
     best = orders[-1, : 1 + int(sums[chosen, -1].mean(0).argmax())]
     return PairHeads(
         heads=tuple(work.heads[at] for at in best),
-        precision=together,
-        single=single,
-        offset=offset,
+        **dict(zip(PRECISIONS, means, strict=True)),
+        intervals=dict(zip(PRECISIONS, zip(low, high, strict=True), strict=True)),
         distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
         chance=float(np.mean(work.shares)),
         table=work.table(alone[chosen]),

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.atlas.survey_contents import strange
-from headscope.atlas.survey_data import read_records, read_table, table_of
+from headscope.atlas.survey_data import read_records, read_table, strange, table_of
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError

@@ -209,7 +209,7 @@ def _fill(
     """Write everything but the report."""
     from headscope.atlas.collect import gather, kinds_of
     from headscope.atlas.store import PLACE, beside_name
-    from headscope.atlas.survey_contents import strange
+    from headscope.atlas.survey_data import strange
     from headscope.files import make_folder
 
     model = workers.described

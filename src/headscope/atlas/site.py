@@ -26,8 +26,7 @@ from headscope.atlas.site_data import (
     special_data,
     syntax_data,
 )
-from headscope.atlas.survey_contents import FIELDS, strange
-from headscope.atlas.survey_data import SurveyData, read_findings
+from headscope.atlas.survey_data import FIELDS, SurveyData, read_findings, strange
 from headscope.atlas.wording import extremes
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
@@ -212,12 +211,12 @@ def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
 def statistic_words(name: str) -> dict[str, Any]:
     """A statistic's name, meaning and unit, as the report shows them."""
     statistic = CATALOG[name]
-    short = statistic.unit.names[0] if statistic.unit.names else ""
+    short = statistic.units[0] if statistic.units else ""
     return {
         "name": name,
         "names": statistic.record()["names"],
         "meaning": statistic.described,
-        "unit": statistic.unit.name,
+        "unit": statistic.unit,
         "short": short if short in ("nats", "tokens") else "",
         "signed": statistic.signed,
     }

@@ -30,7 +30,7 @@ from headscope.runs.window_readouts import masked_places
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.atlas.effect_windows import EffectWindow
+    from headscope.atlas.corpus_effects import EffectWindow
     from headscope.atlas.folder import Folder
     from headscope.atlas.workers import Workers
     from headscope.model import Model

@@ -6,31 +6,25 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headscope.cli.app import app, error_text
 from headscope.errors import MissingExtraError, install
 
-if TYPE_CHECKING:
-    from mcp.server import Server
-
 ABOUT = "See inside the attention heads of BERT-like models. Layers and heads count from 0. All tools only read."
 ARGUMENTS = {
-    "model": ("string", "hub id, folder or file of the checkpoint; `-` is a small bundled model"),
-    "head": ("string", "layer.head: 3.1"),
-    "text": ("string", "the text; a masked-LM model predicts [MASK]"),
-    "query": ("string", "the query, or one of two texts"),
-    "documents": ("array", "the documents, or the other text"),
-    "pair": ("string", "a second text of the same input"),
-    "token": ("string", "the token that looks: its text, or its position from 0"),
-    "target": ("string", "a word at the first mask, or a class; by default the likeliest"),
-    "top": ("integer", "most rows in the answer"),
+    "model": "hub id, folder or file of the checkpoint; `-` is a small bundled model",
+    "head": "layer.head: 3.1",
+    "text": "the text; a masked-LM model predicts [MASK]",
+    "query": "the query, or one of two texts",
+    "documents": "the documents, or the other text",
+    "pair": "a second text of the same input",
+    "token": "the token that looks: its text, or its position from 0",
+    "target": "a word at the first mask, or a class; by default the likeliest",
+    "top": "most rows in the answer",
 }
-TYPES: dict[str, dict[str, Any]] = {
-    "string": {"type": "string"},
-    "integer": {"type": "integer"},
-    "array": {"type": "array", "items": {"type": "string"}},
-}
+STRING = {"type": "string"}
+TYPES: dict[str, Any] = {"documents": {"type": "array", "items": STRING}, "top": {"type": "integer"}}
 OPTIONS = {"pair": "--pair", "token": "--query", "target": "--target", "top": "--top"}
 """Arguments that are options of the command; the others are its arguments, in their order."""
 TOOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
@@ -61,7 +55,7 @@ def mcp() -> None:
     asyncio.run(serve())
 
 
-def server() -> Server[Any]:
+def server() -> Any:
     """Return the server, not running yet, or raise MissingExtraError if the protocol's SDK is not installed."""
     try:
         from mcp import types
@@ -71,15 +65,14 @@ def server() -> Server[Any]:
         raise MissingExtraError(found, where="headscope mcp", advice=install("mcp")) from error
     from headscope import __version__
 
+    reads_only = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)
+    listed = []
+    for name, (purpose, needs, may) in TOOLS.items():
+        properties = {one: {**TYPES.get(one, STRING), "description": ARGUMENTS[one]} for one in needs + may}
+        takes = {"type": "object", "properties": properties, "required": needs, "additionalProperties": False}
+        listed.append(types.Tool(name=name, description=purpose, input_schema=takes, annotations=reads_only))
+
     async def list_tools(ctx: Any, params: Any) -> Any:
-        reads_only = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)
-        listed = []
-        for name, (purpose, needs, may) in TOOLS.items():
-            properties = {
-                one: {**TYPES[kind], "description": text} for one in needs + may for kind, text in [ARGUMENTS[one]]
-            }
-            takes = {"type": "object", "properties": properties, "required": needs, "additionalProperties": False}
-            listed.append(types.Tool(name=name, description=purpose, input_schema=takes, annotations=reads_only))
         return types.ListToolsResult(tools=listed)
 
     async def call_tool(ctx: Any, params: Any) -> Any:
@@ -88,8 +81,9 @@ def server() -> Server[Any]:
         answer = None if failed else json.loads(printed)
         return types.CallToolResult(content=[text], structured_content=answer, is_error=failed)
 
-    handlers: dict[str, Any] = {"on_list_tools": list_tools, "on_call_tool": call_tool}
-    return Server("headscope", version=__version__, instructions=ABOUT, **handlers)
+    return Server(
+        "headscope", version=__version__, instructions=ABOUT, on_list_tools=list_tools, on_call_tool=call_tool
+    )
 
 
 def answered(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:

@@ -18,7 +18,7 @@ from headscope.settings import Declared, Setting
 if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.results.effect_records import Wanted
-    from headscope.results.prediction import Prediction
+    from headscope.results.explained import Prediction
     from headscope.screens.terminal import Sheet
 
 EXPLAIN = "Explain an output"

@@ -133,7 +133,7 @@ def predict(
 ) -> None:
     r"""Show predictions for TEXT: tokens for each \[MASK], or a classifier's classes, with probabilities."""
     from headscope.runs.predicting import check_predicts, fill_trace, fills, predict_trace
-    from headscope.screens.prediction_sheet import fill_sheet, prediction_sheet
+    from headscope.screens.explain_sheets import fill_sheet, prediction_sheet
 
     model, trace = request.trace(check=check_predicts)
     if fills(model, trace):
@@ -267,14 +267,8 @@ def view(
     code, atlas = exit_code(trace), notes_of(settings.atlas, trace, lambda notice: tell(f"note: {notice}"))
     if html is not None or not (port is not None or can_serve()):
         content, note = settings.page(trace, heads, None if html is None or to_stdout else html.parent, atlas)
-        if to_stdout:
-            put_bytes(content)
-            tell(f"wrote to standard output: {note}")
-        elif html is not None:
-            write_atomically(html, content)
-            tell_saved(html, note)
-        else:
-            open_file(content, note, opens=not settings.no_browser)
+        put_page(content, note, html, opens=not settings.no_browser)
+        if html is None:
             more = "runs other texts and changes of the model" if model is not None else "has long texts in full"
             tell(f"the page also {more} if it is served: {install('view')}")
     if port is not None or (html is None and can_serve()):
@@ -296,28 +290,31 @@ def put_typed(request: Request, html: Path | None, heads: str | None, settings: 
             "these options are for the page of one text", where=f"view {request.model}", advice="add a TEXT"
         )
     content, note = typed_page(request.opened())
-    if html is None:
-        open_file(content, note, opens=not settings.no_browser)
-    elif str(html) == "-":
-        put_bytes(content)
-    else:
-        write_atomically(html, content)
-        tell_saved(html, note)
+    put_page(content, note, html, opens=not settings.no_browser)
+    if html is not None and str(html) != "-":
         tell(f"next: open {html} in a browser, and type")
 
 
-def open_file(content: bytes, note: str, *, opens: bool) -> None:
-    """Write a page to a temporary file and open it.
+def put_page(content: bytes, note: str, html: Path | None, *, opens: bool) -> None:
+    """Write a page to a file, to standard output, or to a temporary file that is opened.
 
     Args:
         content: the page's.
         note: a line that describes it.
-        opens: True to open it in a browser.
+        html: the file; `-` for standard output, None for a temporary one.
+        opens: True to open that in a browser.
     """
     from headscope.page.server import open_in_browser
 
-    file = write_temporary(content, ".html")
-    tell_saved(file, note)
+    if html is not None and str(html) == "-":
+        put_bytes(content)
+        tell(f"wrote to standard output: {note}")
+        return
+    if html is not None:
+        write_atomically(html, content)
+    tell_saved(file := html or write_temporary(content, ".html"), note)
+    if html is not None:
+        return
     typer.echo(f"headscope is at {file.as_uri()}")
     if opens and not open_in_browser(file.as_uri()):
         tell("no browser was found: open this address in one")

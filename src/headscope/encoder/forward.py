@@ -22,7 +22,7 @@ from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.distances import rotate, turns
 from headscope.encoder.embedding import Input
 from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
-from headscope.encoder.products import COPIED_BYTES, Copies, QKVBuffer
+from headscope.encoder.products import COPIED_BYTES, QKVBuffer
 from headscope.encoder.role_weights import EncoderWeights
 from headscope.traces import LayerRecord
 
@@ -80,7 +80,7 @@ class Encoder(EncoderWeights):
         linear = sum(row.count for row in self.anatomy.parameters if row.layer is not None and len(row.shape) == 2)
         orders = 2  # for few tokens and for many
         too_large = orders * linear * np.dtype(np.float32).itemsize > COPIED_BYTES
-        return self if too_large else replace(self, copies=Copies())
+        return self if too_large else replace(self, copies={})
 
     def embed(self, sequences: Sequence[Input]) -> Tokens:
         """The input of the first layer, (tokens of all texts, d_model)."""
@@ -114,7 +114,7 @@ class Encoder(EncoderWeights):
 
     def angles(self, layer: int, tokens: int) -> tuple[Angles, Angles] | None:
         """(tokens, d_head / 2) each: cosines and sines by which the layer rotates; None if it doesn't."""
-        base = self.anatomy.layer_rules[layer].base
+        base = self.anatomy.rotation_bases[layer]
         if base is None:
             return None
         if base not in self._turns or len(self._turns[base][0]) < tokens:
@@ -158,7 +158,7 @@ class Encoder(EncoderWeights):
 
     def mask(self, layer: int) -> Mask:
         """The keys that the layer's queries see: all, or those within the window of a local layer."""
-        window = self.anatomy.layer_rules[layer].window
+        window = self.anatomy.windows[layer]
         return EVERYTHING if window is None else Mask(window=(window, window))
 
     def attend(

@@ -12,8 +12,7 @@ is (in, out). Either way, products take about 10 % less. A copy pays for itself 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     Weight = Float[np.ndarray, "out into"]
+    Copies = dict[Hashable, Float[np.ndarray, "rows width"]]
+    """The copies of one model's weights, each made before the first product with it."""
 
 
 CACHE_LINE = 64
@@ -152,43 +153,30 @@ ROWS_AT_ONCE = 64
 """Rows that are transposed at a time: whole lines of the copy, from lines that stay in the cache."""
 
 
-@dataclass
-class Copies:
-    """The copies of one model's weights, each made before the first product with it."""
+def as_stored(copies: Copies, key: Hashable, stored: Sequence[Weight]) -> Weight:
+    """(out of all, in): the copy of these weights, one below the other.
 
-    _made: dict[Hashable, Float[np.ndarray, "..."]] = field(default_factory=dict)
+    Args:
+        copies: where it is kept.
+        key: identifies the weights.
+        stored: the weights, (out, in) each.
+    """
+    if len(stored) == 1 and stored[0].flags.c_contiguous and is_aligned(stored[0]):
+        return stored[0]
+    if (key, as_stored) not in copies:
+        copy = empty_aligned((sum(map(len, stored)), stored[0].shape[1]))
+        copies[key, as_stored] = np.concatenate(stored, out=copy)
+    return copies[key, as_stored]
 
-    def as_stored(self, key: Hashable, stored: Sequence[Weight]) -> Weight:
-        """(out of all, in): the copy of these weights, one below the other.
 
-        Args:
-            key: identifies the weights.
-            stored: the weights, (out, in) each.
-        """
-        if len(stored) == 1 and stored[0].flags.c_contiguous and is_aligned(stored[0]):
-            return stored[0]
-        shape = (sum(map(len, stored)), stored[0].shape[1])
-        return self._copy((key, "as stored"), shape, lambda copy: np.concatenate(stored, out=copy))
-
-    def transposed(self, key: Hashable, stored: Sequence[Weight]) -> Float[np.ndarray, "into out"]:
-        """(in, out of all): the copy of these weights, side by side.
-
-        Args:
-            key: identifies the weights.
-            stored: the weights, (out, in) each.
-        """
-        out = sum(map(len, stored))
-        shape = (stored[0].shape[1], -(-out // LINE) * LINE + BEYOND)
-        return self._copy((key, "transposed"), shape, lambda copy: _transpose(stored, copy))[:, :out]
-
-    def _copy(
-        self, key: Hashable, shape: tuple[int, int], fill: Callable[[Float[np.ndarray, "rows width"]], object]
-    ) -> Float[np.ndarray, "rows width"]:
-        if key not in self._made:
-            copy = empty_aligned(shape)
-            fill(copy)
-            self._made[key] = copy
-        return self._made[key]
+def transposed(copies: Copies, key: Hashable, stored: Sequence[Weight]) -> Float[np.ndarray, "into out"]:
+    """(in, out of all): the copy of these weights, side by side. Arguments as for `as_stored`."""
+    out = sum(map(len, stored))
+    if (key, transposed) not in copies:
+        copy = empty_aligned((stored[0].shape[1], -(-out // LINE) * LINE + BEYOND))
+        _transpose(stored, copy)
+        copies[key, transposed] = copy
+    return copies[key, transposed][:, :out]
 
 
 def _transpose(stored: Sequence[Weight], copy: Float[np.ndarray, "into row"]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.encoder.products import FEW_TOKENS, Copies, empty_aligned, few_products, many_products
+from headscope.encoder.products import FEW_TOKENS, as_stored, empty_aligned, few_products, many_products, transposed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -52,7 +52,7 @@ class EncoderWeights:
     _looked_up: dict[Hashable, tuple[Hashable, list[Float[np.ndarray, "..."]]]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    copies: Copies | None = field(default=None, repr=False, compare=False)
+    copies: dict[Hashable, Float[np.ndarray, "..."]] | None = field(default=None, repr=False, compare=False)
     _kept: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
@@ -132,11 +132,11 @@ class EncoderWeights:
         tokens, width = len(x), sum(map(len, stored))
         if tokens > FEW_TOKENS:
             if self.copies is not None:
-                transposed = self.copies.transposed(key, stored)
-                row = width if len(stored) == 1 else transposed.strides[0] // transposed.itemsize  # as in the copy
-                return np.matmul(x, transposed, out=self.scratch(roles[0], (tokens, row))[:, :width])
+                copy = transposed(self.copies, key, stored)
+                row = width if len(stored) == 1 else copy.strides[0] // copy.itemsize  # as in the copy
+                return np.matmul(x, copy, out=self.scratch(roles[0], (tokens, row))[:, :width])
             return many_products(x, stored, out=self.scratch(roles[0], (width, tokens)))
-        parts = stored if self.copies is None else [self.copies.as_stored(key, stored)]
+        parts = stored if self.copies is None else [as_stored(self.copies, key, stored)]
         return few_products(x, parts, out=self.scratch(roles[0], (tokens, width)))
 
     def _linears(self, roles: tuple[str, ...], layer: int | None) -> tuple[Hashable, list[Float[np.ndarray, "_ into"]]]:

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headscope.attention.activations import sigmoid
-from headscope.checkpoint.scoring import activation_of
+from headscope.checkpoint.sentence import activation_of
 from headscope.checkpoint.tokenizer import Encoded
 from headscope.errors import InputError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.results.effect_records import Target
 from headscope.results.explained import Pooling
-from headscope.results.match_record import SIDES, HeadBetween, Link, Match, MatchedText, Scoring
+from headscope.results.head_values import HeadValues, Measure
+from headscope.results.match_record import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.score_parts import Part
+from headscope.results.table import HeadTable
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.masking import masked_changes
@@ -32,6 +34,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
+
+MEASURES = (
+    Measure("share", meaning="part of the query's weight on the document that lies on the word that decides"),
+    Measure("found", meaning="share of the documents where no other word gets more of it", unit="share, 0 to 1"),
+    Measure(
+        "effect", meaning="what the logit loses without the strongest edge to it", unit="logit", low=None, high=None
+    ),
+)
 
 
 class Edge(NamedTuple):
@@ -132,11 +142,8 @@ class CrossPairs:
         readings = runner.run(runner.base([as_input(encoded)]), runs, [target]).values[:, 0]
         return [score - float(value) for value in readings]
 
-    def heads(self, matches: Sequence[Match]) -> list[HeadBetween]:
-        """Every head, by the part of its weight from query to document on the word that masking shows to matter most.
-
-        The cost for a document: a pass for each of its words, and half of one for each head.
-        """
+    def heads(self, matches: Sequence[Match]) -> HeadTable:
+        """Every head, by the part of its weight from query to document on the word that masking shows to decide."""
         shares, found, effects = [], [], []
         for at, match in enumerate(matches):
             queries, documents = _words(match)
@@ -155,10 +162,13 @@ class CrossPairs:
             shares.append(table[:, best])
             found.append(table.argmax(axis=1) == best)
             effects.append(self.cut(at, match.score, edges))
-        per_layer = self.model.anatomy.known().heads
-        means = zip(*(np.mean(numbers, axis=0) for numbers in (shares, found, effects)), strict=True)
-        heads = [HeadBetween(*divmod(number, per_layer), *map(float, mean)) for number, mean in enumerate(means)]
-        return sorted(heads, key=lambda head: (-head.found, -head.share))
+        sizes = self.model.anatomy.known()
+        columns = {
+            measure.name: HeadValues.of(measure, np.array(numbers).mean(0).reshape(sizes.layers, sizes.heads))
+            for measure, numbers in zip(MEASURES, (shares, found, effects), strict=True)
+        }
+        heads = (tuple(range(sizes.heads)),) * sizes.layers
+        return HeadTable(columns, tuple(range(sizes.layers)), heads, source="heads from query to document")
 
     def _weights(self, at: int) -> list[Float[np.ndarray, "heads queries keys"]]:
         """The weights of all heads, layer by layer."""

@@ -22,7 +22,7 @@ from headscope.explain.finding_measures import (
 )
 from headscope.heads import roles_of
 from headscope.heads.kinds import FINDINGS
-from headscope.results.finding_record import Cell, Finding
+from headscope.results.explained import Cell, Finding
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int

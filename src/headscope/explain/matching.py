@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.checkpoint.scoring import KINDS, read_scoring, unapplied_prompts
+from headscope.checkpoint.sentence import KINDS, read_scoring, unapplied_prompts
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.explain.cross_pairs import CrossPairs
@@ -27,8 +27,7 @@ from headscope.explain.scorers import Features, Scorer
 from headscope.explain.steps import Chain, back_together
 from headscope.model import Model, open_model
 from headscope.results.explained import Pooling
-from headscope.results.match_record import SIDES, Link, Match, MatchedText, Scoring
-from headscope.results.ranking import Matches
+from headscope.results.match_record import SIDES, Link, Match, MatchedText, Matches, Scoring
 from headscope.results.score_parts import CHECKED, Part, strongest
 from headscope.runs.masking import maskable, masked_states, with_masking
 from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, last_states, prepared

@@ -24,7 +24,7 @@ from headscope.explain.residual import (
     values_of,
     walk,
 )
-from headscope.results.explained import Effect, Promotion
+from headscope.results.explained import Promotion
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import lacks
 
@@ -158,7 +158,7 @@ def _promotion(
     order = np.argsort(-effects, kind="stable")
     rising, falling = order[:top], order[::-1][:top]
     raised, lowered = (
-        tuple(Effect(model.tokenizer.token(int(at)), int(at), float(effects[at])) for at in ids)
+        [{"token": model.tokenizer.token(int(at)), "id": int(at), "effect": float(effects[at])} for at in ids]
         for ids in (rising, falling)
     )
     return Promotion(words, query, raised, lowered, effects.astype(np.float32))

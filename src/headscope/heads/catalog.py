@@ -11,19 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.results.head_values import Measure, Unit
+from headscope.results.head_values import Measure
 from headscope.settings import meant
 
 ROLE_TOKENS = {"cls": frozenset({"[CLS]", "<s>", "<cls>", "[class]"}), "sep": frozenset({"[SEP]", "</s>", "<sep>"})}
 """Role -> its special tokens in common vocabularies."""
 
 
-NATS = Unit("nats", ("nats", "ナット", "奈特"))
-TOKENS = Unit("tokens", ("tokens", "トークン", "词元"))
-OFFSET = Unit("tokens; negative looks back", TOKENS.names, low=None)
-SHARE = Unit("share, 0 to 1", high=1.0)
-RATIO = Unit("0 to 1", high=1.0)
-LENGTH = Unit("length, as hidden states", ("length", "長さ", "长度"))
+TOKENS = ("tokens", "トークン", "词元")
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,9 @@ CATALOG: Mapping[str, Statistic] = {
             "entropy of a query's weights, in nats",
             "H_i = - sum_j p_ij log p_ij",
             "Shannon 1948; over heads: Clark et al. 2019, 3.3",
-            unit=NATS,
+            unit="nats",
+            units=("nats", "ナット", "奈特"),
+            high=None,
             most="spreads its weight widest",
             least="is the most focused",
         ),
@@ -68,7 +65,7 @@ CATALOG: Mapping[str, Statistic] = {
             "entropy / log of the number of keys that the mask allows: 1 where all weigh the same",
             "H_i / log n_i, n_i the number of keys that the mask allows query i",
             "Pielou 1966 (evenness)",
-            unit=RATIO,
+            unit="0 to 1",
             most="comes nearest to the same weight for every key",
             least="is the most focused for the keys that it may look at",
         ),
@@ -78,7 +75,9 @@ CATALOG: Mapping[str, Statistic] = {
             "effective number of attended tokens, 1 / sum of squared weights",
             "1 / sum_j p_ij^2 = exp(Renyi entropy of order 2), 1 to n_i",
             "Renyi 1961; Hill 1973, N_2",
-            unit=TOKENS,
+            unit="tokens",
+            units=TOKENS,
+            high=None,
             most="looks at the most tokens at once",
             least="looks at the fewest tokens at once",
         ),
@@ -169,7 +168,10 @@ CATALOG: Mapping[str, Statistic] = {
             "mean of key minus query, in tokens: negative where a head looks back",
             "sum_j p_ij (j - i)",
             "-",
-            unit=OFFSET,
+            unit="tokens; negative looks back",
+            units=TOKENS,
+            low=None,
+            high=None,
             needs="order",
             most="looks furthest ahead on average",
             least="looks furthest back on average",
@@ -180,7 +182,9 @@ CATALOG: Mapping[str, Statistic] = {
             "mean distance between query and key, in tokens",
             "sum_j p_ij abs(j - i)",
             "Vig and Belinkov 2019",
-            unit=TOKENS,
+            unit="tokens",
+            units=TOKENS,
+            high=None,
             needs="order",
             most="looks furthest away",
             least="stays nearest",
@@ -191,7 +195,9 @@ CATALOG: Mapping[str, Statistic] = {
             "sum of |weight * v W_O|: how long the vectors are that a query gathers",
             r"sum_j \|\|p_ij v_j W_O\|\|",
             "Kobayashi et al. 2020 (its norms, summed over j)",
-            unit=LENGTH,
+            unit="length, as hidden states",
+            units=("length", "長さ", "长度"),
+            high=None,
             needs="values",
             most="gathers the longest vectors",
             least="gathers the shortest vectors",
@@ -202,7 +208,7 @@ CATALOG: Mapping[str, Statistic] = {
             "share of `norm` that comes from special tokens",
             r"sum of \|\|p_ij v_j W_O\|\| over special tokens j, divided by `norm`",
             "Kobayashi et al. 2020",
-            unit=SHARE,
+            unit="share, 0 to 1",
             needs="values",
             most="takes the largest share of what it gathers from special tokens",
         ),

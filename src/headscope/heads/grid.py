@@ -14,7 +14,7 @@ from headscope.heads.catalog import WEIGHTS_ONLY
 from headscope.heads.reference import LayerArrays, measured_blocks, over_queries, value_norms
 from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import LayerRecord, ModelWeights, Trace, is_broken
-from headscope.traces.broken import finite_heads
+from headscope.traces.layer_records import finite_heads
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, UInt8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.results.head_values import Difference, HeadValues
+from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def _mean(values: HeadValues, axis: str, present: np.ndarray | bool = True) -> H
     mean, low, high = mean_interval(array)
     dims = values.dims[:at] + values.dims[at + 1 :]
     bounds = {"low": low, "high": high, "over": axis, "interval": "t"}
-    if not isinstance(values, Difference):
+    if not values.sides:
         return HeadValues.of(values.measure, mean, dims, **bounds)
     both = ~np.isnan(values.array)
-    a, b = (replace(_mean(side, axis, both), low=None, high=None) for side in (values.a, values.b))
-    return Difference.of(values.measure, mean, dims, a=a, b=b, **bounds)
+    sides = tuple(replace(_mean(side, axis, both), low=None, high=None) for side in values.sides)
+    return HeadValues.of(values.measure, mean, dims, sides=sides, **bounds)
 
 
 class Resampled:

@@ -285,7 +285,11 @@ def _hook(mha: nn.Module) -> list[Callable[[], None]]:
     hooks.before(mha, _pad, keywords=True)
     hooks.after(mha, after_call, keywords=True)
     hooks.after(mha, nest)
-    return [hooks.remove]
+
+    def forget() -> None:
+        CALLS.read.pop(id(mha), None)
+
+    return [hooks.remove, forget]
 
 
 WATCHED = SharedHooks(_hook)

@@ -21,7 +21,7 @@ from headscope.explain.findings import MOST, findings
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.kinds import FINDINGS
-from headscope.results.finding_record import Cell, Finding
+from headscope.results.explained import Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
 from headscope.traces import Trace
@@ -208,7 +208,7 @@ def _narrow(
                 q=rounded(q),
                 k=rounded(k),
                 v=None if v is None else rounded(v),
-                lse=lse,
+                lse=lse,  # type: ignore[arg-type]  # None: computed when it is read
                 mask=replace(record.mask, bias=bias),
                 terms=terms.mapped(rounded, RELATIVE),
                 number=number,

@@ -142,7 +142,7 @@ def _measures(trace: Trace, request: Mapping[str, Any]) -> Part:
         q=record.q[heads],
         k=record.k[heads // (len(record.q) // len(record.k))],
         v=None,
-        lse=record.lse[heads] if record.has_lse else None,
+        lse=record.lse[heads] if record.has_lse else None,  # type: ignore[arg-type]  # computed when it is read
         mask=replace(record.mask, bias=bias if bias is None or len(bias) == 1 else bias[heads]),
         numbers=None,
     )

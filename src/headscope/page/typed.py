@@ -78,7 +78,7 @@ def check_form(model: Model) -> None:
     ]
     if other or missing:
         raise _unsupported(model, f"it has {other[0]}" if other else f"it has no {missing[0]}")
-    rules = any(rule.window is not None or rule.base is not None for rule in anatomy.layer_rules)
+    rules = any(rule is not None for rule in (*anatomy.windows, *anatomy.rotation_bases))
     if family.layer_form != "post_norm" or family.rms_norm or family.terms or rules or sizes.kv_heads != sizes.heads:
         raise _unsupported(model, "its attention or its norms follow another rule")
     sample = np.full(sizes.positions, next(i for i in range(3) if i != anatomy.config.get("pad_token_id")))

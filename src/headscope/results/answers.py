@@ -19,6 +19,13 @@ from headscope.results.verify_report import Check
 
 
 @dataclass(frozen=True)
+class OfModel:
+    """An answer about one model."""
+
+    model: Of[str, "the model's name."]
+
+
+@dataclass(frozen=True)
 class Slice:
     """The part of a tensor that belongs to one head."""
 
@@ -33,10 +40,9 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class HeadAnswer:
+class HeadAnswer(OfModel):
     """One head's weights."""
 
-    model: Of[str, "the model's name."]
     layer: Of[int, "from 0."]
     head: Of[int, "from 0."]
     expansion_rate: Of[float | None, "the factor by which W_V W_O lengthens a vector."]
@@ -61,10 +67,9 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class FillAnswer:
+class FillAnswer(OfModel):
     """The likeliest tokens for each mask of a text."""
 
-    model: Of[str, "the model's name."]
     tokens: Of[list[str], "the text's tokens."]
     masks: Of[list[Mask], "one for each mask."]
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
@@ -82,10 +87,9 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
-class PredictAnswer:
+class PredictAnswer(OfModel):
     """The classes that a classifier predicts."""
 
-    model: Of[str, "the model's name."]
     tokens: Of[list[str], "the text's tokens."]
     task: Of[str, "`sequence` or `token`."]
     labels: Of[list[str], "the names of all classes."]
@@ -124,10 +128,9 @@ class EffectRow:
 
 
 @dataclass(frozen=True)
-class EffectsAnswer:
+class EffectsAnswer(OfModel):
     """The effect of changing each head on one output."""
 
-    model: Of[str, "the model's name."]
     text: Of[str, "the text."]
     pair: Of[str | None, "the second text."]
     patch_from: Of[str | None, "the text that contexts come from."]
@@ -165,10 +168,9 @@ class TokenScore:
 
 
 @dataclass(frozen=True)
-class AttributeAnswer:
+class AttributeAnswer(OfModel):
     """Contribution of each token to one output."""
 
-    model: Of[str, "the model's name."]
     text: Of[str, "the text."]
     pair: Of[str | None, "the second text."]
     target: Of[TargetRow, "the output."]
@@ -198,10 +200,9 @@ class LookingHead:
 
 
 @dataclass(frozen=True)
-class AttendAnswer:
+class AttendAnswer(OfModel):
     """The heads that look from one token most: `attend TEXT -q TOKEN` without a head."""
 
-    model: Of[str, "the model's name."]
     tokens: Of[list[str], "the text's tokens."]
     ids: Of[list[int], "their ids."]
     segments: Of[list[int], "0 for the first text, 1 for the second."]
@@ -236,10 +237,9 @@ class ParameterRow:
 
 
 @dataclass(frozen=True)
-class ShapesAnswer:
+class ShapesAnswer(OfModel):
     """Every tensor of a checkpoint."""
 
-    model: Of[str, "the model's name."]
     total: Of[int, "parameters of the base model."]
     parameters: Of[list[ParameterRow], "tensors of the base model."]
     extra: Of[list[ParameterRow], "tensors on top of it."]
@@ -281,10 +281,9 @@ class MemoryRow:
 
 
 @dataclass(frozen=True)
-class SummaryAnswer:
+class SummaryAnswer(OfModel):
     """The contents of a checkpoint."""
 
-    model: Of[str, "the model's name."]
     where: Of[str, "where its files are."]
     format: Of[str, "safetensors or torch."]
     files: Of[list[str], "the files with its weights."]
@@ -319,10 +318,9 @@ class ConfigField:
 
 
 @dataclass(frozen=True)
-class ConfigAnswer:
+class ConfigAnswer(OfModel):
     """A config, explained."""
 
-    model: Of[str, "the model's name."]
     fields: Of[list[ConfigField], "its fields."]
     problems: Of[list[str], "what keeps headscope from running it."]
 
@@ -340,10 +338,9 @@ class TreeNode:
 
 
 @dataclass(frozen=True)
-class TreeAnswer:
+class TreeAnswer(OfModel):
     """The tree of modules."""
 
-    model: Of[str, "the model's name."]
     tree: Of[TreeNode, "its root."]
 
 
@@ -366,10 +363,9 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
-class FitAnswer:
+class FitAnswer(OfModel):
     """The use that a class would make of a checkpoint."""
 
-    model: Of[str, "the model's name."]
     class_: Of[str, "the class."]
     loaded: Of[int, "number of parameters that it would load."]
     initialised: Of[list[Parameter], "parameters that it would initialise at random."]
@@ -397,10 +393,9 @@ class SkippedRow:
 
 
 @dataclass(frozen=True)
-class ReportAnswer:
+class ReportAnswer(OfModel):
     """The result of several comparisons."""
 
-    model: Of[str, "the model's name."]
     agrees: Of[bool, "true if all of them agree."]
     checks: Of[list[CheckRow], "the comparisons."]
     notes: Of[list[str], "what has to be known about them."]
@@ -417,10 +412,9 @@ class PairShare:
 
 
 @dataclass(frozen=True)
-class WhyAnswer:
+class WhyAnswer(OfModel):
     """The reasons why a head looks from one token to another."""
 
-    model: Of[str, "the model's name."]
     text: Of[str, "the text."]
     layer: Of[int, "from 0."]
     head: Of[int, "from 0."]
@@ -542,10 +536,9 @@ class AboveRow:
 
 
 @dataclass(frozen=True)
-class MatchAnswer:
+class MatchAnswer(OfModel):
     """A query and its documents: which words make them match."""
 
-    model: Of[str, "the model's name."]
     kind: Of[str, "bi, late, sparse or cross."]
     measure: Of[str, "cosine, dot, maxsim or logit."]
     level: Of[str, "input or output."]

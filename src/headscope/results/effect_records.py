@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.results.arrays import TokenAxis
-from headscope.results.head_values import HeadValues, Measure, Unit, signed
+from headscope.results.head_values import HeadValues, Measure, signed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -90,7 +90,7 @@ class Target:
     @property
     def measure(self) -> Measure:
         """Description of a change of the number, for tables of heads."""
-        return Measure("effect", meaning=f"change of {self}", unit=Unit(self.unit, low=None))
+        return Measure("effect", meaning=f"change of {self}", unit=self.unit, low=None, high=None)
 
     @property
     def places(self) -> tuple[int, ...] | None:
@@ -187,30 +187,4 @@ class Effects(HeadValues):
         return (
             f"effects of {self.size} heads ({self.method}) on {self.target}, {self.base:.4f} as it is; most: "
             f"layer {layer}, head {head}, {signed(self[layer, head])}"
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class EffectsOverTexts(HeadValues):
-    """The mean effects on several texts, (layers, heads), with their 95 % intervals; NaN for fewer than two texts.
-
-    Attributes:
-        each: those of each text.
-    """
-
-    each: tuple[Effects, ...]
-
-    @property
-    def change(self) -> Heads:
-        """The array: the mean change."""
-        return self.array
-
-    def __repr__(self) -> str:
-        ((layer, head),) = self.strongest(1)
-        assert self.low is not None
-        assert self.high is not None
-        low, high = self.low[layer, head], self.high[layer, head]
-        return (
-            f"effects of {self.size} heads on {len(self.each)} texts; most: layer {layer}, head {head}, "
-            f"{signed(self[layer, head])} (95 % interval {signed(low)} to {signed(high)})"
         )

@@ -1,20 +1,25 @@
-"""Answers about tokens: the parts of an output, mixing ratios, promoted words, the words at masks."""
+"""Answers about tokens: the parts of an output, mixing ratios, promoted words, the words at masks.
+
+The classes that a classifier predicts, with their probabilities; findings, each a sentence with its numbers and heads.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from typing import Annotated as Of
 
 import numpy as np
 
+from headscope.errors import InputError
 from headscope.late import late
 from headscope.results.arrays import ArrayLike, TokenAxis
 from headscope.results.effect_records import Target
 from headscope.results.head_values import signed
 from headscope.results.row_tables import Rows
-from headscope.results.score_parts import Part, groups_of, kappa_of, parts_of
+from headscope.results.score_parts import Part, kappa_of, parts_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -87,8 +92,8 @@ class Attribution(Rows, ArrayLike):
             InputError: another name.
         """
         changes = {part.tokens: part.change for part in self.checks}
-        groups = groups_of(self.axis, by, self.text, self.pair)
-        return parts_of(self.scores, groups, [changes.get(group.tokens) for group in groups])
+        parts = parts_of(self.scores, self.axis, by, self.text, self.pair)
+        return [replace(part, change=changes.get(part.tokens)) for part in parts]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a dict for each token: position, token, score."""
@@ -202,21 +207,6 @@ class MixingRatio(Rows, ArrayLike):
         return f"mixing ratio {self.kind} (layers {len(self.layers)}, queries {self.ratios.shape[1]}), means {means}"
 
 
-@dataclass(frozen=True)
-class Effect:
-    """One token of the vocabulary.
-
-    Attributes:
-        token: as the vocabulary spells it.
-        id: its id.
-        effect: what is added to its logit.
-    """
-
-    token: str
-    id: int
-    effect: float
-
-
 @dataclass(frozen=True, eq=False)
 class Promotion:
     """The direct effect of one part of the model on the masked-LM logits at one token.
@@ -224,30 +214,25 @@ class Promotion:
     Attributes:
         part: what writes, in words.
         query: the token at which it writes.
-        raised: the tokens whose logits rise most, the largest effect first.
-        lowered: those whose logits fall most, the largest fall first.
+        raised: the tokens whose logits rise most, the largest effect first: a dict for each, of token, id and effect.
+        lowered: those whose logits fall most, the largest fall first, likewise.
         effects: (vocabulary,): all of them. A number added to all logits alike changes no probability:
             `effects - effects.mean()` leaves it out.
     """
 
     part: str
     query: int
-    raised: tuple[Effect, ...]
-    lowered: tuple[Effect, ...]
+    raised: list[dict[str, Any]]
+    lowered: list[dict[str, Any]]
     effects: Float[np.ndarray, " vocabulary"]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, without the whole vocabulary."""
-        lists = {"raised": self.raised, "lowered": self.lowered}
-        rows = {
-            name: [{"token": e.token, "id": e.id, "effect": e.effect} for e in effects]
-            for name, effects in lists.items()
-        }
-        return {"part": self.part, "query": self.query, **rows}
+        return {"part": self.part, "query": self.query, "raised": self.raised, "lowered": self.lowered}
 
     def __repr__(self) -> str:
         lists = (("raises", self.raised), ("lowers", self.lowered))
-        lines = [f"{verb} " + ", ".join(f"{e.token} {signed(e.effect, 3)}" for e in effects) for verb, effects in lists]
+        lines = [f"{verb} " + ", ".join(f"{e['token']} {signed(e['effect'], 3)}" for e in rows) for verb, rows in lists]
         return "\n  ".join([f"{self.part}, at token {self.query}:", *lines])
 
 
@@ -274,3 +259,118 @@ class Filled(Rows):
             {"position": self.position, "token": token, "id": index, "probability": share}
             for token, index, share in best
         ]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Place of a finding: a head, and a weight of it where it is one weight. All by number, counted from 0."""
+
+    layer: int
+    head: int
+    query: int | None = None
+    key: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a head, a pair of heads or one weight that is unlike what the head does on average.
+
+    Attributes:
+        kind: link, previous, next, same, same_word, sink, alike or negligible.
+        sentence: in plain English.
+        numbers: what it says in numbers, by name.
+        cells: where it is.
+        surprise: how far the number is from what is expected, in nats. See headscope.explain.finding_measures.
+        tokens: for `sink`, what the heads rest on: [CLS] or [SEP] as this vocabulary spells them, `punctuation`.
+    """
+
+    kind: str
+    sentence: str
+    numbers: Mapping[str, float]
+    cells: tuple[Cell, ...]
+    surprise: float
+    tokens: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        cells = [asdict(cell) for cell in self.cells]
+        return {**vars(self), "numbers": dict(self.numbers), "cells": cells, "tokens": list(self.tokens)}
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction(Rows):
+    """The classes that a classifier predicts.
+
+    Attributes:
+        task: `sequence`, one prediction for the text, or `token`, one for each token.
+        labels: names of the classes, or their numbers.
+        logits: (labels,) or (tokens, labels).
+        probabilities: the same shape, 0 to 1; None for a regression.
+        axis: the text's tokens.
+        notes: what was done to the text before the model saw it.
+    """
+
+    task: str
+    labels: tuple[str, ...]
+    logits: Float[np.ndarray, "*tokens labels"]
+    probabilities: Float[np.ndarray, "*tokens labels"] | None
+    axis: TokenAxis
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The likeliest class of the text.
+
+        Raises:
+            InputError: the model predicts a class for each token; `rows()` has them.
+        """
+        return str(self.rows(1)[0]["label"]) if self.task == "sequence" else self._refuse()
+
+    def _refuse(self) -> str:
+        raise InputError(
+            "the model predicts a class for each token, not one for the text",
+            where="label",
+            advice="prediction.rows() has each token with its label",
+        )
+
+    @property
+    def kind(self) -> str:
+        """The meaning of the numbers: `sequence`, `token`, `several`, `score` or `regression`."""
+        if self.probabilities is None:
+            return "regression"
+        if self.task == "token":
+            return "token"
+        if len(self.labels) == 1:
+            return "score"
+        return "sequence" if abs(float(self.probabilities.sum()) - 1) < 1e-9 else "several"
+
+    def rows(self, top: int | None = None) -> list[dict[str, Any]]:
+        """Return a dict for each class of a text, the likeliest first, or for each token its likeliest class.
+
+        Keys: label, logit, probability (not for a regression), and for tokens position and token.
+
+        Args:
+            top: most classes of a text.
+        """
+        if self.task == "token":
+            best = self.logits.argmax(axis=-1)
+            return [
+                {"position": at, "token": token, **self._row((at, int(index)))}
+                for at, (token, index) in enumerate(zip(self.axis.tokens, best, strict=True))
+            ]
+        return [self._row((int(at),)) for at in np.argsort(-self.logits, kind="stable")[:top]]
+
+    def _row(self, place: tuple[int, ...]) -> dict[str, Any]:
+        row: dict[str, Any] = {"label": self.labels[place[-1]], "logit": float(self.logits[place])}
+        if self.probabilities is not None:
+            row["probability"] = float(self.probabilities[place])
+        return row
+
+    def __repr__(self) -> str:
+        if self.task == "token":
+            return f"a label of {len(self.labels)} for each of {len(self.axis)} tokens"
+        shares = ", ".join(f"{row['label']} {row.get('probability', row['logit']):.3f}" for row in self.rows(3))
+        return f"prediction: {shares}"

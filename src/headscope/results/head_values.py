@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,26 +33,6 @@ def signed(number: float, digits: int = 4) -> str:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """The unit of a measure.
-
-    Attributes:
-        name: in words, with the range if it has one.
-        names: short names for the page, in each of LANGUAGES; empty for shares of a row's weight, which need none.
-        low: of the range; None for no bound, or a bound that depends on the text.
-        high: of the range, likewise.
-    """
-
-    name: str
-    names: tuple[str, ...] = ()
-    low: float | None = 0.0
-    high: float | None = None
-
-
-WEIGHT = Unit("weight, 0 to 1", high=1.0)
-
-
-@dataclass(frozen=True)
 class Measure:
     """Description of a column of a `HeadTable`: one number for each head.
 
@@ -62,7 +42,11 @@ class Measure:
         meaning: one line.
         formula: for query i, for docs/statistics.md.
         source: the paper it comes from.
-        unit: of the number.
+        unit: of the number, in words, with the range if it has one.
+        units: short names of the unit for the page, in each of LANGUAGES; empty for shares of a row's weight, which
+            need none.
+        low: of the range; None for no bound, or a bound that depends on the text.
+        high: of the range, likewise.
     """
 
     name: str
@@ -70,18 +54,20 @@ class Measure:
     meaning: str = ""
     formula: str = ""
     source: str = ""
-    unit: Unit = WEIGHT
+    unit: str = "weight, 0 to 1"
+    units: tuple[str, ...] = ()
+    low: float | None = 0.0
+    high: float | None = 1.0
 
     @property
     def signed(self) -> bool:
         """True if it can be negative."""
-        return self.unit.low is None
+        return self.low is None
 
     @property
     def described(self) -> str:
         """The meaning, with the unit unless the meaning mentions it."""
-        unit = self.unit.name
-        return self.meaning if unit.split(";")[0] in self.meaning else f"{self.meaning} ({unit})"
+        return self.meaning if self.unit.split(";")[0] in self.meaning else f"{self.meaning} ({self.unit})"
 
     def record(self) -> dict[str, Any]:
         """The fields that the page and the report need, for JSON."""
@@ -90,10 +76,10 @@ class Measure:
             "names": dict(zip(LANGUAGES, self.names, strict=False)),
             "meaning": self.meaning,
             "described": self.described,
-            "unit": self.unit.name,
-            "units": dict(zip(LANGUAGES, self.unit.names, strict=False)),
-            "low": self.unit.low,
-            "high": self.unit.high,
+            "unit": self.unit,
+            "units": dict(zip(LANGUAGES, self.units, strict=False)),
+            "low": self.low,
+            "high": self.high,
         }
 
 
@@ -109,6 +95,8 @@ class HeadValues(Rows, Named):
         high: likewise.
         over: what was sampled: `documents` or `texts`.
         interval: how: `t` (Student's), `bootstrap` or `wilson`.
+        sides: of a difference, b - a: a and b; the array and the bounds are the difference's.
+        each: of a mean: the values of each text, where they are kept.
     """
 
     measure: Measure
@@ -116,11 +104,35 @@ class HeadValues(Rows, Named):
     high: np.ndarray | None = None
     over: str = ""
     interval: str = ""
+    sides: tuple[HeadValues, ...] = ()
+    each: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, measure: Measure, array: np.ndarray, dims: tuple[str, ...] = HEADS, **fields: Any) -> Self:
         """Values under the name of their measure."""
         return cls(measure.name, dims, array, measure=measure, **fields)
+
+    @property
+    def a(self) -> HeadValues:
+        """The side of a difference that is subtracted."""
+        return self.sides[0]
+
+    @property
+    def b(self) -> HeadValues:
+        """The side of a difference that it is subtracted from."""
+        return self.sides[1]
+
+    def minus(self, a: HeadValues, **fields: Any) -> HeadValues:
+        """The change from `a`: the difference, with both sides."""
+        change = self.array.astype(np.float64) - a.array.astype(np.float64)
+        return HeadValues.of(self.measure, change, self.dims, sides=(a, self), **fields)
+
+    def far(self) -> Float[np.ndarray, "..."]:
+        """A difference in standard deviations over all heads of both sides; 0 where nothing varies."""
+        values = np.stack([side.array for side in self.sides])
+        seen = values[np.isfinite(values)]
+        spread = float(seen.std()) if len(seen) else 0.0
+        return self.array / spread if spread else np.zeros_like(self.array)
 
     def sure(self) -> Bool[np.ndarray, "..."]:
         """True where the interval excludes 0; without an interval, where the number is not 0."""
@@ -128,6 +140,16 @@ class HeadValues(Rows, Named):
         if self.low is None or self.high is None:
             return nonzero
         return np.where(np.isnan(self.low), nonzero, (self.low > 0) | (self.high < 0))
+
+    def scaled(self) -> Float[np.ndarray, "..."]:
+        """Each number's place in the measure's range, 0 to 1.
+
+        Where the measure has no bound, the range ends at the lowest or greatest number, or at 0 if 0 lies beyond it.
+        """
+        finite = self.array[np.isfinite(self.array)]
+        low = float(finite.min(initial=0.0)) if self.measure.low is None else self.measure.low
+        high = float(finite.max(initial=low)) if self.measure.high is None else self.measure.high
+        return (self.array - low) / (high - low) if high > low else 0.0 * self.array
 
     def strongest(self, count: int = 10, *, sure: bool = False) -> list[tuple[int, int]]:
         """The positions of the greatest absolute values, the greatest first; with `sure`, of those that are sure."""
@@ -155,7 +177,19 @@ class HeadValues(Rows, Named):
         raise NotImplementedError
 
     def columns(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Name and array of each column in rows and tables: NAME, then NAME_low and NAME_high if there are bounds."""
+        """Name and array of each column in rows and tables: NAME, then NAME_low and NAME_high if there are bounds.
+
+        Of a difference: NAME_a and NAME_b with their bounds, if they have any; NAME_change, NAME_low and NAME_high.
+        """
+        if self.sides:
+            for side, values in zip("ab", self.sides, strict=True):
+                for name, array in values.columns():
+                    yield f"{self.name}_{side}{name.removeprefix(values.name)}", array
+            nothing = np.full(self.shape, np.nan)
+            yield f"{self.name}_change", self.array
+            yield f"{self.name}_low", nothing if self.low is None else self.low
+            yield f"{self.name}_high", nothing if self.high is None else self.high
+            return
         yield self.name, self.array
         if self.low is not None and self.high is not None:
             yield f"{self.name}_low", self.low
@@ -167,71 +201,16 @@ class HeadValues(Rows, Named):
         text = f"{seen.mean():>10.4g}  {seen.min():.4g} to {seen.max():.4g}" if len(seen) else f"{'nothing':>10}"
         return f"{self.name:<20}{text}  {self.measure.meaning}"
 
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Difference(HeadValues):
-    """A measure in b less the same measure in a; the array is b - a, and the bounds are those of the difference.
-
-    Attributes:
-        a: the side that is subtracted.
-        b: the side that it is subtracted from.
-    """
-
-    a: HeadValues
-    b: HeadValues
-
-    @staticmethod
-    def between(a: HeadValues, b: HeadValues, **fields: Any) -> Difference:
-        """From a to b."""
-        change = b.array.astype(np.float64) - a.array.astype(np.float64)
-        return Difference.of(b.measure, change, b.dims, a=a, b=b, **fields)
-
-    @property
-    def change(self) -> Difference:
-        """The same: b - a."""
-        return self
-
-    def far(self) -> Float[np.ndarray, "..."]:
-        """The difference in standard deviations over all heads of both sides; 0 where nothing varies."""
-        values = np.stack([self.a.array, self.b.array])
-        seen = values[np.isfinite(values)]
-        spread = float(seen.std()) if len(seen) else 0.0
-        return self.array / spread if spread else np.zeros_like(self.array)
-
-    def columns(self) -> Iterator[tuple[str, np.ndarray]]:
-        """NAME_a and NAME_b with their bounds, if they have any; NAME_change, NAME_low and NAME_high."""
-        for side, values in (("a", self.a), ("b", self.b)):
-            for name, array in values.columns():
-                yield f"{self.name}_{side}{name.removeprefix(values.name)}", array
-        nothing = np.full(self.shape, np.nan)
-        yield f"{self.name}_change", self.array
-        yield f"{self.name}_low", nothing if self.low is None else self.low
-        yield f"{self.name}_high", nothing if self.high is None else self.high
-
     def __repr__(self) -> str:
+        if self.each:
+            row, column = self.strongest(1)[0]
+            low, high = (float("nan") if bound is None else bound[row, column] for bound in (self.low, self.high))
+            return (
+                f"{self.name}s of {self.size} heads on {len(self.each)} {self.over}; most: layer {row}, head {column}, "
+                f"{signed(self[row, column])} (95 % interval {signed(low)} to {signed(high)})"
+            )
+        if not self.sides:
+            return super().__repr__()
         seen = self.array[np.isfinite(self.array)]
         span = f"{seen.min():+.4g} to {seen.max():+.4g}" if len(seen) else "nothing to measure"
         return f"change of {self.name}: {span} over heads"
-
-
-@dataclass(frozen=True, eq=False)
-class HeatMap:
-    """One measure of all heads, as pictures need it.
-
-    Attributes:
-        values: (layer, head) -> the number; heads that the model has.
-        layers, heads: their numbers, down and across.
-        low: of the range of the ink: the unit's, or that of the values where the unit has none.
-        high: likewise.
-    """
-
-    values: Mapping[Head, float]
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    low: float
-    high: float
-
-    def share(self, head: Head) -> float:
-        """Position of a head's number within the range, 0 to 1; NaN without a number."""
-        value = self.values.get(head, float("nan"))
-        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.0 * value

@@ -27,6 +27,14 @@ Way: TypeAlias = Literal["up", "down"]
 
 
 @dataclass(frozen=True)
+class OfHead:
+    """A row of one head."""
+
+    layer: Of[Int16, "both from 0."]
+    head: Of[Int16, "both from 0."]
+
+
+@dataclass(frozen=True)
 class SyntaxRow:
     """The head that finds a relation of a treebank best: `syntax.parquet`."""
 
@@ -60,11 +68,9 @@ class RelationRow:
 
 
 @dataclass(frozen=True)
-class LabelRow:
+class LabelRow(OfHead):
     """The label of a head: `labels.parquet`. Numbers are over the half of the documents that didn't choose it."""
 
-    layer: Of[Int16, "both from 0."]
-    head: Of[Int16, "both from 0."]
     kind: Of[
         str,
         "of the first clause: `position`, `nearest`, `same`, `meaning`, `pair`, `syntax`, `class`, `punctuation`, "
@@ -109,11 +115,9 @@ class LabelRow:
 
 
 @dataclass(frozen=True)
-class Example:
+class Example(OfHead):
     """A word, and the other word that it looks at most: a row of `examples.parquet`."""
 
-    layer: Of[Int16, "both from 0."]
-    head: Of[Int16, "both from 0."]
     kind: Of[str, "`best`; `other` for the strongest that the label doesn't explain; `random` for one drawn by lot."]
     rank: Of[Int32, "among its kind, from 0."]
     weight: Of[Float32, "from the word to the other, 0 to 1."]
@@ -137,11 +141,9 @@ class Example:
 
 
 @dataclass(frozen=True)
-class LineRow:
+class LineRow(OfHead):
     """An example's window around its pair: `lines.parquet`, rows as in `examples.parquet`."""
 
-    layer: Of[Int16, "both from 0."]
-    head: Of[Int16, "both from 0."]
     kind: Of[str, "as in examples."]
     rank: Of[Int32, "as in examples."]
     first: Of[Float32, "weight of the word that looks on the first token if it is special."]
@@ -159,22 +161,18 @@ class LineRow:
 
 
 @dataclass(frozen=True)
-class DistributionRow:
+class DistributionRow(OfHead):
     """A head's weight on the words at a distance: `distributions.parquet`."""
 
-    layer: Of[Int16, "both from 0."]
-    head: Of[Int16, "both from 0."]
     distance: Of[Int32, "in words to the right, -10 to 10."]
     value: Of[float | None, "the mean weight on the word there."]
     count: Of[int, "pairs of words."]
 
 
 @dataclass(frozen=True)
-class EffectRow:
+class EffectRow(OfHead):
     """Effect of silencing a head: `effects.parquet`."""
 
-    layer: Of[Int16, "both from 0."]
-    head: Of[Int16, "both from 0."]
     output: Of[str, "the number that changes."]
     unit: Of[str, "its unit."]
     method: Of[str, "how the head is silenced."]
@@ -206,11 +204,9 @@ class RemovalRow:
 
 
 @dataclass(frozen=True)
-class WriteRow:
+class WriteRow(OfHead):
     """The tokens that a head writes: `writes.parquet`."""
 
-    layer: Of[Int16, "both from 0."]
-    head: Of[Int16, "both from 0."]
     tokens: Of[
         list[str],
         "up to ten whose masked-LM logits the head's output raises where they are right, chosen on one half of the "

@@ -60,25 +60,17 @@ class Part:
         return f"{self.label} {signed(self.share)}{masked}{' (contradicted)' if self.contradicted else ''}"
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Tokens that belong together: a word, a sentence, a special token.
-
-    Attributes:
-        label: as in the text; the tokens' spelling if the text isn't known.
-        tokens: their positions.
-        special: True for a token that the tokenizer added.
-    """
-
-    label: str
-    tokens: tuple[int, ...]
-    special: bool
-
-
-def groups_of(axis: TokenAxis, by: str = "word", text: str | None = None, pair: str | None = None) -> list[Group]:
-    """The tokens of a text in groups; special tokens stand alone.
+def parts_of(
+    shares: Float[np.ndarray, " tokens"],
+    axis: TokenAxis,
+    by: str = "word",
+    text: str | None = None,
+    pair: str | None = None,
+) -> list[Part]:
+    """The parts of a text with the sums of their tokens' shares; special tokens stand alone.
 
     Args:
+        shares: one for each token.
         axis: the tokens.
         by: `token`, `word` or `sentence`.
         text: the text, for the labels and for the ends of sentences.
@@ -100,17 +92,8 @@ def groups_of(axis: TokenAxis, by: str = "word", text: str | None = None, pair: 
     if by != "token":
         keys = whole_words(axis, text, pair)[0] if by == "word" else _sentences(axis, places)
     groups = [[at for at, _ in some] for _, some in groupby(enumerate(keys), key=lambda one: one[1])]
-    return [Group(_label(axis, some, places[some[0]]), tuple(some), axis.special[some[0]]) for some in groups]
-
-
-def parts_of(
-    shares: Float[np.ndarray, " tokens"], groups: Sequence[Group], changes: Sequence[float | None] = (), side: str = ""
-) -> list[Part]:
-    """The groups with the sums of their tokens' shares, and with what masking them changed, where that is known."""
-    known = changes or [None] * len(groups)
     return [
-        Part(group.label, group.tokens, float(shares[list(group.tokens)].sum()), group.special, change, side)
-        for group, change in zip(groups, known, strict=True)
+        Part(_label(axis, at, places[at[0]]), tuple(at), float(shares[at].sum()), axis.special[at[0]]) for at in groups
     ]
 
 

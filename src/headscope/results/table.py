@@ -12,7 +12,7 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.late import late
-from headscope.results.head_values import HEADS, Difference, Head, HeadValues, HeatMap
+from headscope.results.head_values import HEADS, Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, rows_of
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class HeadTable(Rows, Mapping[str, HeadValues]):
         return [(self.layers[row], heads[column]) for row, column in self[by].strongest(count, sure=sure)]
 
     def minus(self, a: HeadTable) -> HeadTable:
-        """Return the change from `a`: a `Difference` of each measure that both have, and facts of both sides.
+        """Return the change from `a`: the difference of each measure that both have, and facts of both sides.
 
         Raises:
             InputError: the tables have other heads, other steps, queries or documents, or no measure in common.
@@ -171,7 +171,7 @@ class HeadTable(Rows, Mapping[str, HeadValues]):
             )
         sides = (("a", a.facts), ("b", self.facts))
         return HeadTable(
-            {name: Difference.between(a[name], self[name]) for name in names},
+            {name: self[name].minus(a[name]) for name in names},
             layers=self.layers,
             heads=self.heads,
             along=self.along,
@@ -188,15 +188,6 @@ class HeadTable(Rows, Mapping[str, HeadValues]):
         A difference is paired: entries that one side lacks count in neither.
         """
         raise NotImplementedError
-
-    def heat_map(self, by: str) -> HeatMap:
-        """One measure as a picture needs it."""
-        values, unit = self[by].array, self[by].measure.unit
-        finite = values[np.isfinite(values)]
-        low = float(finite.min(initial=0.0)) if unit.low is None else unit.low
-        high = float(finite.max(initial=low)) if unit.high is None else unit.high
-        placed = {head: float(values[position]) for head, position in self.positions().items()}
-        return HeatMap(placed, self.layers, self.across, low, high)
 
     def cells(self) -> dict[str, list[Any]]:
         """The columns of `rows`, each a list of as many entries."""

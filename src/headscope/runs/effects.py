@@ -29,7 +29,8 @@ from headscope.anatomy import check_index
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
-from headscope.results.effect_records import Effects, EffectsOverTexts, Target, Wanted
+from headscope.results.effect_records import Effects, Target, Wanted
+from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
@@ -291,9 +292,7 @@ def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_len
     return runner.base(inputs)
 
 
-def effects_on(
-    model: Model, text: str | list[str], target: Wanted = None, **options: Any
-) -> Effects | EffectsOverTexts:
+def effects_on(model: Model, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | HeadValues:
     """The effects on one text, or on each of several. Arguments as for `effects` and `effects_over_texts`."""
     if isinstance(text, list):
         return effects_over_texts(model, text, target, **options)
@@ -310,7 +309,7 @@ def effects_over_texts(
     method: str = "zero",
     patch_from: Sequence[str] | None = None,
     max_length: int | None = None,
-) -> EffectsOverTexts:
+) -> HeadValues:
     """The effects on each text, and their mean with its 95 % interval. Arguments as for `effects`, one for each text.
 
     Raises:
@@ -337,4 +336,4 @@ def effects_over_texts(
     ]
     mean, low, high = mean_interval(np.stack(each))
     measure = replace(each[0].measure, meaning="mean change of the texts' targets")
-    return EffectsOverTexts.of(measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(each))
+    return HeadValues.of(measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(each))

@@ -11,8 +11,7 @@ import numpy as np
 from headscope.attention.activations import softmax
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.heads.head_distances import relative
-from headscope.results.explained import Filled, LabelShare
-from headscope.results.prediction import Prediction
+from headscope.results.explained import Filled, LabelShare, Prediction
 from headscope.runs.targets import label_name, lacks, logits_of
 from headscope.traces import broken_line
 

@@ -180,7 +180,7 @@ def summary_sheet(model: Model) -> Sheet:
         Column("base", "the model", align="right"),
         Column("whole", "with what is on top", align="right"),
     )
-    rows = [(row.precision, size_text(row.base), size_text(row.whole)) for row in memory]
+    rows = [(name, size_text(base), size_text(whole)) for name, (base, whole) in memory.items()]
     drawings += [table(Table(columns, tuple(rows))), *_not_counted(anatomy)]
     sizes = anatomy.dimensions
     record: dict[str, Any] = {
@@ -202,7 +202,9 @@ def summary_sheet(model: Model) -> Sheet:
         "expansion_rates": rates,
         "components": Table(COMPONENT_COLUMNS, tuple(components)).records(),
         "extra": Table(COMPONENT_COLUMNS, tuple(extra)).records(),
-        "memory": [{"precision": row.precision, "base_bytes": row.base, "whole_bytes": row.whole} for row in memory],
+        "memory": [
+            {"precision": name, "base_bytes": base, "whole_bytes": whole} for name, (base, whole) in memory.items()
+        ],
         "tied": dict(anatomy.tied),
         "buffers": list(anatomy.buffers),
         "missing": list(anatomy.missing),

@@ -14,7 +14,7 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.explain.findings import MOST, findings
-from headscope.results.finding_record import Finding
+from headscope.results.explained import Finding
 from headscope.screens.matrix import Scale, each_query, key_bars, matrix, strongest
 from headscope.screens.pieces import (
     find_token,

@@ -16,7 +16,7 @@ from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, tabl
 
 if TYPE_CHECKING:
     from headscope.heads.compare.comparison import Comparison
-    from headscope.results.head_values import Difference
+    from headscope.results.head_values import HeadValues
 
 TOP = 10
 PLACE = (Column("layer", align="right"), Column("head", align="right"))
@@ -54,8 +54,8 @@ def _record(result: Comparison) -> dict[str, Any]:
     }
 
 
-def _effects_record(effects: Difference) -> dict[str, str]:
-    return {"output": effects.measure.meaning, "unit": effects.measure.unit.name}
+def _effects_record(effects: HeadValues) -> dict[str, str]:
+    return {"output": effects.measure.meaning, "unit": effects.measure.unit}
 
 
 def _heads(result: Comparison, top: int | None = None) -> Table:
@@ -114,7 +114,7 @@ def _strongest(result: Comparison, top: int) -> Table:
         if result.statistics:
             name = result.statistic_of(layer, head)
             change = result.statistics[name] if name is not None else None
-            row += [name, *([None] * 3 if change is None else (float(of[at]) for of in (change.a, change.b, change)))]
+            row += [name, *([None] * 3 if change is None else (float(of[at]) for of in (*change.sides, change)))]
         rows.append(tuple(row))
     return Table(tuple(columns), tuple(rows))
 
@@ -134,7 +134,7 @@ def _labelled(row: dict[str, Any], side: str) -> str:
     return f"{label}, {score:.2f}" + ("" if low is None or high is None else f" ({low:.2f} to {high:.2f})")
 
 
-def _effects(effects: Difference, result: Comparison, top: int) -> Table:
+def _effects(effects: HeadValues, result: Comparison, top: int) -> Table:
     """The heads whose effect changed most."""
     columns = (*PLACE, *(Column(name, align="right") for name in ("a", "b", "change")))
     rows = [
@@ -143,13 +143,13 @@ def _effects(effects: Difference, result: Comparison, top: int) -> Table:
             result.heads[at[1]],
             *(
                 _bounded(float(of[at]), *(np.nan if bound is None else float(bound[at]) for bound in (of.low, of.high)))
-                for of in (effects.a, effects.b, effects)
+                for of in (*effects.sides, effects)
             ),
         )
         for at in effects.strongest(top)
         if effects[at]
     ]
-    title = f"effects of silencing a head on the {effects.measure.meaning}, in {effects.measure.unit.name}"
+    title = f"effects of silencing a head on the {effects.measure.meaning}, in {effects.measure.unit}"
     return Table(columns, tuple(rows), title=f"{title}, with 95 % intervals")
 
 

@@ -144,19 +144,19 @@ def plot_values(
         axes.set(xlabel="head", ylabel="layer", title=plain([*values.measure.names, values.name])[0])
         _every(axes, layers, heads)
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
-        bar.set_label(values.measure.unit.name)
+        bar.set_label(values.measure.unit)
         bar.outline.set_linewidth(0.4)
         return finished(axes, save)
 
 
 def _scale(values: HeadValues, finite: Float[np.ndarray, " n"]) -> tuple[Sequence[tuple[float, str]], float, float]:
     """The colours of a measure, and the numbers at their ends: the unit's range, or that of the values."""
-    unit = values.measure.unit
-    if values.measure.signed or (finite.size and finite.min() < 0):
+    measure = values.measure
+    if measure.signed or (finite.size and finite.min() < 0):
         greatest = float(np.abs(finite).max(initial=0)) or 1.0
         return SIGNED, -greatest, greatest
-    if unit.low is not None and unit.high is not None:
-        return STOPS, unit.low, unit.high
+    if measure.low is not None and measure.high is not None:
+        return STOPS, measure.low, measure.high
     return (STOPS, float(finite.min()), float(finite.max())) if finite.size else (STOPS, 0.0, 1.0)
 
 

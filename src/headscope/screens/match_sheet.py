@@ -20,8 +20,7 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.match_record import Link, Match, MatchedText
-    from headscope.results.ranking import Above, Matches
+    from headscope.results.match_record import Above, Link, Match, MatchedText, Matches
     from headscope.results.score_parts import Part
 
 

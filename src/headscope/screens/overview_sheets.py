@@ -16,7 +16,7 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.head_values import HeatMap
+    from headscope.results.table import HeadTable
     from headscope.traces import Trace
 
 
@@ -182,7 +182,7 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
                 layer, head, value = row(measured, key=lambda row: row[2])
                 ends.append(f"Layer {layer}, head {head} {says}: {value:.3g}.")
     highest = max(measured, key=lambda row: row[2])[:2] if measured else None
-    record: dict[str, Any] = {"statistic": name, "meaning": statistic.meaning, "unit": statistic.unit.name}
+    record: dict[str, Any] = {"statistic": name, "meaning": statistic.meaning, "unit": statistic.unit}
     return Sheet(
         record=lambda: {**trace_record(trace), **record, "heads": rows.records()},
         table=lambda: rows,
@@ -191,21 +191,23 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
             *(prose(line) for line in ends or ["No query of this text has it."]),
             tokens_line(trace),
             blank,
-            _statistic_grid(table.heat_map(name)),
-            notes([f"means over the queries that have one; {statistic.unit.name}"]),
+            _statistic_grid(table, name),
+            notes([f"means over the queries that have one; {statistic.unit}"]),
         ),
         look_at=highest,
     )
 
 
-def _statistic_grid(shown: HeatMap) -> Drawing:
+def _statistic_grid(table: HeadTable, name: str) -> Drawing:
     """Layers down, heads across: the numbers, on ink as dark as they are large within the statistic's range."""
+    values, shares = table[name].array, table[name].scaled()
 
     def cell(layer: int, head: int, paper: Paper) -> tuple[str, str]:
-        value, share = shown.values.get((layer, head), float("nan")), shown.share((layer, head))
+        place = table.layers.index(layer), table.across.index(head)
+        value, share = float(values[place]), float(shares[place])
         return _short(value), unsigned_style(share) if paper.colour and np.isfinite(share) else ""
 
-    return head_grid(shown.layers, shown.heads, cell, room=STATISTIC_CELL)
+    return head_grid(table.layers, table.across, cell, room=STATISTIC_CELL)
 
 
 def _short(value: float) -> str:

@@ -68,12 +68,12 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
     shared = _shared_start([str(row[2]) for row in rows])
     screen_columns = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
     screen_rows = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
-    rule = model.anatomy.layer_rules[selected.layer] if not model.anatomy.refusals else None
+    rotates = not model.anatomy.refusals and model.anatomy.rotation_bases[selected.layer] is not None
     before = " after a norm" if model.anatomy.has("layer.attention_input_norm.weight", selected.layer) else ""
     words = (
         f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input{before}; K and V likewise, "
         f"(S, {sizes.d_head}) each. "
-        + ("Queries and keys are then rotated by their positions. " if rule and rule.base else "")
+        + ("Queries and keys are then rotated by their positions. " if rotates else "")
         + f"The head writes softmax(Q K^T / sqrt({sizes.d_head})) V W_O, (S, {sizes.d_model})."
     )
     expansion = (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.atlas.survey_contents import strange
-from headscope.atlas.survey_data import read_findings
+from headscope.atlas.survey_data import read_findings, strange
 from headscope.atlas.wording import (
     counted,
     effects_sentences,
@@ -144,9 +143,9 @@ def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
     names = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
     distance = f"{found.distance:+d}" if found.directed else f"{found.distance}"
     rules = (
-        (f"the scores of {names}", *vars(found.precision).values()),
-        ("the best single head", *vars(found.single).values()),
-        (f"the distance {distance}", *vars(found.offset).values()),
+        (f"the scores of {names}", found.precision, *found.intervals["precision"]),
+        ("the best single head", found.single, *found.intervals["single"]),
+        (f"the distance {distance}", found.offset, *found.intervals["offset"]),
         ("by chance", found.chance, None, None),
     )
     left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
@@ -156,7 +155,7 @@ def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
         drawings=(
             title(f"{counted(found.pairs, 'marked pair')} in {counted(found.documents, 'document')}", ""),
             prose(
-                f"{'Heads' if len(found.heads) > 1 else 'Head'} {names}: {found.precision.mean:.0%} of their strongest "
+                f"{'Heads' if len(found.heads) > 1 else 'Head'} {names}: {found.precision:.0%} of their strongest "
                 f"pairs are marked, in documents that had no say in the choice. By chance {found.chance:.0%} would be.",
                 "bold",
             ),

@@ -12,9 +12,9 @@ from headscope.checkpoint import called
 from headscope.results.explained import Filled
 from headscope.runs.predicting import check_masks, fill_trace
 from headscope.screens.anatomy_sheets import share_bars
+from headscope.screens.explain_sheets import guesses
 from headscope.screens.matrix import matrix
 from headscope.screens.pieces import highlighted, shown_tokens
-from headscope.screens.prediction_sheet import guesses
 from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, text_line, title
 from headscope.verify import verify
 

@@ -11,8 +11,7 @@ from headscope.late import late
 
 if TYPE_CHECKING:
     from headscope.results.arrays import Named
-    from headscope.results.explained import MixingRatio
-    from headscope.results.finding_record import Finding
+    from headscope.results.explained import Finding, MixingRatio
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report

@@ -15,9 +15,8 @@ from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting
 from headscope.results.arrays import Named, TokenAxis
 from headscope.results.lazy_maps import LazyMap, stacked
-from headscope.traces.broken import broken_heads
 from headscope.traces.late_methods import Questions
-from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, misfit
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, broken_heads, misfit
 from headscope.traces.views import HeadTrace, LayerTrace, position_of
 
 if TYPE_CHECKING:

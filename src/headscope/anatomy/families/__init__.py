@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.anatomy.families.bert import BERT, DISTILBERT, ELECTRA, ROBERTA
-from headscope.anatomy.families.kin import ALBERT, ERNIE, ESM, MEGATRON_BERT, ROFORMER
-from headscope.anatomy.families.relative import DEBERTA_V2, MPNET
-from headscope.anatomy.families.rotary import EUROBERT, GTE, MODERNBERT, NOMIC_BERT
+from headscope.anatomy.families.bert import (
+    ALBERT,
+    BERT,
+    DISTILBERT,
+    ELECTRA,
+    ERNIE,
+    ESM,
+    MEGATRON_BERT,
+    ROBERTA,
+    ROFORMER,
+)
+from headscope.anatomy.families.relative import DEBERTA_V2, EUROBERT, GTE, MODERNBERT, MPNET, NOMIC_BERT
 from headscope.anatomy.schema import Family
 
 FAMILIES = (

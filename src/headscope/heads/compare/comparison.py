@@ -15,7 +15,7 @@ from headscope.errors import InputError
 from headscope.files import parquet_bytes, write_atomically
 from headscope.heads.compare.weight_changes import MEASURES
 from headscope.results.arrays import Named
-from headscope.results.head_values import Difference, Head, HeadValues
+from headscope.results.head_values import Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, rows_of
 from headscope.results.table import HeadTable
 
@@ -32,7 +32,7 @@ class Comparison(Rows):
         b: the second's.
         changes: the table of heads: `change`, the measure that heads are ranked by, then relative changes of weights
             (see heads.compare.weights.MEASURES), or nothing of these between two surveys; then
-            the statistics, each a `Difference`, or none without a corpus. Its facts are the labels of both sides.
+            the statistics, each with both sides, or none without a corpus. Its facts are the labels of both sides.
         parts: attention, feed_forward, norms -> (layers,), the relative change of all parameters of that part.
         outside: embeddings.word, pooler, … -> the relative change.
         left_out: parameters that could not be compared -> the reason.
@@ -48,7 +48,7 @@ class Comparison(Rows):
     parts: Mapping[str, Named]
     outside: Mapping[str, float]
     left_out: Mapping[str, str]
-    effects: Difference | None = None
+    effects: HeadValues | None = None
     documents: int = 0
     notes: tuple[str, ...] = ()
 
@@ -68,9 +68,9 @@ class Comparison(Rows):
         return {name: values for name, values in self.changes.items() if name in MEASURES}
 
     @property
-    def statistics(self) -> dict[str, Difference]:
+    def statistics(self) -> dict[str, HeadValues]:
         """Name -> the change with both sides; empty without a corpus."""
-        return {name: values for name, values in self.changes.items() if isinstance(values, Difference)}
+        return {name: values for name, values in self.changes.items() if values.sides}
 
     @property
     def labels(self) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ class Comparison(Rows):
             f"{change.a[at]:.3g} to {change.b[at]:.3g} ({change[at]:+.3g}{_interval(change, at)})."
         )
 
-    def _effects_sentence(self, effects: Difference) -> str:
+    def _effects_sentence(self, effects: HeadValues) -> str:
         """The head whose effect changed most, of those whose interval excludes 0."""
         output = effects.measure.meaning
         places = [place for place in effects.strongest(1, sure=True) if effects[place]]
@@ -240,7 +240,7 @@ class Comparison(Rows):
         (at,) = places
         return (
             f"The effect of silencing a head changed most in layer {self.layers[at[0]]}, head {self.heads[at[1]]}: on "
-            f"the {output}, in {effects.measure.unit.name}, from {effects.a[at]:+.3g} to {effects.b[at]:+.3g} "
+            f"the {output}, in {effects.measure.unit}, from {effects.a[at]:+.3g} to {effects.b[at]:+.3g} "
             f"({effects[at]:+.3g}{_interval(effects, at)})."
         )
 
@@ -259,7 +259,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.3g}%" if np.isfinite(value) else "more than any number, from nothing"
 
 
-def _interval(change: Difference, at: tuple[int, int]) -> str:
+def _interval(change: HeadValues, at: tuple[int, int]) -> str:
     if change.low is None or change.high is None or np.isnan(change.low[at]):
         return ""
     return f", 95 % interval {change.low[at]:+.3g} to {change.high[at]:+.3g}"

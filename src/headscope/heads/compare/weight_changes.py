@@ -14,7 +14,7 @@ from headscope.errors import CheckpointError, InputError
 from headscope.heads.compare.gram_products import product_change
 from headscope.heads.head_distances import relative
 from headscope.results.arrays import Named
-from headscope.results.head_values import HeadValues, Measure, Unit
+from headscope.results.head_values import HeadValues, Measure
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 SIZES = ("layers", "heads", "kv_heads", "d_head", "d_model", "d_ffn", "d_embedding")
 """The sizes that two checkpoints must share. Vocabularies and numbers of positions may differ."""
 
-RELATIVE = Unit("relative change |b - a| / |a| in the Frobenius norm")
+RELATIVE = "relative change |b - a| / |a| in the Frobenius norm"
 
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure("qk", meaning="W_Q W_K^T: which query meets which key", unit=RELATIVE),
-        Measure("ov", meaning="W_V W_O: what a token that is looked at adds", unit=RELATIVE),
-        Measure("qk_bias", meaning="W_K b_Q: keys that every query favours", unit=RELATIVE),
-        Measure("ov_bias", meaning="b_V W_O: what the head adds whatever it looks at", unit=RELATIVE),
+        Measure("qk", meaning="W_Q W_K^T: which query meets which key", unit=RELATIVE, high=None),
+        Measure("ov", meaning="W_V W_O: what a token that is looked at adds", unit=RELATIVE, high=None),
+        Measure("qk_bias", meaning="W_K b_Q: keys that every query favours", unit=RELATIVE, high=None),
+        Measure("ov_bias", meaning="b_V W_O: what the head adds whatever it looks at", unit=RELATIVE, high=None),
     )
 }
 """Changes of a head's weights.
