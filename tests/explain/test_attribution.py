@@ -12,12 +12,12 @@ import torch
 import transformers
 
 import headscope as hs
-from explain.minilm import minilm_folder
 from explain.tops import TEXT, readable
 from headscope.errors import CheckpointError, InputError, NoteWarning
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.runs.texts import as_input, as_traced
+from naive_layers import MINILM
 from random_models import BERTS_LAYER, run
 
 TARGETS = [
@@ -131,7 +131,7 @@ def test_decompx_adds_up_to_the_output_of_transformers(tmp_path: Path, stem: str
 
 def test_all_minilm() -> None:
     """DecompX of a real model's vector, by the naive formula."""
-    folder = minilm_folder()
+    folder = MINILM
     module = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     model = hs.open(folder)
     text = "She took off her hat and sat down, tired."

@@ -7,76 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import headscope as hs
-from explain.tops import TEXT, readable
+from explain.tops import TEXT, contexts_in_torch, in_torch, readable
 from headscope.errors import InputError
 from headscope.runs import engine
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import choose
 from headscope.runs.texts import as_input
-from random_models import run
 
-WIDTH = 8
 TEXTS = (TEXT, "the dog sat on the mat")
 OTHERS = ("the dog [MASK] off the hat and sat down !", "the cat took off her hat")
-
-
-def in_torch(module: Any, ids: list[int], edits: frozenset[Edit], other: list[torch.Tensor]) -> np.ndarray:
-    """The last hidden state with the input of each layer's W_O changed by head; `other` has another pass's inputs."""
-    hooks = []
-    for at, layer in enumerate(module.bert.encoder.layer):
-        seen: dict[str, torch.Tensor] = {}
-        hooks += [
-            getattr(layer.attention.self, role).register_forward_hook(
-                lambda _, __, out, role=role, seen=seen: seen.update({role: out[0]})
-            )
-            for role in ("query", "key", "value")
-        ]
-
-        def change(_: Any, given: tuple[torch.Tensor], at: int = at, seen: Any = seen) -> tuple[torch.Tensor]:
-            context = given[0].clone()
-            for edit in edits:
-                if edit.layer == at:
-                    span = slice(edit.head * WIDTH, (edit.head + 1) * WIDTH)
-                    part = context[0, :, span]
-                    if edit.do == "edge":
-                        assert edit.edge is not None
-                        q, k, v = (seen[role][:, span] for role in ("query", "key", "value"))
-                        scores = q @ k.T / WIDTH**0.5
-                        scores[edit.edge] = float("-inf")
-                        changed = torch.where(
-                            torch.arange(len(q))[:, None] == edit.edge[0], scores.softmax(-1) @ v, part
-                        )
-                    else:
-                        changed = {
-                            "zero": lambda part=part: 0 * part,
-                            "mean": lambda part=part: part.mean(0, keepdim=True).expand_as(part),
-                            "scale": lambda part=part, edit=edit: edit.factor * part,
-                            "patch": lambda span=span: other[at][0, :, span],
-                        }[edit.do]()
-                    context[0, :, span] = changed
-            return (context,)
-
-        hooks.append(layer.attention.output.dense.register_forward_pre_hook(change))
-    last = run(module, [ids]).hidden_states[-1][0].numpy()
-    for hook in hooks:
-        hook.remove()
-    return np.asarray(last)
-
-
-def contexts_in_torch(module: Any, ids: list[int]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    hooks = [
-        layer.attention.output.dense.register_forward_pre_hook(lambda _, given: found.append(given[0].clone()))
-        for layer in module.bert.encoder.layer
-    ]
-    run(module, [ids])
-    for hook in hooks:
-        hook.remove()
-    return found
 
 
 def sets(source: Base) -> list[frozenset[Edit]]:
