@@ -1,11 +1,15 @@
-"""The house itself: parts keep their budgets, imports go one way, the public face, the map of where things are."""
+"""The house itself: budgets, imports that go one way, the public face, the map, docstrings, no counted seconds."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import os
 import pydoc
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -368,3 +372,82 @@ def test_the_map_names_files_that_exist() -> None:
     assert missing == []
     path = GUIDE.partition("## The path of a number")[2].partition("A live model enters")[0]
     assert 0 < len(set(re.findall(r"`([\w/]+\.py)`", path))) <= 15
+
+
+HERE = Path(__file__).parent
+SECONDS = re.compile(
+    r"timeout(?:_seconds)?=[\d.]|\.(?:wait|join|result|communicate)\([\d.]|wait_for_timeout\(\d{3}|deadline=\d"
+    r"|set_default_timeout\(\d|sleep\([1-9]|\.launch\((?!.*timeout=PATIENCE)"
+)
+
+
+def test_no_test_counts_seconds() -> None:
+    """The one limit is PATIENCE, after which a thing is said to hang."""
+    counted = {path: SECONDS.findall(path.read_text(encoding="utf-8")) for path in HERE.rglob("*.py")}
+    del counted[Path(__file__)]
+    assert {path: seconds for path, seconds in counted.items() if seconds} == {}
+
+
+LONG = """
+import time
+
+def test_short():
+    pass
+
+def test_long():
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+"""
+LIST = "from costs import Costs\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Costs(0.4))\n"
+
+
+def test_a_costly_test_is_listed_and_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_both.py").write_text(LONG)
+    (tmp_path / "conftest.py").write_text(LIST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    settings = {**os.environ, "PYTHONPATH": str(HERE)}
+    settings.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"(?m)^ +[\d.]+ s  TOO LONG  test_both.py::test_long$", done.stdout), done.stdout
+
+
+QUESTION = re.compile(r"(What|How|Which|Where|Who|Whose|Whether|When|Why)\b")
+DIALECT = re.compile(
+    r"\b(flatters|lets go of|is no row of|give it its due|leave `\w+` out|unless told|put back|taken away)\b"
+)
+"""Phrases that a reader stumbles over, each of which was once in a docstring."""
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, text) of the docstrings of a file: of itself, its classes and functions, and of names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            text := ast.get_docstring(node)
+        ):
+            yield node.body[0].lineno, text
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for named, after in itertools.pairwise(body):
+                value = after.value if isinstance(after, ast.Expr) else None
+                if isinstance(named, ast.Assign | ast.AnnAssign) and isinstance(value, ast.Constant):
+                    yield after.lineno, str(value.value)
+
+
+def test_all_docstrings_are_found() -> None:
+    first, inside = (
+        '"""A."""\nx = 1\n"""B."""\n',
+        '    """D."""\n    y: int = 2\n    """E."""\n    def f(self):\n        """F."""\n',
+    )
+    tree = ast.parse(f"{first}class C:\n{inside}")
+    assert sorted(docstrings(tree)) == [(1, "A."), (3, "B."), (5, "D."), (7, "E."), (9, "F.")]
+
+
+def test_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
+    assert [
+        f"{path}:{line}: {text}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if QUESTION.match(text) or DIALECT.search(text)
+    ] == []
