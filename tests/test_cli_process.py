@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Terminal, python, run
+from commands import Terminal, answer, python, run
 from headscope import cli
 from headscope.cli.app import layer_progress
 from making import LARGE, bert_checkpoint, sparse_safetensors, write_config
@@ -31,7 +31,8 @@ TEXT = "The cat sat on the mat."
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
+    terminal = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
+    kept = {name: value for name, value in os.environ.items() if name not in terminal}
     return {**kept, "PYTHONIOENCODING": "utf-8", "HF_HUB_OFFLINE": "1", **more}
 
 
@@ -124,22 +125,6 @@ def test_a_refusal_has_no_traceback_but_with_debug(small):
     assert "Traceback" in loud.stderr
 
 
-def test_a_closed_pipe_is_quiet(small):
-    process = subprocess.Popen(
-        [*HEADSCOPE, "shapes", small, "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    said = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(PATIENCE) == 141
-    assert said == b""
-
-
 def test_control_c_exits_with_130(small):
     code = (
         "import os, signal, sys; import headscope.model; "
@@ -225,7 +210,7 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def small(small):
+def quoted(small: str) -> str:
     """A checkpoint's folder, as a shell takes it: temporary folders may have spaces in their names."""
     return shlex.quote(small)
 
@@ -233,12 +218,9 @@ def small(small):
 def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     """A line for bash; `headscope` in it is the command."""
     line = line.replace("headscope", COMMAND, 1)
-    names = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
-    kept = {name: value for name, value in os.environ.items() if name not in names}
-    env = {**kept, "PYTHONIOENCODING": "utf-8", "HF_HUB_OFFLINE": "1", **more}
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
-        env=env,
+        env=environment(**more),
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=PATIENCE,
@@ -246,8 +228,8 @@ def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_streams_that_are_full_or_broken(small: str, command: str) -> None:
-    line = f"headscope {command.format(small=small)}"
+def test_streams_that_are_full_or_broken(quoted: str, command: str) -> None:
+    line = f"headscope {command.format(small=quoted)}"
     whole = shell(line)
     assert whole.returncode == 0, whole.stderr
     done = shell(f"{line} | true")
@@ -281,15 +263,15 @@ NUMBERS = [
 
 @pytest.mark.parametrize("digits", [19, 5000])
 @pytest.mark.parametrize("command", NUMBERS)
-def test_numbers_of_any_size_are_refused_in_words(small: str, command: str, digits: int) -> None:
-    line = command.format(small=small, n="9" * digits)
+def test_numbers_of_any_size_are_refused_in_words(quoted: str, command: str, digits: int) -> None:
+    line = command.format(small=quoted, n="9" * digits)
     assert isinstance(run(*(part.strip("'") for part in shlex.split(line)), code=2).exception, SystemExit)
 
 
 @pytest.mark.parametrize("command", ["attend {small} cat --set max_length={n}", "predict {small} [MASK] --top {n}"])
-def test_a_limit_may_be_of_any_size_that_is_read(small: str, command: str) -> None:
+def test_a_limit_may_be_of_any_size_that_is_read(quoted: str, command: str) -> None:
     for digits, code in ((17, 0), (18, 0), (5000, 2)):
-        run(*shlex.split(command.format(small=small, n="9" * digits)), code=code)
+        run(*shlex.split(command.format(small=quoted, n="9" * digits)), code=code)
 
 
 # Ctrl-C
@@ -313,9 +295,9 @@ main()
 
 
 @pytest.mark.parametrize("command", ["attend {small} cat", "shapes {small}", "--help"])
-def test_ctrl_c_while_modules_are_imported(small: str, command: str) -> None:
+def test_ctrl_c_while_modules_are_imported(quoted: str, command: str) -> None:
     """At the first module that is imported, the 10th, the 20th, …, until the command has none left to import."""
-    args = shlex.split(command.format(small=small))
+    args = shlex.split(command.format(small=quoted))
     for at in itertools.chain((1, 2, 3), range(10, 400, 60)):
         done = subprocess.run(
             [sys.executable, "-c", INTERRUPTED.format(at=at, args=args)],
@@ -356,11 +338,10 @@ def acting(output: bytes) -> set[str]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A folder with a hostile name, a tensor, a config and a vocabulary of such names."""
-    name = HOSTILE.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-    folder = tmp_path_factory.mktemp("hostile") / name.replace("/", "")
-    folder.mkdir()
-    vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\x1b\x9b\x7f\u202e{at}" for at in range(20)))
+    """A folder whose vocabulary is of hostile names; beside it there is none by a hostile name."""
+    folder = tmp_path_factory.mktemp("hostile")
+    vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[red]", "[/bold]")
+    vocabulary += tuple(f"\x1b\x9b\x7f\u202e{at}" for at in range(18))
     return str(small_bert(folder, vocabulary=vocabulary))
 
 
@@ -369,6 +350,7 @@ def hostile_runs(folder: str, odd: str) -> list[list[str]]:
     runs = [[command, folder] for command in ("shapes", "summary", "config")]
     runs += [["fit", folder, "BertModel"], ["fit", folder, odd], ["head", folder, "0", "0"], ["shapes", odd], [odd]]
     runs += [["attend", folder, *ids], ["attend", folder, *ids, "--heads", "0.0"]]
+    runs += [["attend", folder, *ids, "--heads", "0.0", *more] for more in (["-q", "2"], ["--top", "2"])]
     runs += [["attend", folder, *ids, "--heads", "0.0", "-q", odd], ["attend", folder, odd, "--set", "words=true"]]
     runs += [["predict", folder, "[MASK]"], ["predict", folder, odd]]
     runs += [
@@ -393,21 +375,29 @@ def test_nothing_that_is_printed_acts_on_a_terminal(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     odd = "a\x1b[31m\x9b\x7f\u202e\u2066\n\tb"
-    for args in hostile_runs(hostile, odd):
+    name = HOSTILE.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    for args in (*hostile_runs(hostile, odd), *hostile_runs(f"{hostile}/{name}", odd)):
         result = run(*args, *([form] if form else []), code=None)
         assert isinstance(result.exception, (SystemExit, type(None))) or "--debug" in args, (args, result.exception)
         assert acting(result.stdout_bytes) == set(), args
         assert acting(result.stderr_bytes) == set(), args
+        assert "[red]" in result.stdout + result.stderr or "--top" not in args or form == "--markdown"
+    tokens = answer("attend", hostile, "5 6 7", "--set", "ids=true")["tokens"]
+    assert tokens == ["[red]", "[/bold]", "\x1b\x9b\x7f\u202e0"]
 
 
-def test_a_tensor_by_a_hostile_name_in_every_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_a_hostile_tensor_name_in_every_form(tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     name = HOSTILE.replace("\ud800", "")
     write_config(tmp_path, {"model_type": f"m{name}"})
     sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
     for command in ("shapes", "summary", "config"):
         for form in ("", "--json", "--csv", "--markdown"):
-            done = shell(f"headscope {command} {tmp_path} {form}", COLUMNS="40")
-            assert acting(done.stdout) | acting(done.stderr) == set()
+            done = run(command, tmp_path, *([form] if form else []))
+            assert acting(done.stdout_bytes) | acting(done.stderr_bytes) == set()
+    assert "[red]\\x1b[31m\\x9b2J" in run("shapes", tmp_path).stdout
+    assert answer("shapes", tmp_path)["parameters"][0]["name"] == name
 
 
 SURROUNDINGS = ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"LC_ALL": "POSIX"})
@@ -415,47 +405,33 @@ LINES = ("--help", "attend {small} 'the 猫 sat' --heads 0.0", "shapes {small} -
 
 
 @pytest.mark.parametrize(("surroundings", "encoding", "line"), pairwise(SURROUNDINGS, ("", "ascii", "utf-16"), LINES))
-def test_streams_of_other_encodings(small: str, surroundings: dict[str, str], encoding: str, line: str) -> None:
-    done = shell(f"headscope {line.format(small=small)}", PYTHONIOENCODING=encoding, **surroundings)
+def test_streams_of_other_encodings(quoted: str, surroundings: dict[str, str], encoding: str, line: str) -> None:
+    done = shell(f"headscope {line.format(small=quoted)}", PYTHONIOENCODING=encoding, **surroundings)
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
 
 
-def test_odd_terminals(small: str) -> None:
+def test_odd_terminals(quoted: str) -> None:
     for term in ("dumb", "", "xterm-256color"):
         for columns in ("1", "7"):
             done = shell(
-                f"headscope attend {small} 'the cat sat' --heads 0.0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
+                f"headscope attend {quoted} 'the cat sat' --heads 0.0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
             )
             assert done.returncode == 0, done.stderr
             assert done.stderr == b""
 
 
-def progress_on(stream: io.StringIO, layers: int = 4) -> str:
-    with layer_progress(stream) as said:
-        if said is not None:
-            for done in range(1, layers + 1):
-                said(done, layers)
-    return stream.getvalue()
-
-
-def test_a_long_forward_pass_says_how_many_layers_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", 0.0)
-    shown = progress_on(Terminal())
-    assert "layers" in shown
-    assert "4/4" in shown
-
-
-def test_a_short_one_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", float("inf"))
-    assert progress_on(Terminal()) == ""
-
-
-def test_one_layer_that_is_done_needs_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", 0.0)
-    assert progress_on(Terminal(), layers=1) == ""
-
-
-def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", 0.0)
-    assert progress_on(io.StringIO()) == ""
+@pytest.mark.parametrize(
+    ("patience", "stream", "layers", "said"),
+    [(0.0, Terminal, 4, "4/4"), (float("inf"), Terminal, 4, ""), (0.0, Terminal, 1, ""), (0.0, io.StringIO, 4, "")],
+    ids=["slow", "quick", "one layer", "a pipe"],
+)
+def test_a_long_forward_pass_says_how_many_layers_are_done(
+    patience: float, stream: type[io.StringIO], layers: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", patience)
+    with layer_progress(written := stream()) as progress:
+        for done in range(1, layers + 1) if progress is not None else ():
+            progress(done, layers)
+    shown = written.getvalue()
+    assert ("layers" in shown and said in shown) if said else shown == ""

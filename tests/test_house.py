@@ -5,21 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import os
 import pydoc
 import re
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headscope as hs
 from commands import python
+from costs import Costs
 from headscope.traces import HeadTrace, LayerTrace
 from headscope.traces.late_methods import Questions
 
@@ -175,35 +175,7 @@ for line in ("", "summary -", "shapes - --tree", "head - 0.0", "fit - BertForSeq
         python(code, folder)
 
 
-def test_the_public_names_are_these() -> None:
-    assert hs.__all__ == [
-        "Attribution",
-        "Captured",
-        "Comparison",
-        "Effects",
-        "EffectsOverTexts",
-        "Finding",
-        "HeadTable",
-        "HeadValues",
-        "HeadscopeError",
-        "HeadscopeWarning",
-        "Matches",
-        "Model",
-        "Prediction",
-        "Report",
-        "Survey",
-        "Trace",
-        "ablate",
-        "capture",
-        "compare",
-        "describe",
-        "load",
-        "match",
-        "open",
-        "pair_heads",
-        "survey",
-        "trace",
-    ]
+def test_the_public_names_are_there() -> None:
     assert set(hs.__all__) < set(dir(hs))
     for name in hs.__all__:
         assert callable(getattr(hs, name))
@@ -388,29 +360,20 @@ def test_no_test_counts_seconds() -> None:
     assert {path: seconds for path, seconds in counted.items() if seconds} == {}
 
 
-LONG = """
-import time
-
-def test_short():
-    pass
-
-def test_long():
-    end = time.process_time() + 0.5
-    while time.process_time() < end:
-        pass
-"""
-LIST = "from costs import Costs\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Costs(0.4))\n"
-
-
-def test_a_costly_test_is_listed_and_passes(tmp_path: Path) -> None:
-    (tmp_path / "test_both.py").write_text(LONG)
-    (tmp_path / "conftest.py").write_text(LIST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    settings = {**os.environ, "PYTHONPATH": str(HERE)}
-    settings.pop("PYTEST_ADDOPTS", None)
-    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"(?m)^ +[\d.]+ s  TOO LONG  test_both.py::test_long$", done.stdout), done.stdout
+def test_a_costly_test_is_listed() -> None:
+    costs, said = Costs(0.4), list[str]()
+    for name, seconds in (("short", 0.0), ("long", 0.5)):
+        item: Any = SimpleNamespace(user_properties=[])
+        call = costs.pytest_runtest_call(item)
+        next(call)
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+        with pytest.raises(StopIteration):
+            call.send(None)
+        costs.pytest_runtest_logreport(SimpleNamespace(when="call", nodeid=name, **vars(item)))  # type: ignore[arg-type]
+    costs.pytest_terminal_summary(SimpleNamespace(section=said.append, write_line=said.append))
+    assert [re.sub(r"^ *[\d.]+ s  ", "", line) for line in said[1:]] == ["TOO LONG  long", "short"]
 
 
 QUESTION = re.compile(r"(What|How|Which|Where|Who|Whose|Whether|When|Why)\b")

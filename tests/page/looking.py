@@ -148,6 +148,13 @@ def head_of(page: Page) -> str:
     return page.locator("[data-test=head]").inner_text()
 
 
+def box_of(page: Page, selector: str) -> dict[str, float]:
+    """Where the first of some elements stands: x, y, width and height."""
+    found = page.locator(selector).first.bounding_box()
+    assert found is not None
+    return dict(found)
+
+
 RANKED = """[...document.querySelectorAll("[data-test=ranked] li[data-weight]")]
   .map(({ dataset }) => [dataset.column, dataset.weight])"""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watch, eventually, head_of, lists, number, patiently, until
+from looking import Watch, box_of, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -209,8 +209,7 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     pairs = aligned(one, other)
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector("[data-test=difference] .ramp")
-    box = page.locator("[data-test=difference] .matrix").bounding_box()
-    assert box is not None
+    box = box_of(page, "[data-test=difference] .matrix")
     size = len(pairs)
     cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 88)
     a, b = weights(one, 2, 3), weights(other, 2, 3)
@@ -218,6 +217,9 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
         [[np.nan if None in (p, q, i, j) else b[q, j] - a[p, i] for i, j in pairs] for p, q in pairs], dtype=float
     )
     most = np.nanmax(np.abs(difference))
+    # a cell that is pointed at shows its numbers
+    page.mouse.move(box["x"] + 84 + 2.5 * cell, box["y"] + 66 + 3.5 * cell)
+    triple(page, [a[pairs[3][0], pairs[2][0]], b[pairs[3][1], pairs[2][1]], difference[3, 2]])
     # the corner of a cell is free of its number
     corner = [[84 + (c + 0.2) * cell, 66 + (r + 0.2) * cell] for r in range(size) for c in range(size)]
     colours = np.array(page.evaluate(COLOURS + f"(['difference', {corner}])"), dtype=int).reshape(size, size, 3)

@@ -1,4 +1,4 @@
-"""Exports: SVG, PNG, CSV and JSON, each with its model, text, head, pinned cell, settings and caption."""
+"""Exports: each with its model, text, head, cell, settings and caption; NaN and odd cells in them and on the page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, eventually, saved
+from looking import HOSTILE, Watch, eventually, saved, until
 from test_room import made
 
 import headscope as hs
+from broken_models import broken_bert
 from headscope.attention.scores import Mask
+from headscope.screens.tables import FORMULA, guarded
+from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
 
 CLOSE = 1e-3
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,7 +71,8 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
 def test_numbers_come_with_their_caption_and_settings(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}{STATE}&words=1&scale=linear&theme=dark")
     page.wait_for_selector("[data-test=value]")
-    contents = json.loads(saved(page, "JSON").decode())
+    contents = json.loads(saved(page, "JSON", "layer1-head1").decode())
+    assert (contents["layer"], contents["head"]) == (1, 1)
     # words: the mean over a word's queries of the sum over a word's keys, naively
     weights = np.asarray(cat[1, 1].weights)
     groups: list[list[int]] = []
@@ -110,6 +115,7 @@ def test_the_picture_has_the_figure_s_shape(watch: Watch, cat_file: Path) -> Non
     page = watch().open(cat_file.as_uri() + STATE)
     drawn = figure(page)
     png = saved(page, "PNG")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", png[16:24])
     assert (width, height) == (3 * int(drawn.get("width") or 0), 3 * int(drawn.get("height") or 0))
 
@@ -180,3 +186,60 @@ def test_a_caption_in_another_language_fits_its_figure(watch: Watch, cat_file: P
     for line in lines:
         assert sum(11 if letter > "\u2e7f" else 5.5 for letter in line) < width
     assert {"ja": "アテンション重み", "zh": "注意力权重"}[language] in lines[0]
+
+
+TEXT = "The cat sat on the mat."
+ROOT = Path(__file__).parents[2]
+
+
+COUNT_REDS = """
+[...document.querySelectorAll("canvas")].reduce((sum, canvas) => {
+  if (!canvas.width || !canvas.height) return sum;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let reds = 0;
+  for (let n = 0; n < data.length; n += 4) if (data[n] === 214 && data[n + 1] === 0 && data[n + 2] === 60) reds++;
+  return sum + reds;
+}, 0)
+"""
+"""Script that counts the pixels of the page's canvases with the colour of NaN."""
+
+
+@pytest.mark.parametrize(("place", "broken"), [("query", 3), ("overflowing query", 3), ("value", 2)])
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+def test_nan_is_said_and_drawn_as_nothing_else(watch: Watch, tmp_path: Path, place: str, broken: int) -> None:
+    trace = hs.open(broken_bert(tmp_path / "model", place)).trace(TEXT)
+    page = watch().open(trace.to_html(tmp_path / "page.html").as_uri() + "#l=1&h=1")
+    assert page.locator("[data-test=broken]").inner_text().startswith(f"The weights of {broken} heads are not numbers")
+    assert "not numbers" in page.locator(".inspector").inner_text()
+    rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))
+    assert {cell for row in rows[1:] for cell in row[1:]} == {"NaN"}
+    svg = saved(page, "SVG").decode()
+    assert svg.count('fill="rgb(214 0 60)"') == len(trace) ** 2
+    assert "undefined" not in svg
+    until(page, f"{COUNT_REDS.strip()} > 1000")
+
+
+def test_a_sound_head_beside_it_is_as_ever(watch: Watch, tmp_path: Path) -> None:
+    trace = hs.open(broken_bert(tmp_path / "model", "query")).trace(TEXT)
+    page = watch().open(trace.to_html(tmp_path / "page.html").as_uri() + "#h=1")
+    assert "not numbers" not in page.locator(".inspector").inner_text()
+    rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))
+    assert page.evaluate(COUNT_REDS) == 0
+    assert float(rows[1][1]) == pytest.approx(trace[0, 1].weights[0, 0], abs=1e-3)
+
+
+def test_cells_are_guarded_alike_by_the_page_and_the_command_line(watch: Watch, tmp_path: Path) -> None:
+    odd = ("=1+1", "+1", "-1", "@x", "'x", '"=x', "\uff1dx", "\uff0bx", "\uff0dx", "\uff20x", "1-1", "x=1")
+    vocabulary = (*VOCABULARY[: -len(odd)], *odd)
+    model = hs.open(small_bert(tmp_path, vocabulary=vocabulary))
+    trace = model.trace(ids=[2, *range(len(vocabulary) - len(odd), len(vocabulary)), 3])
+    page = watch().open(trace.to_html(tmp_path / "page.html").as_uri())
+    header, *_ = csv.reader(saved(page, "CSV").decode().splitlines())
+    assert header[2:-1] == [guarded(token) for token in odd]
+
+
+def test_the_page_has_the_rule_of_the_command_line() -> None:
+    source = (ROOT / "web" / "src" / "files.ts").read_text(encoding="utf-8")
+    (rule,) = re.findall(r"\(/\^(\[.*?\])/\.test\(value\) \? `'\$\{value\}`", source)
+    for code in (*range(0xD800), *range(0xE000, 0x11000)):
+        assert bool(re.match(rule, chr(code))) == (chr(code) in FORMULA) == (guarded(chr(code)) != chr(code))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from fonts import EVEN, FACTORS, ODD, brought
-from looking import Watch, unreadable, until
+from looking import Watch, box_of, unreadable, until
 from serving import serving
 
 import headscope as hs
@@ -170,8 +170,7 @@ def test_all_panels_are_there_at_every_width(watch: Watch, two: list[hs.Trace], 
                 ]
                 assert shown == names
                 for name in names:
-                    box = page.locator(name).bounding_box()
-                    assert box is not None
+                    box = box_of(page, name)
                     assert min(box["width"], box["height"]) > 150, (width, name)
                 page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
                 assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
