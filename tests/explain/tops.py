@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def readable(folder: Path, stem: str, suffix: str, **config: Any) -> Made:
     return checkpoint
 
 
-def in_torch(module: Any, ids: list[int], edits: frozenset[Edit], other: list[torch.Tensor]) -> np.ndarray:
-    """The last hidden state with the input of each layer's W_O changed by head; `other` has another pass's inputs."""
+def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Sequence[torch.Tensor] = ()) -> Any:
+    """A pass with the input of each layer's W_O changed by head; `other` has another pass's inputs."""
     hooks = []
     for at, layer in enumerate(module.bert.encoder.layer):
         seen: dict[str, torch.Tensor] = {}
@@ -69,10 +70,15 @@ def in_torch(module: Any, ids: list[int], edits: frozenset[Edit], other: list[to
             return (context,)
 
         hooks.append(layer.attention.output.dense.register_forward_pre_hook(change))
-    last = run(module, [ids]).hidden_states[-1][0].numpy()
+    result = run(module, [ids])
     for hook in hooks:
         hook.remove()
-    return np.asarray(last)
+    return result
+
+
+def in_torch(module: Any, ids: list[int], edits: Iterable[Edit], other: Sequence[torch.Tensor]) -> np.ndarray:
+    """The last hidden state of such a pass."""
+    return np.asarray(edited_pass(module, ids, edits, other).hidden_states[-1][0].numpy())
 
 
 def contexts_in_torch(module: Any, ids: list[int]) -> list[torch.Tensor]:
