@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from surveying import TREEBANK
 
 import headscope as hs
 from headscope.atlas.corpus import Corpus, open_corpus
@@ -434,8 +435,6 @@ def test_pieces_end_with_paragraphs_or_else_words() -> None:
     with pytest.raises(InputError, match="a treebank's documents"):
         next(in_pieces(Document("a", "…", sentences=(Sentence(1, ("a",), ("X",), (-1,), ("root",)),)), 2))
 
-
-TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 
 FRENCH = """\
 # newdoc id = a
