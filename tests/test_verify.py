@@ -20,7 +20,7 @@ from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import Trace
 from headscope.verify import Report, Worst
-from random_models import FAMILIES, ids, made
+from random_models import ids, made
 
 NAMES = [
     "row sums",
@@ -33,22 +33,6 @@ NAMES = [
     "weights (eager)",
     "hidden states",
 ]
-
-
-@pytest.mark.parametrize("stem", FAMILIES)
-def test_every_computation_agrees_for_every_family(tmp_path: Path, stem: str) -> None:
-    made(tmp_path, stem)
-    report = hs.open(tmp_path).trace(ids=ids(17)).verify()
-    assert [check.name for check in report.checks] == NAMES
-    assert report.agrees
-    assert report.skipped == ()
-    assert all(0 <= check.worst <= check.tolerance for check in report.checks)
-    assert json.loads(json.dumps(report.to_dict()))["agrees"] is True
-
-
-def test_a_silenced_head_is_verified_too(tmp_path: Path) -> None:
-    made(tmp_path, "Bert")
-    assert hs.open(tmp_path).trace(ids=ids(9), ablate={(0, 1), (2, 3)}).verify().agrees
 
 
 def test_the_tolerance_for_large_scores_is_their_rounding(tmp_path: Path) -> None:

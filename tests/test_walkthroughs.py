@@ -273,16 +273,12 @@ def test_readme_links_lead_to_pages_of_the_site() -> None:
         ('<a href="https://a.org">a link is followed by a person</a>', []),
         ('<link rel="canonical" href="https://a.org/"><img src="x.png"><img src="data:image/png;base64,AA">', []),
         ("<p>@import 'https://a.org/x.css'</p>", []),
+        ('@font-face { src: url("https://a.org/x.woff2") }', ["https://a.org/x.woff2"]),
     ],
 )
 def test_a_page_that_asks_another_host_is_found(tmp_path: Path, page: str, found: list[str]) -> None:
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    (tmp_path / ("a.css" if page.startswith("@") else "page.html")).write_text(page, encoding="utf-8")
     assert [address for _, address in hooks.outside_addresses(tmp_path)] == found
-
-
-def test_a_style_sheet_that_asks_another_host_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a.css").write_text('@font-face { src: url("https://a.org/x.woff2") }', encoding="utf-8")
-    assert [address for _, address in hooks.outside_addresses(tmp_path)] == ["https://a.org/x.woff2"]
 
 
 def test_a_command_that_fails_is_no_result() -> None:
