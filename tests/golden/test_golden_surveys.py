@@ -79,6 +79,7 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> hs.Survey:
 
 @pytest.mark.parametrize("name", [*TABLES, "writes"])
 def test_the_tables_of_the_bundled_model(name: str, survey: hs.Survey, request: pytest.FixtureRequest) -> None:
+    """Its heads' margins are a real model's, not as wide as those of models.py."""
     keep(request, f"bundled-{name}", getattr(survey, name), close=CLOSE)
 
 
