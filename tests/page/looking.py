@@ -165,6 +165,16 @@ def ranked(page: Page) -> dict[int, float]:
     return {int(column): float(weight) for column, weight in page.evaluate(RANKED)}
 
 
+SETTLED = "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'"
+"""The grid has the numbers of what was asked last."""
+
+
+def table(page: Page) -> list[float]:
+    """The numbers of the grid's table, layer by layer."""
+    until(page, SETTLED)
+    return [number(cell) for cell in page.locator("[data-test=grid-table] tbody td").all_inner_texts()]
+
+
 def lists(page: Page, row: Sequence[float] | np.ndarray, close: float) -> None:
     """Wait for the inspector's keys to be the strongest of a query's row, with their weights."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import Watch, number, retype, until
+from looking import Watch, retype, table, until
 from serving import Served, start
 
 import headscope as hs
@@ -68,9 +68,7 @@ def word_of(model: hs.Model, made: Made) -> tuple[list[int], int]:
 
 def grid(page: Page) -> np.ndarray:
     """(layers, heads): the numbers of the grid's table."""
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
-    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    return np.array([number(cell) for cell in cells]).reshape(LAYERS, HEADS)
+    return np.reshape(table(page), (LAYERS, HEADS))
 
 
 def record(page: Page, served: Served) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watch, box_of, eventually, head_of, lists, number, patiently, until
+from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -102,7 +102,7 @@ def changes(one: hs.Trace, other: hs.Trace) -> dict[str, float]:
 def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) -> None:
     """Two clicks: a head, and with Shift another. There is no second trace."""
     page = watch().open(alone.as_uri() + "#q=9&k=2&by=weight")
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    until(page, SETTLED)
     first, second = (
         [
             int(n)
@@ -258,7 +258,7 @@ def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path
 def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: Path) -> None:
     """Ctrl-click adds a head: each has its hue and its weight; one click averages them; a plain click lets go."""
     page = watch(quiet=False).open(alone.as_uri() + "#q=9&k=2&by=weight&mode=lines")
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    until(page, SETTLED)
     ranks = page.locator("[data-test=ranks] [data-head]")
     names = [str(ranks.nth(n).get_attribute("data-head")) for n in range(3)]
     ranks.nth(0).click()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, box_of, head_of, lists, number, ranked, until
+from looking import HOSTILE, Watch, box_of, head_of, lists, made, number, ranked, table, until
 
 import headscope as hs
 from by_hand import axis_of
+from headscope.attention.scores import Mask
 from headscope.heads import CATALOG
 from headscope.page import html
 from small_bert import VOCABULARY, small_bert
@@ -305,31 +306,15 @@ def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, t
     file = to_html([one, other], tmp_path / "two.html", dtype="fp32")
     page = watch().open(f"{file.as_uri()}#vs=1&by=change&l=1&h=0")
 
-    def table() -> np.ndarray:
-        until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
-        cells = page.locator("[data-test=grid-table] td:not(thead td)").all_inner_texts()
-        return np.array([number(cell) for cell in cells]).reshape(2, 2)
-
     until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent.length > 2")
     expected = [
         [np.abs(one[layer, head].weights[:] - other[layer, head].weights[:]).sum(-1).mean() / 2 for head in range(2)]
         for layer in range(2)
     ]
-    np.testing.assert_allclose(table(), expected, atol=CLOSE)
+    np.testing.assert_allclose(table(page), np.ravel(expected), atol=CLOSE)
     page.select_option("[data-test=statistic]", "similarity")
     until(page, "document.querySelectorAll('[data-test=grid-table] tbody td')[2].textContent === '0.000'")
-    np.testing.assert_allclose(table(), one.head_distances().array[2].reshape(2, 2), atol=CLOSE)
-
-
-def test_the_grid_is_a_table_too(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#by=strongest")
-    assert page.locator("[data-test=grid-table]").get_attribute("class") == "unseen"
-    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    means = [np.asarray(cat[layer, head].weights).max(-1).mean() for layer in range(2) for head in range(2)]
-    np.testing.assert_allclose([number(cell) for cell in cells], means, atol=CLOSE)
-    page.keyboard.press("T")
-    assert page.locator("[data-test=grid-table] caption").inner_text().startswith("strongest weight of every head")
-    assert page.locator("[data-test=grid-table] table").is_visible()
+    np.testing.assert_allclose(table(page), one.head_distances().array[2], atol=CLOSE)
 
 
 def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
@@ -414,20 +399,14 @@ def test_the_bundled_model_is_called_by_its_name(watch: Watch, tmp_path: Path) -
     assert page.locator("[data-test=model]").inner_text() == "headscope tiny"
 
 
-def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.safetensors"
-    broken.write_bytes(b"\xff" * 64)
-    page = watch().open(f"{cat_file.as_uri()}#pane=compare")
-    page.set_input_files("[data-test=compare-file]", broken)
-    page.wait_for_selector("[role=alert]:visible")
-    assert "broken.safetensors" in page.locator("[role=alert]:visible").inner_text()
+def test_a_file_that_was_cut_is_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
     text = cat_file.read_text(encoding="utf-8")
     cut = tmp_path / "cut.html"
     cut.write_text(re.sub(r'(id="hs-trace-0">.{4000})[^<]*', r"\1", text), encoding="utf-8")
-    other = watch().page
-    other.goto(cut.as_uri())
-    other.wait_for_selector("[role=alert]:visible")
-    assert "truncated" in other.locator("[role=alert]:visible").inner_text()
+    page = watch().page
+    page.goto(cut.as_uri())
+    page.wait_for_selector("[role=alert]:visible")
+    assert "truncated" in page.locator("[role=alert]:visible").inner_text()
 
 
 def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, cat_file: Path) -> None:
@@ -448,19 +427,7 @@ def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, ca
 
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
     """1,500 tokens: more cells than the page ever holds at once, and more bytes than one element does."""
-    from headscope.attention.scores import attend
-    from headscope.traces import LayerRecord, Trace
-
-    generator = np.random.default_rng(3)
-    size = 1500
-    q, k, v = (generator.normal(size=(2, size, 8)).astype(np.float32) for _ in range(3))
-    _, lse = attend(q, k, v, scale=1.0)
-    trace = Trace(
-        model="long",
-        queries=axis_of(size, words=tuple(range(size))),
-        layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)],
-        outputs={},
-    )
+    trace = made(1500, Mask())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "CHUNK", 30_000)
         file = trace.to_html(tmp_path / "long.html")

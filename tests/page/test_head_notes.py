@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from looking import Watch, inaccessible, unreadable, until
+from looking import SIZES, Watch, inaccessible, unreadable, until
 from pyarrow import parquet
 from serving import ask, serving
 
@@ -25,7 +25,6 @@ from headscope.results.schemas import EffectRow, columns
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
 LANGUAGES = ("en", "ja", "zh")
 HOSTILE = "<img src=x onerror=alert(1)>"
 

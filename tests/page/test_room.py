@@ -149,6 +149,7 @@ def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
     page = watch(viewport={"width": 1280, "height": 800}).open(trace.to_html(tmp_path / "wide.html").as_uri() + "#h=1")
     page.keyboard.press("T")
     table = page.locator("[data-test=grid-table]")
+    assert re.match(r".+ of every head", table.locator("caption").inner_text())
     assert table.evaluate("(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight + 1")
     last = table.locator("tbody td").last.bounding_box()
     assert last is not None
