@@ -1,4 +1,4 @@
-"""Parts of traces made by hand: an axis of tokens, and a model that has a W_O and nothing else."""
+"""Parts of traces made by hand: an axis of tokens, their roles, a model that has a W_O and nothing else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headscope.heads import Roles
 from headscope.results.arrays import TokenAxis
 
 
@@ -21,6 +22,16 @@ def axis_of(tokens: int | Sequence[str], **more: Any) -> TokenAxis:
 def ends(size: int) -> tuple[bool, ...]:
     """Special tokens at both ends."""
     return tuple(n in (0, size - 1) for n in range(size))
+
+
+def roles_for(queries: int, keys: int | None = None) -> Roles:
+    """[CLS] first, [SEP] in the middle and last, punctuation here and there, two texts; queries are the last keys."""
+    n = keys or queries
+    special = np.isin(np.arange(n), (0, n // 2, n - 1))
+    cls = np.arange(n) == 0
+    sentences = np.where(special, -1, (np.arange(n) > n // 2).astype(np.int64))
+    punctuation = ~special & (np.arange(n) % 5 == 2)
+    return Roles(cls, special & ~cls, punctuation, special, sentences, sentences[n - queries :], special[n - queries :])
 
 
 class Projection:

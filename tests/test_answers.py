@@ -40,7 +40,6 @@ COMMANDS = {
     "match": ("match", "-", "her hat", "a coat", "his hat"),
     "error": ("predict", "./nowhere", MASKED),
 }
-CLASSIFIED = {"predict": ("predict",), "effects": ("effects",), "attribute": ("attribute",)}
 
 
 def checked(name: str, record: Any) -> None:

@@ -1,4 +1,4 @@
-"""The commands, run in this process: forms of output, exit codes, errors in words."""
+"""The commands, run in this process: forms of output, exit codes, errors in words; the tour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import pytest
 
 import headscope as hs
 from commands import answer, run
-from making import BASE, BERT_CONFIG, LARGE, bert_checkpoint, bert_header, sparse_safetensors, write_config
+from headscope.errors import UnsupportedError
+from headscope.screens.labels import width
+from headscope.screens.terminal import Paper, plain_text
+from headscope.screens.tour import SENTENCE, proof, take_tour, tour_drawings
+from headscope.verify import Check, Report
+from making import BASE, BERT_CONFIG, bert_checkpoint, sparse_safetensors, write_config
 from small_bert import small_bert
 
 TEXT = "The cat sat on the mat."
@@ -47,10 +52,6 @@ def test_shapes_json_is_the_promised_form(published):
     assert all(list(row) == list(found["parameters"][0]) for row in found["extra"])
 
 
-def test_shapes_of_bert_large(tmp_path):
-    assert answer("shapes", bert_checkpoint(tmp_path, LARGE))["total"] == 335_141_888
-
-
 def test_shapes_in_csv_and_markdown(published):
     rows = list(csv.DictReader(io.StringIO(run("shapes", published, "--csv").stdout)))
     assert len(rows) == 206
@@ -65,39 +66,6 @@ def test_screens_fit_eighty_columns_in_a_pipe(command, published):
     text = run(command, published).stdout
     assert max(map(len, text.splitlines())) <= 80
     assert ESCAPE not in text
-
-
-def test_shapes_names_are_whole_in_a_pipe(published):
-    words = run("shapes", published).stdout.split()
-    assert all(row["name"] in words for row in answer("shapes", published)["parameters"])
-
-
-def test_summary(published):
-    found = answer("summary", published)
-    assert found["dimensions"]["d_head"] == 64
-    shares = {row["component"]: row["share"] for row in found["components"]}
-    assert shares["embeddings"] == 0.21772649152958506
-    assert {row["precision"] for row in found["memory"]} >= {"fp32", "fp16", "bf16", "int8"}
-
-
-def test_config(published):
-    fields = {field["name"]: field for field in answer("config", published)["fields"]}
-    assert fields["hidden_size"]["value"] == 768
-    assert fields["d_head"]["source"] == "implied"
-    assert all(field["meaning"] for field in fields.values())
-    assert "num_attention_heads = 12" in run("config", published).stdout
-
-
-def test_tree(published):
-    found = answer("shapes", published, "--tree")["tree"]
-    assert found["count"] == 110_106_428
-    assert "12 × BertLayer" in run("shapes", published, "--tree").stdout
-
-
-def test_fit(published):
-    found = answer("fit", published, "BertForSequenceClassification")
-    assert [row["name"] for row in found["initialised"]] == ["classifier.weight", "classifier.bias"]
-    assert all(row["name"].startswith("cls.") for row in found["ignored"])
 
 
 def test_summary_says_first_what_is_wrong(tmp_path):
@@ -463,39 +431,6 @@ def test_wrong_usage_exits_with_2(small):
         assert "Traceback" not in result.stderr
 
 
-# Hostile names and texts
-
-
-def test_hostile_tensor_names_are_shown_as_themselves(tmp_path, monkeypatch):
-    name = "[red]\x1b[31m\u202ename\n"
-    write_config(tmp_path, {"model_type": "[bold]\x1b[2Jx"})
-    sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
-    for command in ("shapes", "summary", "config"):
-        for columns in ("40", "200"):
-            monkeypatch.setenv("COLUMNS", columns)
-            text = run(command, str(tmp_path)).stdout
-            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
-    assert "[red]\\x1b[31m\\u202ename\\n" in run("shapes", str(tmp_path)).stdout
-    assert answer("shapes", str(tmp_path))["parameters"][0]["name"] == name
-    assert ESCAPE not in run("shapes", str(tmp_path), "--markdown").stdout
-
-
-def test_hostile_vocabulary_is_shown_as_itself(tmp_path):
-    vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[red]", "\x1b[31m", "\u202eabc", "[/bold]", "cat")
-    folder = str(small_bert(tmp_path, vocabulary=(*vocabulary, *(f"w{at}" for at in range(15)))))
-    for args in (["--heads", "0.0"], [], ["--heads", "0.0", "-q", "2"], ["--heads", "0.0", "--top", "2"]):
-        text = run("attend", folder, "2 5 6 7 8 9 3", "--set", "ids=true", *args).stdout
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
-        assert "[red]" in text or "--top" not in args
-    assert answer("attend", folder, "2 6 3", "--set", "ids=true")["tokens"][1] == "\x1b[31m"
-
-
-def test_headers_of_sparse_files_are_enough(tmp_path):
-    write_config(tmp_path, {**BERT_CONFIG, **BASE})
-    sparse_safetensors(tmp_path / "model.safetensors", bert_header(BASE, dtype="BF16"))
-    assert answer("shapes", str(tmp_path))["parameters"][0]["dtype"] == "BF16"
-
-
 def test_one_statistic_of_every_head(small):
     """The screen's grid holds the entropies of the weights themselves, and names the heads at the ends."""
     trace = hs.open(small).trace(TEXT)
@@ -513,3 +448,68 @@ def test_one_statistic_of_every_head(small):
     assert [row["entropy"] for row in record["heads"]] == pytest.approx(entropies.ravel().tolist(), abs=1e-5)
     assert "unknown statistic 'banana'" in run("attend", small, TEXT, "--statistic", "banana", code=2).stderr
     assert "of all heads" in run("attend", small, TEXT, "--statistic", "entropy", "--heads", "0", code=2).stderr
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory):
+    model = hs.open(small_bert(tmp_path_factory.mktemp("small")))
+    model.checkpoint.name = "-"
+    return take_tour(model)
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_tour_is_one_screen(tour, columns):
+    lines = plain_text(tour_drawings(tour), Paper(columns)).splitlines()
+    assert max(map(width, lines)) <= min(columns, 100)
+    assert columns < 100 or len(lines) <= 40
+
+
+def test_it_shows_what_it_promises(tour):
+    text = plain_text(tour_drawings(tour), Paper(100))
+    assert "2 layers of 2 heads" in text
+    assert "»[MASK]«" in text
+    assert "Verified: " in text
+    assert text.count("\n  headscope ") == 5
+
+
+def test_the_head_is_the_one_that_the_prediction_rests_on(tour):
+    """The model runs with each head silenced, and the predicted token's probability is read from the logits."""
+    token, place = tour.model.tokenizer.id(tour.word), tour.filled.position
+
+    def probability(**options) -> float:
+        logits = np.float64(tour.model.trace(tour.trace.text, **options).outputs["logits"].array[place])
+        return float(np.exp(logits[token] - logits.max()) / np.exp(logits - logits.max()).sum())
+
+    assert tour.head == min(np.ndindex(2, 2), key=lambda head: probability(ablate={head}))
+    line = " ".join(plain_text(tour_drawings(tour), Paper(100)).split())
+    assert f"rests most on head {tour.head[1]} of layer {tour.head[0]}" in line
+    assert f"is {probability(ablate={tour.head}):.1%} instead of {probability():.1%}" in line
+    row = np.array(tour.trace[tour.head].weights[place])
+    row[[0, place, -1]] = 0  # [CLS], [MASK], [SEP]
+    key = int(row.argmax())
+    assert f"[MASK] looks at “{tour.trace.tokens[key]}” more than at any other word: {row[key]:.0%}" in line
+
+
+def test_its_commands_work(tour, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tour.model.checkpoint.where
+    lines = plain_text(tour_drawings(tour), Paper(100)).splitlines()
+    commands = [shlex.split(line.split("   ")[0]) for line in lines if line.startswith("  headscope ")]
+    assert [command[1] for command in commands] == ["effects", "attend", "view", "summary", "view"]
+    for command in commands[:3]:
+        arguments = [folder if part == "-" else part for part in command[1:]]
+        run(*arguments)
+
+
+def test_it_never_calls_a_difference_proven():
+    wrong = Report("x", (Check("weights", "a against b", float("nan"), 2e-5, "fp32"),))
+    assert proof(wrong).startswith("NOT verified: weights")
+
+
+def test_a_model_that_fills_no_masks_has_no_tour(tmp_path):
+    with pytest.raises(UnsupportedError, match="no masked-LM head"):
+        take_tour(hs.open(small_bert(tmp_path, masked_lm=False)))
+
+
+def test_the_sentence_has_one_mask():
+    assert SENTENCE.count("{mask}") == 1

@@ -1,30 +1,44 @@
-"""The command as a process of its own: what it imports, how it ends, what a terminal sees."""
+"""The command as a process of its own: what it imports, its streams, how it ends, what a terminal sees; `view`."""
 
 from __future__ import annotations
 
 import importlib
+import io
+import itertools
 import json
 import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+import webbrowser
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from commands import python
+from commands import Terminal, answer, python, run
 from headscope import cli
-from making import LARGE, bert_checkpoint
+from headscope.cli.app import layer_progress
+from headscope.errors import install
+from making import LARGE, bert_checkpoint, sparse_safetensors, write_config
 from patience import PATIENCE
+from products import pairwise
+from small_bert import small_bert
 
 HEADSCOPE = [sys.executable, "-m", "headscope"]
 TEXT = "The cat sat on the mat."
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
+    terminal = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
+    kept = {name: value for name, value in os.environ.items() if name not in terminal}
     return {**kept, "PYTHONIOENCODING": "utf-8", "HF_HUB_OFFLINE": "1", **more}
 
 
@@ -117,22 +131,6 @@ def test_a_refusal_has_no_traceback_but_with_debug(small):
     assert "Traceback" in loud.stderr
 
 
-def test_a_closed_pipe_is_quiet(small):
-    process = subprocess.Popen(
-        [*HEADSCOPE, "shapes", small, "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    said = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(PATIENCE) == 141
-    assert said == b""
-
-
 def test_control_c_exits_with_130(small):
     code = (
         "import os, signal, sys; import headscope.model; "
@@ -207,3 +205,442 @@ def test_nothing_is_collected_at_exit() -> None:
     )
     frozen, left = map(int, python(code, env=environment()).split()[-2:])
     assert frozen > 10 * left
+
+
+COMMAND = f"{sys.executable} -m headscope"
+COMMANDS = {
+    "help": "--help",
+    "shapes": "shapes {small} --json",
+    "attend": "attend {small} cat",
+    "page": "view {small} cat --html -",
+}
+
+
+@pytest.fixture(scope="module")
+def quoted(small: str) -> str:
+    """A checkpoint's folder, as a shell takes it: temporary folders may have spaces in their names."""
+    return shlex.quote(small)
+
+
+def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """A line for bash; `headscope` in it is the command."""
+    line = line.replace("headscope", COMMAND, 1)
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        env=environment(**more),
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_streams_that_are_full_or_broken(quoted: str, command: str) -> None:
+    line = f"headscope {command.format(small=quoted)}"
+    whole = shell(line)
+    assert whole.returncode == 0, whole.stderr
+    done = shell(f"{line} | true")
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")
+    done = shell(f"{line} >/dev/full")
+    assert done.returncode == 2
+    assert done.stderr.decode() == "error: standard output can't be written to: No space left on device\n"
+
+
+NUMBERS = [
+    "attend {small} {n} --set ids=true",
+    "attend {small} '5 -{n}' --set ids=true",
+    "attend {small} cat --ablate {n}.0",
+    "attend {small} cat --ablate 0.{n}",
+    "attend {small} cat --heads {n}",
+    "attend {small} cat --heads 0.{n}",
+    "attend {small} cat --heads 0.{n}",
+    "attend {small} cat --heads 0.0 -q {n}",
+    "attend {small} cat --heads 0.0 --set start={n}",
+    "attend {small} cat --heads 0.0 --set threshold={n}",
+    "head {small} {n} 0",
+    "head {small} {n}.0",
+    "head {small} 0.{n}",
+    "view {small} cat --html /dev/null/x --heads {n}",
+    "view {small} cat --html /dev/null/x --heads 0.{n}",
+    "view {small} cat --no-browser --set port={n}",
+    "survey {small} {small} --out {small}/out --set threads={n}",
+    "survey {small} {small} --out {small}/out --set length={n}",
+]
+
+
+@pytest.mark.parametrize("digits", [19, 5000])
+@pytest.mark.parametrize("command", NUMBERS)
+def test_numbers_of_any_size_are_refused_in_words(quoted: str, command: str, digits: int) -> None:
+    line = command.format(small=quoted, n="9" * digits)
+    assert isinstance(run(*(part.strip("'") for part in shlex.split(line)), code=2).exception, SystemExit)
+
+
+@pytest.mark.parametrize("command", ["attend {small} cat --set max_length={n}", "predict {small} [MASK] --top {n}"])
+def test_a_limit_may_be_of_any_size_that_is_read(quoted: str, command: str) -> None:
+    for digits, code in ((17, 0), (18, 0), (5000, 2)):
+        run(*shlex.split(command.format(small=quoted, n="9" * digits)), code=code)
+
+
+# Ctrl-C
+
+
+INTERRUPTED = """
+import os, signal, sys
+class Finder:
+    left = {at}
+    def find_spec(self, name, path=None, target=None):
+        Finder.left -= 1
+        if Finder.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        if Finder.left < -5000:
+            raise AssertionError
+sys.argv = ["headscope", *{args!r}]
+from headscope.__main__ import main
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["attend {small} cat", "shapes {small}", "--help"])
+def test_ctrl_c_while_modules_are_imported(quoted: str, command: str) -> None:
+    """At the first module that is imported, the 10th, the 20th, …, until the command has none left to import."""
+    args = shlex.split(command.format(small=quoted))
+    for at in itertools.chain((1, 2, 3), range(10, 400, 60)):
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTED.format(at=at, args=args)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )
+        assert done.stderr == b"", (at, done.stderr)
+        if done.returncode == 0:
+            break
+        assert done.returncode == 130
+    else:
+        assert at > 300
+
+
+def test_a_warning_of_a_library_is_printable() -> None:
+    code = (
+        "from headscope.cli.streams import prepare; prepare(); import warnings; warnings.warn('a\\x1b[31m\\u202eb\\nc')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE)
+    assert b"a\\x1b[31m\\u202eb\n" in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+# What is printed
+
+
+HOSTILE = "[red]\x1b[31m\x9b2J\x7f\u202e\u2066\u200b\u2028\ud800name\n\t"
+ACTING = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"]
+ACTING += list("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2028\u2029\u061c")
+
+
+def acting(output: bytes) -> set[str]:
+    text = output.decode()
+    return {character for character in ACTING if character in text}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A folder whose vocabulary is of hostile names; beside it there is none by a hostile name."""
+    folder = tmp_path_factory.mktemp("hostile")
+    vocabulary = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[red]", "[/bold]")
+    vocabulary += tuple(f"\x1b\x9b\x7f\u202e{at}" for at in range(18))
+    return str(small_bert(folder, vocabulary=vocabulary))
+
+
+def hostile_runs(folder: str, odd: str) -> list[list[str]]:
+    ids = ["5 6 7", "--set", "ids=true"]
+    runs = [[command, folder] for command in ("shapes", "summary", "config")]
+    runs += [["fit", folder, "BertModel"], ["fit", folder, odd], ["head", folder, "0", "0"], ["shapes", odd], [odd]]
+    runs += [["attend", folder, *ids], ["attend", folder, *ids, "--heads", "0.0"]]
+    runs += [["attend", folder, *ids, "--heads", "0.0", *more] for more in (["-q", "2"], ["--top", "2"])]
+    runs += [["attend", folder, *ids, "--heads", "0.0", "-q", odd], ["attend", folder, odd, "--set", "words=true"]]
+    runs += [["predict", folder, "[MASK]"], ["predict", folder, odd]]
+    runs += [
+        ["attend", folder, *ids, "--save", f"{odd}.npz"],
+        ["shapes", folder, f"--{odd}"],
+        ["head", folder, odd, odd],
+    ]
+    runs += [
+        ["attend", folder, odd, "--set", "ids=true"],
+        ["attend", folder, *ids, "--ablate", odd],
+        ["attend", folder, odd, "--debug"],
+    ]
+    runs += [["attend", folder, *ids, "--set", f"scale={odd}"], ["view", folder, *ids, "--html", f"/nowhere/{odd}"]]
+    runs += [["view", folder, *ids, "--html", f"x{odd}.html"], ["survey", folder, odd, "--out", odd]]
+    return runs
+
+
+@pytest.mark.parametrize("form", ["", "--json", "--csv", "--markdown"])
+def test_nothing_that_is_printed_acts_on_a_terminal(
+    hostile: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    odd = "a\x1b[31m\x9b\x7f\u202e\u2066\n\tb"
+    name = HOSTILE.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    for args in (*hostile_runs(hostile, odd), *hostile_runs(f"{hostile}/{name}", odd)):
+        result = run(*args, *([form] if form else []), code=None)
+        assert isinstance(result.exception, (SystemExit, type(None))) or "--debug" in args, (args, result.exception)
+        assert acting(result.stdout_bytes) == set(), args
+        assert acting(result.stderr_bytes) == set(), args
+        assert "[red]" in result.stdout + result.stderr or "--top" not in args or form == "--markdown"
+    tokens = answer("attend", hostile, "5 6 7", "--set", "ids=true")["tokens"]
+    assert tokens == ["[red]", "[/bold]", "\x1b\x9b\x7f\u202e0"]
+
+
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_a_hostile_tensor_name_in_every_form(tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    name = HOSTILE.replace("\ud800", "")
+    write_config(tmp_path, {"model_type": f"m{name}"})
+    sparse_safetensors(tmp_path / "model.safetensors", {name: ("F32", (2, 2))})
+    for command in ("shapes", "summary", "config"):
+        for form in ("", "--json", "--csv", "--markdown"):
+            done = run(command, tmp_path, *([form] if form else []))
+            assert acting(done.stdout_bytes) | acting(done.stderr_bytes) == set()
+    assert "[red]\\x1b[31m\\x9b2J" in run("shapes", tmp_path).stdout
+    assert answer("shapes", tmp_path)["parameters"][0]["name"] == name
+
+
+SURROUNDINGS = ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, {"LC_ALL": "POSIX"})
+LINES = ("--help", "attend {small} 'the 猫 sat' --heads 0.0", "shapes {small} --json")
+
+
+@pytest.mark.parametrize(("surroundings", "encoding", "line"), pairwise(SURROUNDINGS, ("", "ascii", "utf-16"), LINES))
+def test_streams_of_other_encodings(quoted: str, surroundings: dict[str, str], encoding: str, line: str) -> None:
+    done = shell(f"headscope {line.format(small=quoted)}", PYTHONIOENCODING=encoding, **surroundings)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+
+
+def test_odd_terminals(quoted: str) -> None:
+    for term in ("dumb", "", "xterm-256color"):
+        for columns in ("1", "7"):
+            done = shell(
+                f"headscope attend {quoted} 'the cat sat' --heads 0.0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
+            )
+            assert done.returncode == 0, done.stderr
+            assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("patience", "stream", "layers", "said"),
+    [(0.0, Terminal, 4, "4/4"), (float("inf"), Terminal, 4, ""), (0.0, Terminal, 1, ""), (0.0, io.StringIO, 4, "")],
+    ids=["slow", "quick", "one layer", "a pipe"],
+)
+def test_a_long_forward_pass_says_how_many_layers_are_done(
+    patience: float, stream: type[io.StringIO], layers: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", patience)
+    with layer_progress(written := stream()) as progress:
+        for done in range(1, layers + 1) if progress is not None else ():
+            progress(done, layers)
+    shown = written.getvalue()
+    assert ("layers" in shown and said in shown) if said else shown == ""
+
+
+@pytest.fixture(scope="module")
+def trace(small: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A saved trace."""
+    file = tmp_path_factory.mktemp("trace") / "cat.safetensors"
+    run("attend", small, TEXT, "--save", file)
+    return str(file)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that are opened; on a desktop, whatever this machine is."""
+    addresses: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: not addresses.append(address))
+    monkeypatch.setenv("DISPLAY", ":0")
+    return addresses
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """As after `pip install .`; the folder of temporary files."""
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+view = partial(run, "view")
+
+
+def data_of(page: bytes) -> dict[str, Any]:
+    """What the page is told: the beginning of its data."""
+    found = re.search(rb'id="hs-about">(.*?)</script>', page)
+    assert found is not None
+    return dict(json.loads(found[1]))
+
+
+def shell_of(page: bytes) -> bytes:
+    """The page without its trace, whose header may have its fields in any order."""
+    return re.sub(rb'(id="hs-trace-0">)[^<]*', rb"\1", page)
+
+
+# Without the extra
+
+
+def test_without_the_extra_the_page_is_a_temporary_file(small: str, bare: Path, opened: list[str]) -> None:
+    result = view(small, TEXT, "--open", "#l=1&h=0")
+    (file,) = bare.iterdir()
+    assert opened == [file.as_uri()]
+    assert result.stdout == f"headscope is at {file.as_uri()}\n"
+    assert file.stat().st_mode & 0o777 == 0o600  # texts are nobody else's business
+    about = data_of(file.read_bytes())
+    assert (about["home"], about["traces"], about["state"]) == ("file", 1, "l=1&h=0")
+    assert f"other texts and changes of the model if it is served: {install('view')}" in result.stderr
+    assert "opens at #l=1&h=0" in result.stderr
+    assert "no browser" not in result.stderr
+
+
+def test_options_of_files_hold_for_a_temporary_one(small: str, bare: Path, opened: list[str]) -> None:
+    view(small, TEXT, "--heads", "1", "--set", "runs=false", "--no-browser")
+    (file,) = bare.iterdir()
+    assert data_of(file.read_bytes())["runs"] == []
+    assert opened == []
+
+
+def test_a_saved_trace_has_no_model_to_run(trace: str, bare: Path, opened: list[str]) -> None:
+    result = view(trace)
+    assert len(opened) == 1
+    assert "other texts" not in result.stderr
+    assert install("view") in result.stderr
+
+
+@pytest.mark.parametrize("why", ["none", "fails", "raises"])
+def test_without_a_browser_the_address_is_what_remains(
+    small: str, bare: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    def broken(address: str) -> bool:
+        raise webbrowser.Error("could not locate runnable browser")
+
+    if why == "none":
+        monkeypatch.setattr(sys, "platform", "linux")
+        for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+            monkeypatch.delenv(name, raising=False)
+    else:
+        monkeypatch.setattr(webbrowser, "open", broken if why == "raises" else lambda address: False)
+    result = view(small, TEXT)
+    (file,) = bare.iterdir()
+    assert opened == []
+    assert file.as_uri() in result.stdout
+    assert "no browser was found" in result.stderr
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_nowhere_to_write_a_temporary_file(
+    small: str, bare: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    class Full:
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            os.close(self.handle)
+
+        def write(self, content: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    def fdopen(handle: int, mode: str) -> Full:
+        stream = Full()
+        stream.handle = handle
+        return stream
+
+    if full:
+        monkeypatch.setattr("headscope.files.os.fdopen", fdopen)
+    else:
+        monkeypatch.setattr(tempfile, "tempdir", str(bare / "removed"))
+    message = view(small, TEXT, code=2).stderr
+    assert "no temporary file can be written: No " in message
+    assert "--html FILE" in message
+    assert list(bare.iterdir()) == []
+    assert opened == []
+
+
+def test_a_port_needs_the_extra_which_is_said_at_once(bare: Path) -> None:
+    message = view("no/such-model", TEXT, "--set", "port=0", code=2).stderr
+    assert "where: port" in message
+    assert install("view") in message
+    assert "trace.to_html" in message
+
+
+# In a file, or on standard output
+
+
+def test_where_a_file_opens_is_said_and_checked(small: str, tmp_path: Path) -> None:
+    file = tmp_path / "cat.html"
+    assert "opens at #l=1&h=0" in view(small, TEXT, "--html", str(file), "--open", "l=1&h=0").stderr
+    assert data_of(file.read_bytes())["state"] == "l=1&h=0"
+    assert "opens at" not in view(small, TEXT, "--html", str(file)).stderr
+    for odd in ("l=1 h=2", "</script>", "l=1\n"):
+        assert "--open" in view("no/such-model", TEXT, "--html", str(file), "--open", odd, code=2).stderr
+
+
+def test_standard_output_has_the_page_and_nothing_else(trace: str, tmp_path: Path) -> None:
+    file = tmp_path / "cat.html"
+    view(trace, "--html", str(file))
+    result = view(trace, "--html", "-")
+    assert len(result.stdout_bytes) == file.stat().st_size
+    assert shell_of(result.stdout_bytes) == shell_of(file.read_bytes())
+    assert result.stderr.startswith("wrote to standard output: the page of 9 tokens")
+
+
+def test_a_page_in_a_pipe(trace: str, tmp_path: Path) -> None:
+    file = tmp_path / "cat.html"
+    view(trace, "--html", str(file))
+    whole = shell(f"headscope view {shlex.quote(trace)} --html -", PYTHONIOENCODING="ascii")
+    assert (whole.returncode, shell_of(whole.stdout)) == (0, shell_of(file.read_bytes()))
+
+
+def test_a_terminal_is_no_place_for_a_page() -> None:
+    parent, child = pty.openpty()
+    done = subprocess.run(
+        [*HEADSCOPE, "view", "no/such-model", TEXT, "--html", "-"],
+        stdout=child,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE,
+    )
+    os.close(child)
+    os.close(parent)
+    assert done.returncode == 2
+    assert b"standard output is a terminal" in done.stderr
+    assert b"--html - > page.html" in done.stderr
+
+
+# Served
+
+
+def test_a_browser_that_is_waited_for_gets_the_page(small: str, tmp_path: Path) -> None:
+    """Such as one in a terminal, or one that $BROWSER names: it ends when its reader closes it."""
+    script, result = tmp_path / "browser.py", tmp_path / "result"
+    script.write_text(
+        "import sys, urllib.request; from pathlib import Path\n"
+        "page = urllib.request.urlopen(sys.argv[2]).read()\n"
+        "Path(sys.argv[1] + '.partial').write_bytes(page); Path(sys.argv[1] + '.partial').rename(sys.argv[1])\n"
+    )
+    browser = shlex.join([sys.executable, str(script), str(result), "%s"])
+    process = subprocess.Popen(
+        [*HEADSCOPE, "view", small, TEXT],
+        env={**os.environ, "BROWSER": browser, "HF_HUB_OFFLINE": "1"},
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + PATIENCE
+        while not result.exists():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert data_of(result.read_bytes())["home"] == "server"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.communicate()

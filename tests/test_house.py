@@ -1,21 +1,25 @@
-"""The house itself: parts keep their budgets, imports go one way, the public face, the map of where things are."""
+"""The house itself: budgets, imports that go one way, the public face, the map, docstrings, no counted seconds."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import pydoc
 import re
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headscope as hs
 from commands import python
+from costs import Costs
 from headscope.traces import HeadTrace, LayerTrace
 from headscope.traces.late_methods import Questions
 
@@ -171,34 +175,7 @@ for line in ("", "summary -", "shapes - --tree", "head - 0.0", "fit - BertForSeq
         python(code, folder)
 
 
-def test_the_public_names_are_these() -> None:
-    assert hs.__all__ == [
-        "Attribution",
-        "Captured",
-        "Comparison",
-        "Effects",
-        "Finding",
-        "HeadTable",
-        "HeadValues",
-        "HeadscopeError",
-        "HeadscopeWarning",
-        "Matches",
-        "Model",
-        "Prediction",
-        "Report",
-        "Survey",
-        "Trace",
-        "ablate",
-        "capture",
-        "compare",
-        "describe",
-        "load",
-        "match",
-        "open",
-        "pair_heads",
-        "survey",
-        "trace",
-    ]
+def test_the_public_names_are_there() -> None:
     assert set(hs.__all__) < set(dir(hs))
     for name in hs.__all__:
         assert callable(getattr(hs, name))
@@ -367,3 +344,73 @@ def test_the_map_names_files_that_exist() -> None:
     assert missing == []
     path = GUIDE.partition("## The path of a number")[2].partition("A live model enters")[0]
     assert 0 < len(set(re.findall(r"`([\w/]+\.py)`", path))) <= 15
+
+
+HERE = Path(__file__).parent
+SECONDS = re.compile(
+    r"timeout(?:_seconds)?=[\d.]|\.(?:wait|join|result|communicate)\([\d.]|wait_for_timeout\(\d{3}|deadline=\d"
+    r"|set_default_timeout\(\d|sleep\([1-9]|\.launch\((?!.*timeout=PATIENCE)"
+)
+
+
+def test_no_test_counts_seconds() -> None:
+    """The one limit is PATIENCE, after which a thing is said to hang."""
+    counted = {path: SECONDS.findall(path.read_text(encoding="utf-8")) for path in HERE.rglob("*.py")}
+    del counted[Path(__file__)]
+    assert {path: seconds for path, seconds in counted.items() if seconds} == {}
+
+
+def test_a_costly_test_is_listed() -> None:
+    costs, said = Costs(0.4), list[str]()
+    for name, seconds in (("short", 0.0), ("long", 0.5)):
+        item: Any = SimpleNamespace(user_properties=[])
+        call = costs.pytest_runtest_call(item)
+        next(call)
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+        with pytest.raises(StopIteration):
+            call.send(None)
+        costs.pytest_runtest_logreport(SimpleNamespace(when="call", nodeid=name, **vars(item)))  # type: ignore[arg-type]
+    costs.pytest_terminal_summary(SimpleNamespace(section=said.append, write_line=said.append))
+    assert [re.sub(r"^ *[\d.]+ s  ", "", line) for line in said[1:]] == ["TOO LONG  long", "short"]
+
+
+QUESTION = re.compile(r"(What|How|Which|Where|Who|Whose|Whether|When|Why)\b")
+DIALECT = re.compile(
+    r"\b(flatters|lets go of|is no row of|give it its due|leave `\w+` out|unless told|put back|taken away)\b"
+)
+"""Phrases that a reader stumbles over, each of which was once in a docstring."""
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, text) of the docstrings of a file: of itself, its classes and functions, and of names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            text := ast.get_docstring(node)
+        ):
+            yield node.body[0].lineno, text
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for named, after in itertools.pairwise(body):
+                value = after.value if isinstance(after, ast.Expr) else None
+                if isinstance(named, ast.Assign | ast.AnnAssign) and isinstance(value, ast.Constant):
+                    yield after.lineno, str(value.value)
+
+
+def test_all_docstrings_are_found() -> None:
+    first, inside = (
+        '"""A."""\nx = 1\n"""B."""\n',
+        '    """D."""\n    y: int = 2\n    """E."""\n    def f(self):\n        """F."""\n',
+    )
+    tree = ast.parse(f"{first}class C:\n{inside}")
+    assert sorted(docstrings(tree)) == [(1, "A."), (3, "B."), (5, "D."), (7, "E."), (9, "F.")]
+
+
+def test_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
+    assert [
+        f"{path}:{line}: {text}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if QUESTION.match(text) or DIALECT.search(text)
+    ] == []

@@ -1,4 +1,4 @@
-"""`hs.open` as a person uses it: texts, pairs, batches, words, ids; heads by hand; what is refused."""
+"""`hs.open` as a person uses it: texts, pairs, words, ids, masks filled; heads by hand; what is refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 import headscope as hs
 from headscope.errors import InputError, UnsupportedError
+from headscope.runs.predicting import fill
 from headscope.runs.texts import BATCH_TOKENS, batches
 from random_models import ids, made, run
+from small_bert import small_bert
 
 WORDS = ["the", "cat", "sat", "on", "mat", ".", "dog", "##s", "un", "##believ", "##able"]
 
@@ -141,13 +144,6 @@ def test_the_small_matrices_side_by_side_are_the_big_one(model: hs.Model) -> Non
     assert model.layers[-1].b_O.shape == (32,)
 
 
-def test_a_model_fills_its_masks(model: hs.Model) -> None:
-    (filled,) = model.fill("the [MASK] sat", top=3)
-    assert filled.position == 2
-    assert len(filled.tokens) == 3
-    assert list(filled.probabilities) == sorted(filled.probabilities, reverse=True)
-
-
 def test_another_family_still_has_its_table(tmp_path: Path) -> None:
     import transformers
 
@@ -179,3 +175,43 @@ def test_the_bundled_model_has_a_name() -> None:
     bert = hs.open()
     assert repr(bert).startswith("the bundled model: BertModel")
     assert repr(bert.trace("hat")).startswith("trace of the bundled model: ")
+
+
+def test_probabilities_are_transformers_own(small):
+    torch = pytest.importorskip("torch")
+    from transformers import BertForMaskedLM
+
+    model = hs.open(small)
+    trace = model.trace("the [MASK] sat on [MASK]")
+    theirs = BertForMaskedLM.from_pretrained(small).eval()
+    with torch.inference_mode():
+        chances = torch.softmax(theirs(input_ids=torch.tensor([trace.ids])).logits[0].double(), -1).numpy()
+    found = fill(model, "the [MASK] sat on [MASK]", top=4)
+    assert [one.position for one in found] == [2, 5]
+    for one in found:
+        row = chances[one.position]
+        assert list(one.ids) == list(np.argsort(-row)[:4])
+        np.testing.assert_allclose(one.probabilities, row[list(one.ids)], atol=2e-6)
+        assert one.tokens == tuple(model.tokenizer.token(index) for index in one.ids)
+
+
+def test_all_pieces_together_have_probability_1(small):
+    (one,) = fill(hs.open(small), "the cat", "[MASK] sat", top=10_000)
+    assert one.position == 4
+    assert sum(one.probabilities) == pytest.approx(1)
+
+
+def test_refusals(small, tmp_path):
+    model = hs.open(small)
+    with pytest.raises(InputError, match=r"the text has no \[MASK\]"):
+        fill(model, "the cat")
+    with pytest.raises(InputError, match="top is 0"):
+        fill(model, "the [MASK]", top=0)
+    other = tmp_path / "other"
+    other.mkdir()
+    save_file({"head.weight": np.zeros((2, 2), "f4")}, other / "model.safetensors")
+    (other / "config.json").write_text('{"model_type": "flaubert", "architectures": ["FlaubertWithLMHeadModel"]}')
+    with pytest.raises(UnsupportedError, match=r"model_type 'flaubert'\n.*\n.*hs.capture"):
+        fill(hs.open(other), "the [MASK]")
+    with pytest.raises(UnsupportedError, match="no masked-LM head; on top of BertModel it has nothing"):
+        fill(hs.open(small_bert(tmp_path, masked_lm=False)), "the [MASK]")

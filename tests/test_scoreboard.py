@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from scoreboard_pages import BEGIN, END, LINES, PICTURE, ROOT, RUN, SUMMARIES, TABLE, lines, publish, put
 from scoreboard_picture import draw, picture
-from scoreboard_table import TOOLS, figures, letters, shown, table, verdict
+from scoreboard_table import TOOLS, figures, shown, table, verdict
 
 
 def row(*cells: dict[str, Any], unit: str = "s", more: bool = False) -> dict[str, Any]:
@@ -40,16 +40,18 @@ def cells_of(markdown: str, line: int = 2) -> list[str]:
     return [one.strip() for one in markdown.splitlines()[line].strip("|").split("|")]
 
 
-def test_ratios_are_taken_round_by_round() -> None:
-    ours, theirs = figures(row(cell("headscope", 1, 2, 4), cell("transformers", 30, 20, 120)))["cells"]
-    assert (ours["median"], ours["low"], ours["high"]) == (2, 1, 4)
-    assert "ratio" not in ours
-    assert theirs["ratio"] == {"median": 30, "low": 10, "high": 30}  # 30/1, 20/2, 120/4; 30 / 2 of medians is 15
-
-
-def test_a_tool_with_fewer_rounds_meets_the_first_ones() -> None:
-    _, theirs = figures(row(cell("headscope", 1, 2, 100), cell("torchlens", 5, 20)))["cells"]
-    assert theirs["ratio"] == {"median": 7.5, "low": 5, "high": 10}
+@pytest.mark.parametrize(
+    ("ours", "theirs", "median", "low", "high"),
+    [
+        ((1, 2, 4), (30, 20, 120), 30, 10, 30),  # 30/1, 20/2, 120/4; 30 / 2 of medians is 15
+        ((1, 2, 100), (5, 20), 7.5, 5, 10),
+    ],
+    ids=["round by round", "the first rounds"],
+)
+def test_ratios(ours: tuple[float, ...], theirs: tuple[float, ...], median: float, low: float, high: float) -> None:
+    own, other = figures(row(cell("headscope", *ours), cell("transformers", *theirs)))["cells"]
+    assert (own["median"], own["low"], own["high"], own.get("ratio")) == (2, ours[0], ours[2], None)
+    assert other["ratio"] == {"median": median, "low": low, "high": high}
 
 
 def test_like_is_held_against_like() -> None:
@@ -121,10 +123,6 @@ def test_the_table() -> None:
 )
 def test_three_digits(value: float, text: str) -> None:
     assert shown(value) == text
-
-
-def test_letters() -> None:
-    assert [letters(at) for at in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]
 
 
 @pytest.mark.parametrize("wrong", ["", BEGIN, END + BEGIN, BEGIN + END + END])

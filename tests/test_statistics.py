@@ -1,104 +1,36 @@
-"""The catalog, and the formulas of a layer's heads against the whole map, written out."""
+"""The catalog and the rules of masks; the plain statistics against their definitions, the fast against the plain."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from by_hand import roles_for
+from headscope.attention import blocks
 from headscope.attention.scores import Mask
+from headscope.errors import InputError
 from headscope.heads import CATALOG, Roles
-from headscope.heads.catalog import WEIGHTS_ONLY
+from headscope.heads.fast import fast_statistics, prepare
 from headscope.heads.measure import measure
-from headscope.heads.reference import FORMULAS, LayerArrays, allowed_counts, over_queries
+from headscope.heads.reference import FORMULAS, LayerArrays, allowed_counts, gram_of, over_queries, reference_statistics
 from headscope.results.head_values import LANGUAGES
+from largest import Largest
 
 ROOT = Path(__file__).parent.parent
-SIZE, HEADS, D = 11, 3, 8
+SIZE, D = 11, 8
 
 
-def written_out(weights: np.ndarray, roles: Roles, allowed: np.ndarray, padding: np.ndarray) -> dict[str, float]:
-    """One head's statistics from its whole map, over the queries that see a key and are no padding."""
-    queries, keys = weights.shape
-    rows: dict[str, list[float]] = {name: [] for name in WEIGHTS_ONLY}
-    for i, row in enumerate(weights):
-        place = i + keys - queries
-        if not allowed[i].any() or padding[place]:
-            continue
-        entropy = -sum(p * np.log(p) for p in row if p > 0)
-        rows["entropy"].append(entropy)
-        if allowed[i].sum() > 1:
-            rows["normalised_entropy"].append(entropy / np.log(allowed[i].sum()))
-        rows["effective_tokens"].append(1 / sum(p**2 for p in row))
-        rows["strongest"].append(max(row))
-        rows["first"].append(row[0])
-        for name, j in (("previous", place - 1), ("same", place), ("next", place + 1)):
-            if 0 <= j < keys:
-                rows[name].append(row[j])
-        for name, of in (("cls", roles.cls), ("sep", roles.sep), ("punctuation", roles.punctuation)):
-            if of.any():
-                rows[name].append(sum(row[of]))
-        if roles.query_sentences[i] >= 0:
-            rows["other_sentence"].append(sum(row[roles.sentences == 1 - roles.query_sentences[i]]))
-        rows["offset"].append(sum(p * (j - place) for j, p in enumerate(row)))
-        rows["distance"].append(sum(p * abs(j - place) for j, p in enumerate(row)))
-    return {name: float(np.mean(values)) if values else float("nan") for name, values in rows.items()}
-
-
-def head_means(layer: LayerArrays, roles: Roles, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+def head_means(layer: LayerArrays, roles: Roles, names: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
     """Each head's statistics in the precision of q and k."""
     return {name: over_queries(values) for name, values in measure(layer, roles, names, dtype=None).items()}
-
-
-def roles_for(queries: int) -> Roles:
-    """[CLS] a , b [SEP] c d [SEP] . e [SEP]: two texts, one more separator."""
-    special = np.isin(np.arange(SIZE), (0, 4, 7, 10))
-    sentences = np.where(special, -1, (np.arange(SIZE) > 4).astype(int))
-    return Roles(
-        cls=np.arange(SIZE) == 0,
-        sep=special & (np.arange(SIZE) > 0),
-        punctuation=np.isin(np.arange(SIZE), (2, 8)),
-        special=special,
-        sentences=sentences,
-        query_sentences=sentences[SIZE - queries :],
-        query_special=special[SIZE - queries :],
-    )
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        Mask(),
-        Mask(causal=True),
-        Mask(window=(2, 0)),
-        Mask(keys=np.arange(SIZE) != 4),
-        Mask(keys=np.zeros(SIZE, bool)),
-        Mask(window=(-1, 2)),
-    ],
-)
-@pytest.mark.parametrize("queries", [SIZE, 4, 1])
-@pytest.mark.parametrize("cells", [1 << 18, 40])
-def test_blocks_agree_with_the_whole_map(mask: Mask, queries: int, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.attention.scores.TILE_CELLS", cells)
-    generator = np.random.default_rng(1)
-    q = generator.normal(size=(HEADS, queries, D)).astype(np.float32)
-    k = generator.normal(size=(HEADS, SIZE, D)).astype(np.float32)
-    roles = roles_for(queries)
-    means = head_means(LayerArrays(q, k, scale=0.5, mask=mask), roles, WEIGHTS_ONLY)
-    scores = 0.5 * np.einsum("hnd,hmd->hnm", q.astype(np.float64), k.astype(np.float64))
-    allowed = mask.allowed(np.arange(queries), np.arange(SIZE), (queries, SIZE))
-    allowed = np.ones((queries, SIZE), bool) if allowed is None else allowed
-    scores = np.where(allowed, scores, -np.inf)
-    highest = np.where(np.isneginf(scores.max(-1, keepdims=True)), 0, scores.max(-1, keepdims=True))
-    powers = np.exp(scores - highest)
-    weights = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-30)
-    padding = np.zeros(SIZE, bool) if mask.keys is None else ~mask.keys
-    for head in range(HEADS):
-        for name, value in written_out(weights[head], roles, allowed, padding).items():
-            assert means[name][head] == pytest.approx(value, abs=3e-5, nan_ok=True), name
 
 
 def test_a_query_that_a_bias_leaves_no_key_is_out_and_positions_are_in_self_attention_alone() -> None:
@@ -169,3 +101,312 @@ def test_the_docs_list_the_catalog(request: pytest.FixtureRequest) -> None:
         path.write_text(text.replace(kept, table), encoding="utf-8")
     else:
         assert kept == table
+
+
+MASKS = {
+    "everything": lambda n: Mask(),
+    "padding": lambda n: Mask(keys=np.arange(n) < max(1, n - 3)),
+    "causal": lambda n: Mask(causal=True),
+    "causal, padded on the left": lambda n: Mask(causal=True, keys=np.arange(n) >= min(2, n - 1)),
+    "window": lambda n: Mask(window=(5, 3)),
+    "causal window, padded": lambda n: Mask(causal=True, window=(4, None), keys=np.arange(n) % 7 != 5),
+    "nothing to see": lambda n: Mask(keys=np.zeros(n, dtype=bool)),
+}
+
+
+MORE_MASKS = {
+    "window of the past": Mask(window=(2, 0)),
+    "window ahead": Mask(window=(-1, 2)),
+    "a key in the middle": Mask(keys=np.arange(11) != 4),
+}
+
+
+def drawn(
+    n: int, *, heads: int = 4, kv_heads: int = 4, d: int = 8, spread: float = 1.0, seed: int = 0
+) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "q": (rng.normal(size=(heads, n, d)) * spread).astype(np.float32),
+        "k": rng.normal(size=(kv_heads, n, d)).astype(np.float32),
+        "v": rng.normal(size=(kv_heads, n, d)).astype(np.float32),
+        "W_O": rng.normal(size=(heads, d, 24)).astype(np.float32),
+    }
+
+
+def plain_of(
+    q: Any, k: Any, v: Any = None, *, roles: Any, names: Any = None, compute: Any = reference_statistics, **more: Any
+) -> dict[str, Any]:
+    return compute(LayerArrays(q, k, v, **more), roles, names)
+
+
+def fast_of(*arrays: Any, **options: Any) -> dict[str, Any]:
+    return plain_of(*arrays, compute=fast_statistics, **options)
+
+
+def both(arrays: dict[str, np.ndarray], **options: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    plain = plain_of(**arrays, **options)
+    fast = fast_of(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **options)
+    return plain, {name: found.numpy() for name, found in fast.items()}
+
+
+def agree(plain: dict[str, np.ndarray], fast: dict[str, np.ndarray], keys: int) -> None:
+    """To 1e-4; distances, which are as large as the text is long, to 5e-7 of that where it is more."""
+    assert list(plain) == list(fast)
+    for name, expected in plain.items():
+        limit = max(1e-4, 5e-7 * keys) if name in ("offset", "distance") else 1e-4
+        np.testing.assert_allclose(fast[name], expected, rtol=1e-4, atol=limit, err_msg=name)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (3, 1)])
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+def test_fast_agrees_with_plain(mask: str, heads: int, kv_heads: int, n: int) -> None:
+    arrays = drawn(n, heads=heads, kv_heads=kv_heads)
+    plain, fast = both(arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+    assert set(plain) == set(CATALOG)
+    agree(plain, fast, n)
+
+
+@pytest.mark.parametrize("mask", ["everything", "causal", "padding", "causal, padded on the left"])
+@pytest.mark.parametrize("n", [700, 3000])
+def test_they_agree_on_long_texts(mask: str, n: int) -> None:
+    plain, fast = both(drawn(n, heads=1, kv_heads=1, spread=3), scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+    agree(plain, fast, n)
+
+
+@pytest.mark.parametrize("mask", ["everything", "padding", "causal, padded on the left", "window"])
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 30.0, 300.0, 1e4, 1e6])
+def test_they_agree_on_extreme_scores(mask: str, spread: float) -> None:
+    """From all alike to one key taking everything, with scores of millions."""
+    plain, fast = both(drawn(60, spread=spread), scale=0.35, mask=MASKS[mask](60), roles=roles_for(60))
+    agree(plain, fast, 60)
+
+
+@settings(max_examples=60)
+@given(
+    n=st.integers(1, 24),
+    groups=st.integers(1, 3),
+    kv_heads=st.integers(1, 2),
+    spread=st.sampled_from([0.0, 0.1, 1.0, 10.0, 100.0]),
+    causal=st.booleans(),
+    window=st.none() | st.tuples(st.none() | st.integers(0, 5), st.none() | st.integers(0, 5)),
+    padded=st.none() | st.lists(st.booleans(), min_size=24, max_size=24),
+    seed=st.integers(0, 99),
+)
+def test_they_agree_whatever_is_drawn(
+    n: int,
+    groups: int,
+    kv_heads: int,
+    spread: float,
+    causal: bool,
+    window: tuple[int | None, int | None] | None,
+    padded: list[bool] | None,
+    seed: int,
+) -> None:
+    mask = Mask(causal=causal, window=window, keys=None if padded is None else np.array(padded[:n]))
+    arrays = drawn(n, heads=groups * kv_heads, kv_heads=kv_heads, spread=spread, seed=seed)
+    plain, fast = both(arrays, scale=0.35, mask=mask, roles=roles_for(n))
+    agree(plain, fast, n)
+
+
+@pytest.mark.parametrize("mask", [Mask(), Mask(causal=True), Mask(keys=np.arange(9) != 3)])
+def test_fewer_queries_than_keys(mask: Mask) -> None:
+    """A decoder with a cache: the last query stands at the last key."""
+    arrays = drawn(9)
+    arrays["q"] = arrays["q"][:, -4:]
+    plain, fast = both(arrays, scale=0.35, mask=mask, roles=roles_for(4, 9))
+    agree(plain, fast, 9)
+    if mask.causal:
+        everything = plain_of(**drawn(9), scale=0.35, mask=mask, roles=roles_for(9))
+        for name, found in plain.items():
+            np.testing.assert_allclose(found, everything[name][:, -4:], err_msg=name)
+
+
+def written_out(p: np.ndarray, i: int, allowed: int, roles: Roles, lengths: np.ndarray) -> dict[str, float]:
+    """One query's statistics from its row of weights, as the definitions read."""
+    place = i + len(p) - len(roles.query_sentences)
+    keys = range(len(p))
+    nothing = float("nan")
+    entropy = -sum(p[j] * np.log(p[j]) for j in keys if p[j] > 0)
+    gathered = sum(p[j] * lengths[j] for j in keys)
+    sentence = roles.query_sentences[i]
+    return {
+        "entropy": entropy,
+        "normalised_entropy": entropy / np.log(allowed) if allowed > 1 else nothing,
+        "effective_tokens": 1 / sum(p[j] ** 2 for j in keys),
+        "strongest": max(p),
+        "previous": p[place - 1] if place else nothing,
+        "next": p[place + 1] if place + 1 < len(p) else nothing,
+        "same": p[place],
+        "first": p[0],
+        "cls": sum(p[j] for j in keys if roles.cls[j]),
+        "sep": sum(p[j] for j in keys if roles.sep[j]),
+        "punctuation": sum(p[j] for j in keys if roles.punctuation[j]),
+        "other_sentence": sum(p[j] for j in keys if roles.sentences[j] == 1 - sentence) if sentence >= 0 else nothing,
+        "offset": sum(p[j] * (j - place) for j in keys),
+        "distance": sum(p[j] * abs(j - place) for j in keys),
+        "norm": gathered,
+        "norm_special": sum(p[j] * lengths[j] for j in keys if roles.special[j]) / gathered,
+    }
+
+
+@pytest.mark.parametrize("cells", [1 << 18, 40])
+@pytest.mark.parametrize("queries", [11, 4, 1])
+@pytest.mark.parametrize("mask", [*MASKS, "window of the past", "window ahead", "a key in the middle"])
+def test_plain_agrees_with_the_definitions(
+    mask: str, queries: int, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tiles of any size; a head's number is the mean of the queries that see a key and are no padding."""
+    monkeypatch.setattr("headscope.attention.scores.TILE_CELLS", cells)
+    n, arrays, roles = 11, drawn(11, kv_heads=2), roles_for(queries, 11)
+    arrays["q"] = arrays["q"][:, n - queries :]
+    rule = MASKS[mask](n) if mask in MASKS else MORE_MASKS[mask]
+    found = plain_of(**arrays, scale=0.35, mask=rule, roles=roles)
+    means = head_means(LayerArrays(**arrays, scale=0.35, mask=rule), roles)
+    q, k, v, W_O = (arrays[name].astype(np.float64) for name in ("q", "k", "v", "W_O"))
+    allowed = rule.allowed(np.arange(queries), np.arange(n), (queries, n))
+    allowed = np.ones((queries, n), dtype=bool) if allowed is None else allowed
+    padded = np.zeros(queries, dtype=bool) if rule.keys is None else ~rule.keys[n - queries :]
+    for head in range(4):
+        lengths = np.linalg.norm(v[head // 2] @ W_O[head], axis=-1)
+        rows = []
+        for i in np.flatnonzero(allowed.any(1) & ~padded):
+            powers = np.where(allowed[i], np.exp(0.35 * q[head, i] @ k[head // 2].T), 0)
+            rows.append(written_out(powers / powers.sum(), i, int(allowed[i].sum()), roles, lengths))
+            assert set(rows[-1]) == set(found)
+            for name, value in rows[-1].items():
+                assert found[name][head, i] == pytest.approx(value, rel=1e-9, abs=1e-9, nan_ok=True), (name, i)
+        for name in CATALOG:
+            values = [row[name] for row in rows if not np.isnan(row[name])]
+            expected = np.mean(values) if values else np.nan
+            assert means[name][head] == pytest.approx(expected, rel=1e-5, abs=3e-5, nan_ok=True), name
+
+
+def test_plain_counts_a_bias_and_fast_refuses_it() -> None:
+    arrays, n = drawn(6), 6
+    forbidden = np.triu(np.ones((n, n), dtype=bool), 1)
+    bias = np.where(forbidden, -np.inf, 0).astype(np.float32)[None]
+    by_rule = plain_of(**arrays, scale=0.35, mask=Mask(causal=True), roles=roles_for(n))
+    by_bias = plain_of(**arrays, scale=0.35, mask=Mask(bias=bias), roles=roles_for(n))
+    for name, found in by_bias.items():
+        np.testing.assert_allclose(found, by_rule[name], err_msg=name)
+    q, k = torch.from_numpy(arrays["q"]), torch.from_numpy(arrays["k"])
+    with pytest.raises(InputError, match="with an additive bias"):
+        fast_of(q, k, scale=0.35, mask=Mask(bias=torch.from_numpy(bias)), roles=roles_for(n))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (9, 9), (4, 9), (9, 4)])
+def test_allowed_keys_are_counted_without_a_map(mask: str, queries: int, keys: int) -> None:
+    rule = MASKS[mask](keys)
+    allowed = rule.allowed(np.arange(queries), np.arange(keys), (queries, keys))
+    expected = np.full(queries, keys) if allowed is None else allowed.sum(-1)
+    np.testing.assert_array_equal(allowed_counts(rule, queries, keys), expected)
+
+
+def test_half_precision_is_widened() -> None:
+    arrays = {name: torch.from_numpy(array).half() for name, array in drawn(30).items()}
+    fast = fast_of(**arrays, scale=0.35, roles=roles_for(30))
+    plain = plain_of(**{name: one.numpy() for name, one in arrays.items()}, scale=0.35, roles=roles_for(30))
+    agree(plain, {name: found.numpy() for name, found in fast.items()}, 30)
+
+
+def test_only_what_is_asked_for_comes_back() -> None:
+    arrays = drawn(5)
+    q, k = arrays["q"], arrays["k"]
+    assert list(plain_of(q, k, scale=1.0, roles=roles_for(5), names=["same", "entropy"])) == [
+        "entropy",
+        "same",
+    ]
+    fast = fast_of(torch.from_numpy(q), torch.from_numpy(k), scale=1.0, roles=roles_for(5))
+    assert set(CATALOG) - set(fast) == {"norm", "norm_special"}
+    for compute in (plain_of, fast_of):
+        with pytest.raises(InputError, match="unknown statistic 'banana'"):
+            compute(q, k, scale=1.0, roles=roles_for(5), names=["banana"])
+        with pytest.raises(InputError, match="norm_special requires v and W_O"):
+            compute(q, k, scale=1.0, roles=roles_for(5), names=["norm_special"])
+
+
+@pytest.mark.parametrize("mask", ["everything", "padding", "causal", "causal window, padded"])
+def test_no_tensor_grows_faster_than_the_text(mask: str) -> None:
+    """Four times the text, at most about four times the largest tensor, and far from a map."""
+    sizes = []
+    for n in (1500, 6000):
+        arrays = {name: torch.from_numpy(array) for name, array in drawn(n, heads=1, kv_heads=1).items()}
+        with Largest() as watch:
+            fast_of(**arrays, scale=0.35, mask=MASKS[mask](n), roles=roles_for(n))
+        sizes.append(watch.cells)
+    assert sizes[1] <= 4.1 * sizes[0]
+    assert sizes[1] <= max(65 * 6000, blocks.BLOCK_CELLS["cpu"])
+
+
+def test_a_window_costs_the_window() -> None:
+    """Blocks hold the keys that are near: twice the text, twice the cells, not four times."""
+    cells = []
+    for n in (1000, 2000):
+        q = torch.randn(1, 1, n, 8)
+        cells.append(sum(one.scores.numel() for one in blocks.score_blocks(q, q, scale=1.0, mask=Mask(window=(9, 4)))))
+    assert cells[1] < 2.2 * cells[0]
+    assert cells[1] < 2000 * 2000 / 4
+
+
+def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v")}
+
+
+@pytest.mark.parametrize("way", ["blocks", "fused"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that differ in their padding and in who their tokens are, against the plain computation row by row."""
+    monkeypatch.setitem(blocks.BLOCK_CELLS, "cpu", 500)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
+    n = 23
+    rows = [drawn(n, kv_heads=kv_heads, seed=seed) for seed in range(3)]
+    W_O = rows[0]["W_O"]
+    masks = [Mask(causal=causal, keys=keys) for keys in (None, np.arange(n) < 17, np.arange(n) >= 6)]
+    roles = [roles_for(n), Roles.none(n, n), roles_for(n)]
+    prepared, layer = prepare(roles), LayerArrays(**stacked(rows), scale=0.35, mask=masks)
+    for _ in range(2):  # what is kept of the masks serves again
+        found = prepared.of(layer, gram=gram_of(torch.from_numpy(W_O)), way=way)
+        assert found.shape == (len(CATALOG), 3, 4, n)
+    for at, (row, mask, of) in enumerate(zip(rows, masks, roles, strict=True)):
+        plain = plain_of(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
+        agree(plain, dict(zip(prepared.names, found[:, at].numpy(), strict=True)), n)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("n", [1, 2, 40, 1100])
+def test_all_ways_agree(mask: str, n: int) -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in drawn(n, kv_heads=2, spread=2).items()}
+    gram = gram_of(arrays.pop("W_O"))
+    prepared = prepare(roles_for(n))
+    layer = LayerArrays(**arrays, scale=0.35, mask=MASKS[mask](n))
+    ways = [prepared.of(layer, gram=gram, way=way).numpy() for way in ("blocks", "fused")]
+    agree(*(dict(zip(prepared.names, found, strict=True)) for found in ways), n)
+
+
+@pytest.mark.parametrize("way", ["blocks", "fused"])
+@pytest.mark.parametrize("mask", ["everything", "causal"])
+def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in drawn(40, kv_heads=2).items()}
+    gram = gram_of(arrays.pop("W_O"))
+    layer = LayerArrays(**arrays, scale=0.35, mask=MASKS[mask](40))
+    together = prepare(roles_for(40)).of(layer, gram=gram, way=way)
+    for name, expected in zip(CATALOG, together, strict=True):
+        (alone,) = prepare(roles_for(40), [name]).of(layer, gram=gram, way=way)
+        torch.testing.assert_close(alone, expected, equal_nan=True)
+
+
+def test_batches_that_are_none_are_refused() -> None:
+    q = torch.zeros(2, 1, 5, 8)
+    with pytest.raises(InputError, match="2 rows of 2 kinds"):
+        prepare([roles_for(5), roles_for(6)])
+    prepared = prepare([roles_for(5)] * 2, ["entropy", "norm"])
+    with pytest.raises(InputError, match="norm requires v and W_O"):
+        prepared.of(LayerArrays(q, q))
+    prepared = prepare([roles_for(5)] * 2, ["entropy"])
+    with pytest.raises(InputError, match="2 masks of 2 kinds"):
+        prepared.of(LayerArrays(q, q, mask=[Mask(), Mask(causal=True)]))
+    with pytest.raises(InputError, match="don't match 2 x 5 queries"):
+        prepared.of(LayerArrays(q[:1], q[:1]))

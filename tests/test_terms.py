@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import headscope as hs
-from by_hand import axis_of
+from by_hand import axis_of, roles_for
 from headscope.attention.kernels import attend_with_lse
 from headscope.attention.scores import Mask, attend, log_sum_exps, scores, softmax_rows
 from headscope.attention.terms import TABLES, Terms
 from headscope.errors import TraceError
-from headscope.heads import Roles
 from headscope.heads.fast import fast_statistics
 from headscope.heads.reference import LayerArrays, reference_statistics
 from headscope.traces import LayerRecord, Trace
@@ -141,29 +140,12 @@ def test_contexts_lses_and_entropies(kind: str, mask: str) -> None:
         np.testing.assert_allclose(0 if shares is None else shares, spare[:, rows.rows], atol=1e-12)
 
 
-def roles(queries: int, keys: int) -> Roles:
-    """Two texts between special tokens."""
-    special = np.zeros(keys, dtype=bool)
-    special[[0, keys // 2, keys - 1]] = True
-    sentences = np.where(special, -1, (np.arange(keys) > keys // 2).astype(int))
-    return Roles(
-        cls=special & (np.arange(keys) == 0),
-        sep=special & (np.arange(keys) > 0),
-        punctuation=np.arange(keys) % 5 == 2,
-        special=special,
-        sentences=sentences,
-        query_sentences=sentences[keys - queries :],
-        query_special=special[keys - queries :],
-        aligned=True,
-    )
-
-
 @pytest.mark.parametrize("mask", list(MASKS)[:3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_fast_statistics_are_the_definitions(kind: str, mask: str) -> None:
     """Over a batch of two rows with different terms; the definitions are taken from the weights themselves."""
     sizes = (30, 40)
-    rule, token_roles = MASKS[mask](*sizes), roles(*sizes)
+    rule, token_roles = MASKS[mask](*sizes), roles_for(*sizes)
     rows = [made(kind, *sizes, seed=seed) for seed in (1, 2)]
     q, k, v = (torch.from_numpy(np.stack([row[part] for row in rows])) for part in range(3))
     W_O = np.random.default_rng(5).normal(size=(HEADS, D, 16))

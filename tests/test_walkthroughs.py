@@ -1,4 +1,4 @@
-"""The documentation site: every page has its place, all code of the walkthroughs is run, nothing comes from elsewhere.
+"""The documentation site: pages in their places and fit to be read, walkthroughs that run, nothing from elsewhere.
 
 `mkdocs build --strict` runs the walkthroughs themselves, once, in CI. Here is what makes that build worth something.
 """
@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import pkgutil
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -273,16 +275,12 @@ def test_readme_links_lead_to_pages_of_the_site() -> None:
         ('<a href="https://a.org">a link is followed by a person</a>', []),
         ('<link rel="canonical" href="https://a.org/"><img src="x.png"><img src="data:image/png;base64,AA">', []),
         ("<p>@import 'https://a.org/x.css'</p>", []),
+        ('@font-face { src: url("https://a.org/x.woff2") }', ["https://a.org/x.woff2"]),
     ],
 )
 def test_a_page_that_asks_another_host_is_found(tmp_path: Path, page: str, found: list[str]) -> None:
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    (tmp_path / ("a.css" if page.startswith("@") else "page.html")).write_text(page, encoding="utf-8")
     assert [address for _, address in hooks.outside_addresses(tmp_path)] == found
-
-
-def test_a_style_sheet_that_asks_another_host_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a.css").write_text('@font-face { src: url("https://a.org/x.woff2") }', encoding="utf-8")
-    assert [address for _, address in hooks.outside_addresses(tmp_path)] == ["https://a.org/x.woff2"]
 
 
 def test_a_command_that_fails_is_no_result() -> None:
@@ -331,3 +329,113 @@ def test_the_made_checkpoint_is_one_that_safetensors_reads() -> None:
         stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     shapes = {"words.weight": (30, 8), "LayerNorm.gamma": (8,), "LayerNorm.beta": (8,), "back.bias": (30,)}
     assert stored == shapes
+
+
+FENCED = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2 *$", re.DOTALL | re.MULTILINE)
+ASIDE = re.compile(r"<!--.*?-->", re.DOTALL)
+TAG = re.compile(r"<[^>]+>")
+ITEM = re.compile(r"\s*(?:[-*]|\d\.) +")
+END = re.compile(r"(?<=\S)[.!?][”’)*\"]*(?=\s|$)")
+WORD = re.compile(r"\w[\w’'%.,/-]*")
+
+
+def paragraphs(markdown: str) -> Iterator[str]:
+    """Paragraphs, items of lists and cells of tables, each in one line; no headings and no code."""
+    text = TAG.sub("", ASIDE.sub("", FENCED.sub("\n", markdown)))
+    together: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        code = line.startswith("    ") and not together
+        dash = line.lstrip()[:1] in ("-", "*")  # a line of a paragraph may begin with “0. A row”
+        item = ITEM.match(line) if dash or not together else None
+        if not line.strip() or line.startswith(("#", ":::", "|")) or item or code:
+            if together:
+                yield " ".join(together)
+            together = []
+        if line.startswith("|"):
+            yield from (cell.strip() for cell in line.strip("| ").split(" | "))
+        elif line.strip() and not line.startswith(("#", ":::")) and not code:
+            together.append(line[item.end() :].strip() if item else line.strip())
+
+
+def sentences(markdown: str) -> Iterator[str]:
+    """The sentences of a page, with code as one word and links as their text."""
+    for block in paragraphs(markdown):
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]+`", "Code", block)).replace("**", "")
+        start = 0
+        for end in END.finditer(plain):
+            yield plain[start : end.end()].strip()
+            start = end.end()
+        if plain[start:].strip():
+            yield plain[start:].strip()
+
+
+def words(text: str) -> int:
+    """Number of words; code counts as one, signs as none."""
+    return len(WORD.findall(text))
+
+
+NAV: list[dict[str, Any]] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+GUIDES = [page for part in NAV for page in (next(iter(entry.values())) for entry in part.get("Guides", ()))]
+ENGLISH = sorted(
+    str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not re.search(r"\b(ja|zh)\.md$", path.name)
+)
+LONGEST = 30
+"""Words of a sentence."""
+ABBREVIATIONS = re.compile(r"\b(et al|cf|e\.g|i\.e)\.")
+
+
+def page(name: str) -> str:
+    return ABBREVIATIONS.sub(r"\1", (DOCS / name).read_text(encoding="utf-8"))
+
+
+def test_sentences_are_found() -> None:
+    text = "# A title\n\nOne two. “Three four.” Five `six seven`?\n\n- Eight [nine](ten.md).\n\n| a | b c |\n"
+    text += "\n```\nno.\n```\n    no\n"
+    assert list(sentences(text)) == ["One two.", "“Three four.”", "Five Code?", "Eight nine.", "a", "b c"]
+    assert [words(sentence) for sentence in sentences(text)] == [2, 2, 2, 2, 1, 2]
+    assert list(paragraphs("a\nb\n\n1. c\n   d")) == ["a b", "c d"]
+
+
+def test_guides_are_short_enough_to_be_read() -> None:
+    """What is looked up stands in a page of the reference."""
+    assert [guide for guide in GUIDES if sum(map(words, sentences(page(guide)))) > 1500] == []
+
+
+def test_sentences_are_short_enough_to_be_read() -> None:
+    assert [
+        (name, sentence) for name in ENGLISH for sentence in sentences(page(name)) if words(sentence) > LONGEST
+    ] == []
+
+
+def arguments_of(node: ast.arguments) -> list[ast.arg]:
+    """All arguments of a function, those that collect the rest among them."""
+    collecting = [arg for arg in (node.vararg, node.kwarg) if arg is not None]
+    return [*node.posonlyargs, *node.args, *node.kwonlyargs, *collecting]
+
+
+def names(code: str) -> tuple[set[str], set[str]]:
+    """(names that a block takes from elsewhere, names that it defines)."""
+    nodes = list(ast.walk(ast.parse(code)))
+    defined = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    defined |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    defined |= {arg.arg for node in nodes if isinstance(node, ast.arguments) for arg in arguments_of(node)}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            defined |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return used - defined - set(dir(builtins)), defined
+
+
+def test_code_that_readers_see_runs_when_it_is_copied() -> None:
+    """Shown blocks that the build runs use only what shown blocks above them define, and nothing of docs/tools."""
+    for name in ENGLISH:
+        known: set[str] = set()
+        for indent, options, code in FENCE.findall((DOCS / name).read_text(encoding="utf-8")):
+            if 'exec="on"' in options and "source=" not in options:
+                continue
+            lines = "".join(line.removeprefix(indent) for line in code.splitlines(keepends=True))
+            assert not re.search(r"^\s*(from|import) (walk|hooks|blocks)\b", lines, re.MULTILINE), (name, lines)
+            if "exec=" in options:
+                used, defined = names(lines)
+                assert used <= known, f"{name}: {used - known} come from a block that readers don't see"
+                known |= defined

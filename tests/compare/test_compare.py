@@ -1,19 +1,27 @@
-"""`hs.compare`: planted changes are found, bases don't matter, statistics are those of each model by itself."""
+"""Comparisons of two models: changes of heads, statistics, surveys; the command, JSON, CSV, Markdown and a page."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import commands
 import headscope as hs
 from commands import python
 from compare.models import edited, scaled
 from finished_survey import finished
 from headscope.errors import CheckpointError, InputError
+from headscope.heads.compare.gram_products import product_change
 from headscope.heads.compare.weight_changes import MEASURES
+from headscope.heads.head_distances import relative
+from headscope.screens.labels import width
 from random_models import made, random_model
 from small_bert import small_bert
 
@@ -277,3 +285,181 @@ def test_every_measure_has_a_meaning_and_an_array() -> None:
     result = hs.compare("-", "-")
     assert list(result.weights) == list(MEASURES)
     assert repr(result.qk) == "qk (layers 4, heads 4)"
+
+
+HEADS, D_HEAD, D_MODEL = 3, 5, 17
+
+
+def rows(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(HEADS, D_HEAD, D_MODEL))
+
+
+def naive_change(left: np.ndarray, right: np.ndarray, new_left: np.ndarray, new_right: np.ndarray) -> float:
+    """|B - A| / |A| of the full (d_model, d_model) products."""
+    a, b = left.T @ right, new_left.T @ new_right
+    return float(np.linalg.norm(b - a) / np.linalg.norm(a))
+
+
+@pytest.mark.parametrize("step", [1.0, 1e-2, 1e-5, 1e-9])
+def test_the_change_of_a_product_is_that_of_the_full_matrices(step: float) -> None:
+    left, right = rows(0), rows(1)
+    new_left, new_right = left + step * rows(2), right + step * rows(3)
+    found = product_change(left, right, new_left, new_right)
+    wanted = [naive_change(*factors) for factors in zip(left, right, new_left, new_right, strict=True)]
+    # The full matrices lose digits where the step is small: B - A is rounded at 1e-16 of A.
+    np.testing.assert_allclose(found, wanted, rtol=1e-12 + 1e-15 / step)
+
+
+def test_equal_factors_change_by_exactly_nothing() -> None:
+    left, right = rows(0), rows(1)
+    assert (product_change(left, right, left.copy(), right.copy()) == 0).all()
+
+
+def test_a_rotation_of_both_factors_changes_nothing() -> None:
+    left, right = rows(0), rows(1)
+    turn, _ = np.linalg.qr(np.random.default_rng(4).normal(size=(D_HEAD, D_HEAD)))
+    assert (product_change(left, right, turn.T @ left, turn.T @ right) < 1e-7).all()
+
+
+def test_any_change_of_basis_leaves_the_product() -> None:
+    """W_Q M and W_K M^-T are the same head for every invertible M, though W_Q M is far from W_Q."""
+    left, right = rows(0), rows(1)
+    basis = np.random.default_rng(5).normal(size=(D_HEAD, D_HEAD)) + 3 * np.eye(D_HEAD)
+    new_left, new_right = basis.T @ left, np.linalg.inv(basis) @ right
+    assert np.linalg.norm(new_left - left) / np.linalg.norm(left) > 1
+    assert (product_change(left, right, new_left, new_right) < 1e-6).all()
+
+
+def test_what_came_from_nothing_changed_without_bound() -> None:
+    zero, some = np.zeros((1, D_HEAD, D_MODEL)), rows(0)[:1]
+    assert product_change(zero, zero, some, some) == np.inf
+    assert relative(np.zeros((2, 3)), np.array([[0.0, 0, 0], [0, 1, 0]])).tolist() == [0, np.inf]
+    np.testing.assert_allclose(relative(np.array([[3.0, 4.0]]), np.array([[3.0, 5.0]])), [0.2])
+
+
+LINES = ["She took off her hat.", "He sat down on the mat, and slept.", "The cat looked at the dog!"]
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The bundled model with layer 1, head 2 changed."""
+    return str(edited(tmp_path_factory.mktemp("models") / "b", {QUERY: scaled(slice(96, 144), 1.5)}))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> str:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"body": line}) + "\n" for line in LINES), encoding="utf-8")
+    return str(path)
+
+
+run = partial(commands.run, "compare")
+
+
+def test_the_screen_begins_with_the_finding(other: str, corpus: str) -> None:
+    text = run("-", other, corpus, "--field", "body", "--top", "3").stdout
+    lines = text.splitlines()
+    assert lines[0].startswith("what differs")
+    assert "from the bundled model to" in text
+    assert "What changed most: layer 1, head 2, its QK by 50%" in " ".join(lines)
+    assert "on 3 documents" in " ".join(lines)
+    assert next(line for line in lines if line.startswith("layer  1")).split()[2:] == ["·", "·", "+100", "·"]
+    assert f"next: headscope head {other} 1.2" in text
+    assert max(width(line) for line in lines if not line.startswith("next")) <= 80
+
+
+def test_json_and_csv_hold_what_python_has(other: str, corpus: str) -> None:
+    found = json.loads(run("-", other, corpus, "--field", "body", "--statistic", "entropy, first", "--json").stdout)
+    result = hs.compare("-", other, LINES, statistics=["entropy", "first"])
+    assert list(found) == [
+        *(
+            "schema",
+            "version",
+            "a",
+            "b",
+            "differs",
+            "findings",
+            "outside",
+            "left_out",
+            "layers",
+            "documents",
+            "effects",
+        ),
+        *("heads", "notes"),
+    ]
+    assert found["differs"] is True
+    assert found["findings"] == list(result.sentences())
+    assert found["heads"] == result.rows()
+    assert found["documents"] == 3
+    assert [row["attention"] for row in found["layers"]] == result.parts["attention"].tolist()
+    rows = list(csv.DictReader(io.StringIO(run("-", other, "--csv").stdout)))
+    assert len(rows) == 16
+    assert [float(row["qk"]) for row in rows] == result.qk.ravel().tolist()
+    assert "entropy_a" not in rows[0]
+
+
+def test_markdown_has_a_line_for_each_head(other: str) -> None:
+    lines = run("-", other, "--markdown").stdout.splitlines()
+    assert len(lines) == 2 + 16
+    assert lines[0].startswith("| layer | head | change | qk | ov |")
+
+
+def test_a_table_of_the_heads_that_changed_most(other: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("-", other, "--csv", "--top", "1").stdout)))
+    assert [(row["layer"], row["head"]) for row in rows] == [("1", "2")]
+
+
+def test_a_model_and_itself(tmp_path: Path) -> None:
+    text = run("-", "-").stdout
+    assert "Nothing differs" in text
+    assert "layer  0" not in text
+    assert json.loads(run("-", "-", "--json").stdout)["differs"] is False
+
+
+def test_a_change_outside_of_heads_is_named(tmp_path: Path) -> None:
+    edits = {
+        "word_embeddings.weight": scaled(slice(None), 1.25),
+        "encoder.layer.3.output.LayerNorm.bias": scaled(slice(None), 2.0),
+    }
+    folder = str(edited(tmp_path / "b", edits))
+    text = " ".join(run("-", folder).stdout.split())
+    assert "No head's QK or OV changed; what changed: embeddings.word, norms." in text
+    assert "embeddings.word 25.00%" in text
+    assert "layer 0 ·" not in text
+    found = json.loads(run("-", folder, "--json").stdout)
+    assert found["outside"]["embeddings.word"] == pytest.approx(0.25, rel=1e-3)
+    assert [row["norms"] > 0 for row in found["layers"]] == [False, False, False, True]
+
+
+def test_a_page_is_written(other: str, tmp_path: Path) -> None:
+    page = tmp_path / "what.html"
+    assert "wrote" in run("-", other, "--html", str(page)).stderr
+    text = page.read_text(encoding="utf-8")
+    assert "What changed most" in text
+    assert "<script" not in text
+
+
+def test_two_surveys(other: str, tmp_path: Path) -> None:
+    for name, model in (("one", "-"), ("two", other)):
+        hs.survey(model, LINES, out=tmp_path / name, statistics=["entropy", "first"], report=False)
+    text = run(str(tmp_path / "one"), str(tmp_path / "two")).stdout
+    assert "in the surveys" in text
+    found = json.loads(run(str(tmp_path / "one"), str(tmp_path / "two"), "--json").stdout)
+    assert np.isclose(
+        found["heads"][6]["entropy_change"], found["heads"][6]["entropy_b"] - found["heads"][6]["entropy_a"]
+    )
+    assert found["layers"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("-", "no-such-folder/at/all"), "no-such-folder"),
+        (("-", "-", "--top", "0"), "--top 0"),
+        (("-", "-", "--statistic", "entropy"), "statistics need texts"),
+        (("-", "-", "no-such-corpus"), "no such file or folder"),
+        (("-", "-", "--json", "--csv"), "exclude each other"),
+    ],
+)
+def test_what_is_wrong_is_said(args: tuple[str, ...], says: str) -> None:
+    assert says in run(*args, code=2).stderr

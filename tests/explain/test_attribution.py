@@ -1,8 +1,10 @@
-"""Attributions against the papers' own naive formulas, tokens x tokens x d_model, and against torch autograd."""
+"""Attributions: DecompX and gradients, shares, kappa, pairs, one target against another; what is masked for real."""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch.nn import functional
 
+import commands
 import headscope as hs
-from explain.minilm import minilm_folder
 from explain.tops import TEXT, readable
-from headscope.errors import CheckpointError, InputError, NoteWarning
+from headscope.errors import CheckpointError, InputError, NoteWarning, TraceError, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
+from headscope.explain.scorers import Pooled
 from headscope.runs.texts import as_input, as_traced
-from random_models import BERTS_LAYER, run
+from naive_layers import MINILM
+from random_models import BERTS_LAYER, FAMILIES, run
 
 TARGETS = [
     ("Bert", "ForMaskedLM", None),
@@ -131,7 +136,7 @@ def test_decompx_adds_up_to_the_output_of_transformers(tmp_path: Path, stem: str
 
 def test_all_minilm() -> None:
     """DecompX of a real model's vector, by the naive formula."""
-    folder = minilm_folder()
+    folder = MINILM
     module = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     model = hs.open(folder)
     text = "She took off her hat and sat down, tired."
@@ -199,3 +204,280 @@ def test_effects_are_correlated_as_numpy_does(tmp_path: Path) -> None:
     assert zero.correlation(mean) == pytest.approx(np.corrcoef(zero.change.ravel(), mean.change.ravel())[0, 1])
     with pytest.raises(InputError, match=r"\(3, 4\) and of \(2, 2\)"):
         zero.correlation(np.zeros((2, 2)))
+
+
+GATED = ("ModernBert", "NomicBert", "Gte", "EuroBert")
+DOWN = (".Wo", ".fc2", ".down_proj")
+"""Ends of the names of the Linear behind a gate."""
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((stem, {}) for stem in FAMILIES),
+    ("RoFormer", {"rotary_value": True}),
+    ("DebertaV2", {"conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 1}),
+    ("Esm", {"position_embedding_type": "absolute"}),
+]
+
+
+@contextmanager
+def held_by_autograd(module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Autograd takes weights and norms' deviations for constants, and half of the slope of a gate's product."""
+    softmax, rsqrt = functional.softmax, torch.rsqrt
+
+    def layer_norm(x: torch.Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+        deviation = torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + eps).detach()
+        y = (x - x.mean(-1, keepdim=True)) / deviation * weight
+        return y if bias is None else y + bias
+
+    with monkeypatch.context() as patch:
+        patch.setattr(functional, "softmax", lambda *given, **named: softmax(*given, **named).detach())
+        patch.setattr(functional, "layer_norm", layer_norm)
+        patch.setattr(torch, "rsqrt", lambda x: rsqrt(x).detach())
+        hooks = [
+            part.register_forward_pre_hook(lambda _, given: (0.5 * given[0] + 0.5 * given[0].detach(),))
+            for name, part in module.named_modules()
+            if type(module).__name__.startswith(GATED) and name.endswith(DOWN) and "mlp" in name
+        ]
+        yield
+        for hook in hooks:
+            hook.remove()
+
+
+@pytest.mark.parametrize("suffix", ["ForMaskedLM", "ForSequenceClassification"])
+@pytest.mark.parametrize(("stem", "config"), CASES, ids=[f"{stem}{'+' * bool(config)}" for stem, config in CASES])
+def test_shares_are_autograds_of_the_held_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stem: str, config: dict[str, Any], suffix: str
+) -> None:
+    module = readable(tmp_path, stem, suffix, **config).module
+    model = hs.open(tmp_path)
+    result = model.attribute(TEXT, check=False)
+    assert result.target.kind == ("word" if suffix == "ForMaskedLM" else "class")
+    with held_by_autograd(module, monkeypatch):
+        outputs = module(torch.tensor([result.axis.ids]), output_hidden_states=True)
+        place = (0, result.target.index) if suffix != "ForMaskedLM" else (0, result.target.row, result.target.index)
+        number = outputs.logits[place]
+        (slope,) = torch.autograd.grad(number, outputs.hidden_states[0])
+        total = number.item()
+    expected = (slope * outputs.hidden_states[0])[0].sum(-1).detach().numpy()
+    np.testing.assert_allclose(result.scores, expected, atol=1e-5)
+    assert result.rest is not None
+    assert result.total == pytest.approx(total, abs=1e-5)
+    assert result.scores.sum() + result.rest == pytest.approx(total, abs=1e-5)
+
+
+@pytest.mark.parametrize("slopes", ["tangent", "ratio"])
+@pytest.mark.parametrize(("stem", "config"), CASES, ids=[f"{stem}{'+' * bool(config)}" for stem, config in CASES])
+def test_forward_and_backward_agree_and_are_complete(
+    tmp_path: Path, stem: str, config: dict[str, Any], slopes: str
+) -> None:
+    readable(tmp_path, stem, "Model", **config)
+    model = hs.open(tmp_path)
+    encoded = as_traced(model, TEXT).encoded
+    held = hold(model.encoder, as_input(encoded), slopes=slopes)
+    shares = held.shares()
+    assert shares.shape == (len(encoded) + 1, *held.last.shape)
+    np.testing.assert_allclose(shares.sum(0), held.last, atol=1e-5 * max(1, np.abs(shares).sum(0).max()))
+    for layer, kept in enumerate(held.layers[1:], 1):
+        np.testing.assert_allclose(held.shares([2], below=layer).sum(0)[0], kept.x[2], atol=1e-4)
+    direction = np.random.default_rng(0).normal(size=held.last.shape).astype(np.float32)
+    scores, rest = held.parts(direction)
+    along = (shares * direction).sum((1, 2))
+    np.testing.assert_allclose([*scores, rest], along, atol=1e-4)
+    both, sums = held.back(np.stack([direction, 2 * direction]))
+    np.testing.assert_allclose((both[1] * held.embedded).sum(-1), 2 * scores, atol=1e-4)
+    np.testing.assert_allclose(sums, [rest, 2 * rest], atol=1e-4)
+    groups = [range(4), range(4, len(encoded))]
+    mean = Pooled(np.full((1, len(encoded)), 1 / len(encoded), np.float32))
+    pools = held.shares(groups=groups, top=mean)
+    np.testing.assert_allclose(pools[0, 0], shares[:4].sum(0).mean(0), atol=1e-5)
+    np.testing.assert_allclose(pools[2, 0], shares[-1].mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_classifier_that_reads_all_tokens(tmp_path: Path, pooling: str) -> None:
+    module = readable(tmp_path, "ModernBert", "ForSequenceClassification", classifier_pooling=pooling).module
+    result = hs.open(tmp_path).attribute(TEXT, "good")
+    with torch.no_grad():
+        expected = float(module(torch.tensor([result.axis.ids])).logits[0, 2])
+    assert result.total == pytest.approx(expected, abs=1e-5)
+    assert result.gap == pytest.approx(0, abs=1e-5)
+    assert (result.target.row is None) == (pooling == "mean")
+
+
+def test_an_eurobert_that_averages_its_scores(tmp_path: Path) -> None:
+    readable(tmp_path, "EuroBert", "ForSequenceClassification", classifier_pooling="late")
+    model = hs.open(tmp_path)
+    result = model.attribute(TEXT, "good")
+    assert result.total == pytest.approx(float(model.trace(TEXT).outputs["logits"][2]), abs=1e-5)
+    assert result.gap == pytest.approx(0, abs=1e-5)
+
+
+def test_a_form_without_a_rule_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readable(tmp_path, "Bert", "Model")
+    model = hs.open(tmp_path)
+    monkeypatch.setattr("headscope.explain.propagation.RULES", {})
+    with pytest.raises(UnsupportedError, match="form post_norm, and there is no rule"):
+        model.attribute(TEXT)
+
+
+def test_kappa_is_1_where_nothing_cancels_and_grows_with_what_does(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    result = hs.open(tmp_path).attribute(TEXT, check=False)
+    assert result.rest is not None
+    size = np.abs(result.scores).sum() + abs(result.rest)
+    assert result.kappa == pytest.approx(size / abs(result.total))
+    assert result.kappa is not None
+    assert result.kappa >= 1
+
+
+def test_the_strongest_words_are_masked_for_real() -> None:
+    model = hs.open(MINILM)
+    text = "She took off her untranslatable hat. Then she sat down, tired."
+    result = model.attribute(text, ("similarity", "A woman removes her cap."))
+    words = result.parts()
+    assert [part.label for part in words][:3] == ["[CLS]", "She", "took"]
+    assert sum(part.share for part in words) == pytest.approx(result.scores.sum())
+    assert [part.label for part in result.checks] == [
+        part.label for part in sorted(words, key=lambda part: -abs(part.share)) if not part.special
+    ][:3]
+    trace = model.trace(text)
+    for part in result.checks:
+        ids = [103 if at in part.tokens else index for at, index in enumerate(trace.ids)]
+        last = model.trace(ids=ids).outputs["last_hidden_state"].array.astype(float).mean(0)
+        cosine = last @ result.target.direction / np.linalg.norm(last)
+        assert part.change == pytest.approx(result.total - cosine, abs=1e-5)
+    by_sentence = result.parts("sentence")
+    assert [part.label for part in by_sentence if not part.special] == [
+        "She took off her untranslatable hat.",
+        "Then she sat down, tired.",
+    ]
+    assert any(len(part.tokens) > 1 for part in words)
+    assert model.attribute(text, check=False).checks == ()
+    with pytest.raises(InputError, match="no 'letter'"):
+        result.parts("letter")
+
+
+@pytest.mark.parametrize("stem", ["Bert", "ModernBert", "DebertaV2"])
+def test_one_target_against_another_is_the_difference_of_both(tmp_path: Path, stem: str) -> None:
+    readable(tmp_path / "words", stem, "ForMaskedLM")
+    readable(tmp_path / "classes", stem, "ForSequenceClassification")
+    readable(tmp_path / "labels", stem, "ForTokenClassification")
+    cases: list[tuple[str, Any, Any]] = [
+        ("words", "cat", "mat"),
+        ("classes", "good", "bad"),
+        ("classes", 1, ("class", 0)),
+        ("labels", ("token", 4, "good"), ("token", 4, "bad")),
+        ("words", ("similarity", "the dog"), ("similarity", "her hat")),
+    ]
+    for folder, a, b in cases:
+        model = hs.open(tmp_path / folder)
+        both, one, other = (model.attribute(TEXT, wanted) for wanted in ((a, b), a, b))
+        assert both.total == pytest.approx(one.total - other.total, abs=1e-5)
+        np.testing.assert_allclose(both.scores, one.scores - other.scores, atol=1e-5)
+        assert both.gap == pytest.approx(0, abs=1e-5)
+        assert " less " in str(both.target)
+        effects = model.effects(TEXT, (a, b))
+        np.testing.assert_allclose(
+            effects.change, model.effects(TEXT, a).change - model.effects(TEXT, b).change, atol=1e-5
+        )
+    with pytest.raises(InputError, match="are the same"):
+        hs.open(tmp_path / "words").attribute(TEXT, ("cat", "cat"))
+    with pytest.raises(InputError, match="not read at the same token"):
+        hs.open(tmp_path / "labels").attribute(TEXT, (("token", 4, "good"), ("token", 5, "bad")))
+
+
+def test_the_prediction_and_its_runner_up(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    model = hs.open(tmp_path)
+    result = model.attribute(TEXT, "bad", check=False)
+    logits = model.trace(TEXT).outputs["logits"].array.astype(float)
+    shares = np.exp(logits) / np.exp(logits).sum()
+    order = np.argsort(-shares)[:2]
+    assert [choice.label for choice in result.prediction] == [("bad", "fair", "good")[at] for at in order]
+    np.testing.assert_allclose([choice.share for choice in result.prediction], shares[order], atol=1e-6)
+    assert model.attribute(TEXT, ("embedding",), check=False).prediction == ()
+
+
+def test_top_gradient_of_a_difference(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    result = model.attribute(TEXT, ("cat", "mat"), check=False)
+    last = model.trace(TEXT).outputs["last_hidden_state"].array
+    g, bias = top_gradient(model, result.target, last)
+    assert (g * last).sum() + bias == pytest.approx(result.total, abs=1e-5)
+
+
+SENTENCE = "The animal didn't cross the street because it was too tired."
+
+
+@pytest.mark.parametrize("stem", FAMILIES)
+def test_pairs_add_up_to_the_score_over_the_mean_of_other_keys(tmp_path: Path, stem: str) -> None:
+    readable(tmp_path, stem, "Model")
+    trace = hs.open(tmp_path).trace(TEXT)
+    for layer, head, query, key in ((0, 1, 3, 2), (1, 3, 4, 6), (2, 2, 7, 7)):
+        result = trace[layer, head].why(query, key, check=False)
+        row = np.asarray(trace[layer, head].scores[query], dtype=float)
+        seen = np.isfinite(row) & (np.asarray(trace[layer, head].weights[query]) > 0)
+        others = row[seen & (np.arange(len(row)) != key)].mean()
+        assert result.score == pytest.approx(row[key], abs=1e-4)
+        assert result.others == pytest.approx(others, abs=1e-4)
+        assert result.weight == pytest.approx(float(trace[layer, head].weights[query, key]), abs=1e-5)
+        size = np.abs(result.table).sum()
+        assert result.table.sum() == pytest.approx(row[key] - others, abs=1e-5 * max(1, size))
+        assert result.cells.sum() + result.rest == pytest.approx(result.difference, abs=1e-5 * max(1, size))
+        assert result.table.shape == (len(trace) + 2, len(trace) + 2)
+
+
+def test_pairs_are_the_naive_products_of_shares() -> None:
+    model = hs.open(MINILM)
+    trace = model.trace(SENTENCE)
+    query, key = trace.tokens.index("it"), trace.tokens.index("animal")
+    result = trace[3, 1].why(query, key)
+    held = hold(model.encoder, as_input(as_traced(model, SENTENCE).encoded))
+    shares = held.shares(below=3).astype(float)
+    head = model.layers[3].heads[1]
+    q, k = shares @ head.W_Q, shares @ head.W_K
+    q[-1] += head.b_Q
+    k[-1] += head.b_K
+    others = [at for at in range(len(trace)) if at != key]
+    expected = q[:, query] @ (k[:, key] - k[:, others].mean(1)).T / np.sqrt(q.shape[-1])
+    np.testing.assert_allclose(result.table[:-1, :-1], expected, atol=1e-4)
+    assert not result.table[-1].any()
+    best = np.unravel_index(result.cells.argmax(), result.cells.shape)
+    assert best == (query, key), "as in a trial by other code, which gave 1.04"
+    assert result.cells[best] == pytest.approx(1.04, abs=0.15)
+    assert {part.tokens for part in result.checks} == {(query,), (key,)}
+    assert result.kappa > 1
+    for part in result.checks:
+        ids = [103 if at in part.tokens else index for at, index in enumerate(trace.ids)]
+        weights = [
+            float(np.asarray(one[3, 1].weights[query], dtype=float)[key]) for one in (trace, model.trace(ids=ids))
+        ]
+        odds = [np.log(weight / (1 - weight)) for weight in weights]
+        assert part.change == pytest.approx(odds[0] - odds[1], abs=1e-3)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    readable(tmp_path, "ModernBert", "Model")
+    model = hs.open(tmp_path)
+    trace = model.trace(TEXT)
+    with pytest.raises(InputError, match=r"doesn't see key 11"):
+        trace[1, 0].why(0, 11)
+    with pytest.raises(InputError, match="token 40"):
+        trace[1, 0].why(40, 0)
+    with pytest.raises(TraceError, match="silenced"):
+        model.trace(TEXT, ablate={(0, 1)})[1, 0].why(1, 2)
+    with pytest.raises(InputError, match="sees no other key"):
+        model.trace(ids=[5])[0, 0].why(0, 0)
+
+
+def test_the_command() -> None:
+    result = hs.open(MINILM).trace(SENTENCE)[3, 1]
+    query, key = result.trace.tokens.index("it"), result.trace.tokens.index("animal")
+    expected = result.why(query, key)
+    screen = commands.run("why", MINILM, SENTENCE, "3.1", "it", "animal", env={"COLUMNS": "100"}).stdout
+    assert f"{expected.difference:+.4f}" in screen
+    assert "it × animal" in screen
+    record = commands.answer("why", MINILM, SENTENCE, "3.1", query, key)
+    assert record["score"] == pytest.approx(expected.score)
+    assert record["pairs"][0]["share"] == pytest.approx(expected.table[expected.strongest(1)[0]])
+    wrong = commands.run("why", MINILM, SENTENCE, "3", "it", "animal", code=2)
+    assert "one head" in wrong.output

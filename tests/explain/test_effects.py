@@ -1,4 +1,4 @@
-"""Effects of silencing a head: kept prefixes against naive runs with `ablate`, and against hooks in torch."""
+"""Effects of changes: of heads, over texts, and sets of changes as the engine runs them, against passes in torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ import torch
 
 import headscope as hs
 import headscope.encoder.attending
-from explain.minilm import minilm_folder
-from explain.tops import TEXT, readable
+from explain.tops import TEXT, contexts_in_torch, in_torch, readable
 from headscope.encoder import Encoder
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import mean_interval, t_975
 from headscope.results.effect_records import Target
-from random_models import FAMILIES, run
+from headscope.runs import engine
+from headscope.runs.edits import Base, Edit
+from headscope.runs.effects import effects_of
+from headscope.runs.engine import NumpyRunner, base_readings
+from headscope.runs.targets import choose
+from headscope.runs.texts import as_input, encoded_trace
+from naive_layers import MINILM
+from random_models import FAMILIES
 
 LIMIT = 1e-5
 
@@ -86,42 +92,26 @@ def test_probabilities_and_cosines_go_with_the_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [None, ("embedding",)])
-@pytest.mark.parametrize("way", ["mean", "patch"])
-def test_mean_and_patching_are_those_of_hooks_in_torch(tmp_path: Path, way: str, wanted: Any) -> None:
-    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
-    model, module = hs.open(tmp_path), checkpoint.module
+@pytest.mark.parametrize("way", ["mean", "patch", "edge"])
+def test_other_changes_are_those_of_hooks_in_torch(tmp_path: Path, way: str, wanted: Any) -> None:
+    module = readable(tmp_path, "Bert", "ForMaskedLM").module
+    model = hs.open(tmp_path)
     other = "the dog [MASK] off the hat and sat down !"
-    result = model.effects(TEXT, wanted, **({"patch_from": other} if way == "patch" else {"method": way}))
-    assert result.method == way
+    given: dict[str, Any] = {"mean": {"method": way}, "patch": {"patch_from": other}, "edge": {"edge": (3, 2)}}[way]
+    result = model.effects(TEXT, wanted, **given)
+    assert (result.method, result.edge) == (way, given.get("edge"))
     ids, source = (list(model.trace(text).ids) for text in (TEXT, other))
-    layers = module.bert.encoder.layer
-    seen: dict[int, torch.Tensor] = {}
-    hooks = [
-        item.attention.output.dense.register_forward_pre_hook(
-            lambda _, given, at=at: seen.update({at: given[0].clone()})
-        )
-        for at, item in enumerate(layers)
-    ]
-    run(module, [source])
-    for hook in hooks:
-        hook.remove()
-    span = slice(2 * 8, 3 * 8)
-    for layer in range(3):
-
-        def change(_: Any, given: tuple[torch.Tensor], layer: int = layer) -> tuple[torch.Tensor]:
-            context = given[0].clone()
-            context[..., span] = (seen[layer] if way == "patch" else context.mean(1, keepdim=True))[..., span]
-            return (context,)
-
-        hook = layers[layer].attention.output.dense.register_forward_pre_hook(change)
-        outputs = run(module, [ids])
-        hook.remove()
+    contexts = contexts_in_torch(module, source)
+    for layer, head in np.ndindex(3, 4):
+        last = in_torch(module, ids, frozenset({Edit(layer, head, way, edge=given.get("edge"))}), contexts)
         if wanted is None:
-            after = float(outputs.logits[0, result.target.row, result.target.index])
+            with torch.inference_mode():
+                after = float(module.cls(torch.from_numpy(last))[result.target.row, result.target.index])
         else:
-            vector = outputs.hidden_states[-1][0].double().mean(0).numpy()
-            after = float(vector @ result.target.direction) / result.target.length
-        assert result.base + result.change[layer, 2] == pytest.approx(after, abs=2 * LIMIT)
+            after = float(last.astype(float).mean(0) @ result.target.direction) / result.target.length
+        close = LIMIT if way == "edge" else 2 * LIMIT
+        assert result.change[layer, head] == pytest.approx(after - result.base, abs=close)
+    assert np.abs(result.change).max() > 1e-4
 
 
 class Counted(np.ndarray):
@@ -222,6 +212,9 @@ def test_intervals_are_students() -> None:
         ({"patch_from": "the cat"}, InputError, "has 12 tokens and the one to patch from 4"),
         ({"patch_from": TEXT, "method": "mean"}, InputError, "in one way"),
         ({"patch_from": TEXT, "pair": "the"}, InputError, "can't be patched from a single one"),
+        ({"edge": (0, 99)}, InputError, "99"),
+        ({"edge": (0, 1), "method": "mean"}, InputError, "mean and edge"),
+        ({"edge": (0, 1), "patch_from": TEXT}, InputError, "patch_from and edge"),
         ({"target": 60}, InputError, "60"),
         ({"target": Target("word", "cat", 6, 30)}, InputError, "reads token 30, and the text has 12"),
         ({"target": ("class", 0)}, UnsupportedError, "no sequence classifier; on top of BertModel it has masked_lm"),
@@ -296,7 +289,7 @@ def test_every_family_has_a_vector(tmp_path: Path) -> None:
 
 
 def test_all_minilm() -> None:
-    model = hs.open(minilm_folder())
+    model = hs.open(MINILM)
     result = model.effects("She took off her hat.", ("similarity", "Her hat came off."))
     other = model.trace("Her hat came off.").outputs["sentence_embedding"]
     for layer, head in ((0, 3), (3, 7), (5, 11)):
@@ -326,3 +319,127 @@ def test_answers_compute_as_their_arrays() -> None:
     ratio = bert.trace("a cat sat", hidden_states=True).mixing_ratio("Attn-W")
     np.testing.assert_array_equal(ratio > 0.5, ratio.ratios > 0.5)
     assert len({effects, attribution, ratio}) == 3
+
+
+def test_layers_arrive_from_the_last_to_the_first(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    arrived: dict[int, np.ndarray] = {}
+    steps: list[tuple[int, int]] = []
+    trace = model.trace(TEXT)
+    result = effects_of(
+        model,
+        encoded_trace(trace),
+        text=TEXT,
+        progress=lambda done, all_: steps.append((done, all_)),
+        layer_read=lambda layer, change: arrived.update({layer: change}),
+    )
+    assert (list(arrived), steps) == ([2, 1, 0], [(0, 3), (1, 3), (2, 3), (3, 3)])
+    np.testing.assert_array_equal(np.stack([arrived[layer] for layer in range(3)]), result.change)
+    np.testing.assert_allclose(result.change, model.effects(TEXT).change, rtol=0, atol=1e-5)
+
+
+TEXTS = (TEXT, "the dog sat on the mat")
+OTHERS = ("the dog [MASK] off the hat and sat down !", "the cat took off her hat")
+
+
+def sets(source: Base) -> list[frozenset[Edit]]:
+    """Each way alone, in the first and the last layer, and sets of several ways in several layers."""
+    options: dict[str, dict[str, Any]] = {
+        "zero": {}, "mean": {}, "scale": {"factor": 0.5}, "patch": {"source": source}, "edge": {"edge": (3, 2)},
+    }  # fmt: skip
+    alone = [frozenset({Edit(layer, 1, way, **given)}) for way, given in options.items() for layer in (0, 2)]
+    first = Edit(0, 3, "scale", factor=2.0)
+    return [
+        *alone,
+        *(frozenset({first, Edit(2, 1, way, **given)}) for way, given in options.items()),
+        frozenset({Edit(0, head, way, **given) for head, (way, given) in enumerate([*options.items()][:4])}),
+        frozenset({first, Edit(1, 0), Edit(1, 2, "mean"), Edit(2, 2, "edge", edge=(0, 1))}),
+    ]
+
+
+@pytest.mark.parametrize("contexts", [True, False])
+def test_sets_of_changes_are_those_of_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contexts: bool) -> None:
+    """Whole states, and targets that read some rows; side by side, and one run after the other."""
+    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
+    model, module = hs.open(tmp_path), checkpoint.module
+    runner = NumpyRunner(model)
+    encoded = [model.tokenizer.encode(text) for text in TEXTS]
+    others = [model.tokenizer.encode(text) for text in OTHERS]
+    source = runner.base([as_input(text) for text in others])
+    there = [contexts_in_torch(module, list(text.ids)) for text in others]
+    base = runner.base([as_input(text) for text in encoded], contexts=contexts)
+    edits = sets(source)
+    expected = [
+        [in_torch(module, list(text.ids), changes, other) for text, other in zip(encoded, there, strict=True)]
+        for changes in edits
+    ]
+    places = [np.array([2, 3]), np.array([7])]
+    for which, changes in enumerate(edits):  # the last layer computes these rows alone, where no change needs others
+        ((_, hidden),) = runner.states(base, [changes], places)
+        for states, whole, at in zip(hidden, expected[which], places, strict=True):
+            np.testing.assert_allclose(states[0], whole[at], atol=2e-5)
+    wanted = [("word", "mat"), ("embedding_distance",)]
+    targets = [
+        choose(model, text, base.last[rows], name) for text, rows, name in zip(encoded, base.rows, wanted, strict=True)
+    ]
+    for most in (4096, 1):
+        monkeypatch.setattr(engine, "BATCH_TOKENS", most)
+        seen = set()
+        for runs, hidden in runner.states(base, edits):
+            seen |= set(runs)
+            for at, which in enumerate(runs):
+                for text, states in enumerate(hidden):
+                    np.testing.assert_allclose(states[at], expected[which][text], atol=2e-5)
+        assert seen == set(range(len(edits)))
+        for asked in ([targets[0], targets[0]], targets):
+            for which, numbers in enumerate(runner.run(base, edits, asked).values):
+                for text, (number, target) in enumerate(zip(numbers, asked, strict=True)):
+                    last = expected[which][text]
+                    vector = last.astype(float).mean(0)
+                    if target.kind == "word":
+                        truth = float(model.tops.masked_lm(last[target.row : target.row + 1])[0, target.index])
+                    else:
+                        truth = 1 - float(vector @ target.direction) / float(np.linalg.norm(vector))
+                    assert number == pytest.approx(truth, abs=2e-5)
+
+
+def test_a_pass_with_edits_is_a_base_itself(tmp_path: Path) -> None:
+    """What is changed in the base stays changed in its runs, also in the layer that they start in and in later ones."""
+    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    runner, encoded = NumpyRunner(model), model.tokenizer.encode(TEXT)
+    gone = frozenset({Edit(0, 1), Edit(1, 2, "mean"), Edit(2, 0, "edge", edge=(0, 1))})
+    for contexts in (True, False):
+        base = runner.base([as_input(encoded)], edits=gone, contexts=contexts)
+        whole = in_torch(checkpoint.module, list(encoded.ids), gone, [])
+        np.testing.assert_allclose(base.last, whole, atol=2e-5)
+        target = choose(model, encoded, base.last, ("embedding",))
+        assert base_readings(model, base, [target]).values == pytest.approx(1)
+        for more in (Edit(0, 0), Edit(1, 1), Edit(2, 3, "edge", edge=(3, 0))):
+            ((_, (states,)),) = runner.states(base, [frozenset({more})])
+            np.testing.assert_allclose(
+                states[0], in_torch(checkpoint.module, list(encoded.ids), gone | {more}, []), atol=2e-5
+            )
+
+
+def test_refusals(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "ForMaskedLM")
+    model = hs.open(tmp_path)
+    runner = NumpyRunner(model)
+    text, shorter = (as_input(model.tokenizer.encode(words)) for words in (TEXT, "the cat"))
+    base, other, bare = runner.base([text]), runner.base([shorter]), runner.base([text], contexts=False)
+    for edits, message in (
+        ({Edit(0, 1), Edit(0, 1, "mean")}, "in two ways"),
+        ({Edit(3, 0)}, "no layer 3"),
+        ({Edit(0, 4)}, "no head 4"),
+        ({Edit(0, 0, "halve")}, "can't be changed by 'halve'"),
+        ({Edit(0, 0, "patch")}, "without what it needs"),
+        ({Edit(0, 0, "edge")}, "without what it needs"),
+        ({Edit(0, 0, "edge", edge=(0, 99))}, "no token 99"),
+        ({Edit(0, 0, "patch", source=other)}, "of other texts"),
+        ({Edit(0, 0, "patch", source=bare)}, "without contexts"),
+        (set(), "no head"),
+    ):
+        with pytest.raises(InputError, match=message):
+            [*runner.states(base, [frozenset(edits)])]

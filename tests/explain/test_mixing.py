@@ -1,10 +1,11 @@
-"""Mixing ratios, norm maps and expansion rates against the papers' naive formulas and published numbers."""
+"""Mixing ratios, norm maps, rollout and value zeroing against the papers' naive formulas and published numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,46 +15,50 @@ import transformers
 import headscope as hs
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.mixing import KINDS
-from naive_layers import MINILM, minilm, naive_layers
+from naive_layers import MINILM, NaiveLayer, minilm, naive_layers
 from random_models import FAMILIES, ids, made, random_model
 
 TEXT = "The cat sat on the mat because it was tired, and the dog watched the cat from the window."
 NORM_KINDS = KINDS[1:4:2] + KINDS[4:]
 
 
-@pytest.fixture(scope="module", params=["Bert", "Roberta", "DistilBert", "Electra"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A random checkpoint of a family: opened, traced, and its layers by transformers in fp64."""
-    checkpoint = made(tmp_path_factory.mktemp(request.param), request.param)
-    text = ids(13)
+def looked_at(name: str, folder: Path) -> SimpleNamespace:
+    """A random checkpoint of a family, or all-MiniLM-L6-v2: opened, traced, and its layers by transformers in fp64."""
+    real = name == "MiniLM"
+    model = hs.open(MINILM if real else made(folder, name).folder)
+    module = minilm() if real else random_model(name).double()
+    trace = model.trace(TEXT) if real else model.trace(ids=ids(13))
     with torch.no_grad():
-        layers = naive_layers(checkpoint.module.double(), text)
-    model = hs.open(checkpoint.folder)
-    return SimpleNamespace(model=model, ids=text, trace=model.trace(ids=text), layers=layers)
+        layers = naive_layers(module, trace.ids)
+    return SimpleNamespace(model=model, trace=trace, ids=trace.ids, layers=layers, close=2e-5 if real else 2e-6)
+
+
+RANDOM = ["Bert", "Roberta", "DistilBert", "Electra"]
+
+
+@pytest.fixture(scope="module", params=RANDOM)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    return looked_at(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module", params=[*RANDOM, "MiniLM"])
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    return looked_at(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
 def real() -> SimpleNamespace:
-    model = hs.open(MINILM)
-    trace = model.trace(TEXT)
-    with torch.no_grad():
-        return SimpleNamespace(model=model, trace=trace, layers=naive_layers(minilm(), trace.ids))
+    return looked_at("MiniLM", MINILM)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ratios_are_the_papers(both: SimpleNamespace, kind: str) -> None:
-    expected = torch.stack([layer.ratios(kind) for layer in both.layers]).detach().numpy()
-    for trace in (both.trace, both.model.trace(ids=both.ids, hidden_states=True)):
+def test_ratios_are_the_papers(either: SimpleNamespace, kind: str) -> None:
+    expected = torch.stack([layer.ratios(kind) for layer in either.layers]).detach().numpy()
+    for trace in (either.trace, either.model.trace(ids=either.ids, hidden_states=True)):
         ratio = trace.mixing_ratio(kind)
-        assert (ratio.kind, ratio.layers) == (kind, (0, 1, 2))
-        np.testing.assert_allclose(np.asarray(ratio), expected, atol=2e-6)
-        np.testing.assert_allclose(ratio.mean, expected.mean(-1), atol=2e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_ratios_of_minilm_are_the_papers(real: SimpleNamespace, kind: str) -> None:
-    expected = torch.stack([layer.ratios(kind) for layer in real.layers]).detach().numpy()
-    np.testing.assert_allclose(np.asarray(real.trace.mixing_ratio(kind)), expected, atol=2e-5)
+        assert (ratio.kind, ratio.layers) == (kind, tuple(range(len(either.layers))))
+        np.testing.assert_allclose(np.asarray(ratio), expected, atol=either.close)
+        np.testing.assert_allclose(ratio.mean, expected.mean(-1), atol=either.close)
 
 
 def test_weights_alone_are_one_less_the_diagonal(real: SimpleNamespace) -> None:
@@ -64,19 +69,13 @@ def test_weights_alone_are_one_less_the_diagonal(real: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("kind", NORM_KINDS)
-def test_norm_maps_are_the_lengths_of_every_vector(both: SimpleNamespace, kind: str) -> None:
-    for number, layer in enumerate(both.layers):
+def test_norm_maps_are_the_lengths_of_every_vector(either: SimpleNamespace, kind: str) -> None:
+    for number, layer in enumerate(either.layers):
         expected = layer.vectors(kind).norm(dim=-1).detach().numpy()
-        lengths = both.trace.norm_map(number, kind)
+        lengths = either.trace.norm_map(number, kind)
         np.testing.assert_allclose(np.asarray(lengths), expected, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(lengths[3], expected[3], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(lengths[2:9:3, 1:8], expected[2:9:3, 1:8], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", NORM_KINDS)
-def test_norm_maps_of_minilm(real: SimpleNamespace, kind: str) -> None:
-    expected = real.layers[4].vectors(kind).norm(dim=-1).detach().numpy()
-    np.testing.assert_allclose(np.asarray(real.trace.norm_map(4, kind)), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_norm_maps_of_one_head(both: SimpleNamespace) -> None:
@@ -186,3 +185,102 @@ def test_heads_that_share_keys_and_values() -> None:
     assert trace.mixing_ratio("AttnRes-W").ratios.max() < 0.5
     with pytest.raises(UnsupportedError, match="so the LayerNorm that follows the heads is not known"):
         trace.mixing_ratio("AttnRes-N")
+
+
+def naive_rollout(layers: list[NaiveLayer], kind: str) -> np.ndarray:
+    """(S, S): A_L ... A_1, each with rows that sum to 1."""
+    flow = torch.eye(len(layers[0].x), dtype=torch.float64)
+    for layer in layers:
+        mixing = layer.vectors(kind).norm(dim=-1)
+        flow = mixing / mixing.sum(-1, keepdim=True) @ flow
+    found: np.ndarray = flow.detach().numpy()
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rollout_is_the_product_of_all_layers(either: SimpleNamespace, kind: str) -> None:
+    expected = naive_rollout(either.layers, kind)
+    for token in (0, 4, -1):
+        to = either.trace.rollout(to=token, kind=kind)
+        assert (to.dims, to.labels) == (("tokens",), either.trace.tokens)
+        np.testing.assert_allclose(to.array, expected[token], atol=2e-6)
+        np.testing.assert_allclose(either.trace.rollout(from_=token, kind=kind).array, expected[:, token], atol=2e-6)
+        assert to.array.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_rollout_of_weights_is_half_identity_and_half_mean(either: SimpleNamespace) -> None:
+    """Abnar and Zuidema 2020: A = 0.5 W + 0.5 I."""
+    flow = np.eye(len(either.trace))
+    for layer in either.layers:
+        flow = (0.5 * layer.p.mean(0).detach().numpy() + 0.5 * np.eye(len(flow))) @ flow
+    np.testing.assert_allclose(either.trace.rollout(to=3).array, flow[3], atol=2e-6)
+
+
+def test_rollout_says_what_it_needs(either: SimpleNamespace) -> None:
+    for given in ({}, {"to": 1, "from_": 2}):
+        with pytest.raises(InputError, match="exactly one of `to` and `from_`"):
+            either.trace.rollout(**given)
+    with pytest.raises(InputError, match="no token 99"):
+        either.trace.rollout(to=99)
+    module = random_model("Bert")
+    with hs.capture(module, layers=[1, 2]) as captured:
+        module(input_ids=torch.tensor([ids(7)]))
+    with pytest.raises(TraceError, match="only some layers"):
+        captured.trace.rollout(to=1)
+
+
+def test_a_causal_model_keeps_what_comes_later_out() -> None:
+    module = random_model("Bert", is_decoder=True)
+    with hs.capture(module) as captured:
+        module(input_ids=torch.tensor([ids(9)]))
+    flow = captured.trace.rollout(to=4)
+    assert flow.array[5:].max() == 0
+    assert flow.array.sum() == pytest.approx(1, abs=1e-6)
+    assert captured.trace.mixing_ratio("Attn-N").ratios[:, 0] == pytest.approx(0, abs=1e-6)
+
+
+def without_value(layer: NaiveLayer, key: int) -> torch.Tensor:
+    """(S, d_model): the layer's output with token `key`'s value vector set to 0 in all heads."""
+
+    def zero(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+        output = output.clone()
+        output[:, key] = 0
+        return output
+
+    handle = layer.value.register_forward_hook(zero)
+    try:
+        with torch.no_grad():
+            output = layer.module(layer.x[None])
+    finally:
+        handle.remove()
+    found = output[0] if isinstance(output, tuple) else output
+    return found[0] if found.dim() == 3 else found
+
+
+def test_value_zeroing_is_the_layer_run_without_each_value(either: SimpleNamespace) -> None:
+    for number in (0, len(either.layers) - 1):
+        layer = either.layers[number]
+        changed = torch.stack([without_value(layer, key) for key in range(len(either.trace))])  # (key, query, d_model)
+        expected = 1 - torch.cosine_similarity(changed, layer.output[None], dim=-1).detach().numpy()
+        for query in (0, 5):
+            row = either.trace.value_zeroing(number, query)
+            assert row.dims == ("keys",)
+            np.testing.assert_allclose(row.array, expected[:, query], rtol=2e-3, atol=1e-10)
+        kept = either.model.trace(ids=either.trace.ids, segments=either.trace.segments, hidden_states=True)
+        np.testing.assert_allclose(kept.value_zeroing(number, 5).array, expected[:, 5], rtol=2e-3, atol=1e-10)
+
+
+def test_value_zeroing_in_blocks_is_value_zeroing(either: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.explain import mixing
+
+    whole = either.trace.value_zeroing(1, 2).array
+    monkeypatch.setattr(mixing, "BLOCK_KEYS", 3)
+    np.testing.assert_allclose(either.trace.value_zeroing(1, 2).array, whole, rtol=1e-3, atol=1e-11)
+
+
+def test_value_zeroing_needs_the_whole_layer() -> None:
+    module = random_model("Bert")
+    with hs.capture(module) as captured:
+        module(input_ids=torch.tensor([ids(7)]))
+    with pytest.raises(UnsupportedError, match="Of a live model only attention is known"):
+        captured.trace.value_zeroing(0, 1)

@@ -1,4 +1,4 @@
-"""A text's vector, and the parts of a cosine by it, against sentence-transformers' pooling written out in torch."""
+"""A text's vector, and the parts of a cosine by it, against sentence-transformers itself and its pooling in torch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
-from explain.minilm import minilm_folder, pooled_by_torch
+from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.sentence import read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.results.explained import Pooling
+from naive_layers import MINILM
 from small_bert import small_bert
 
 A = "She took off her hat and sat down, tired."
@@ -34,9 +41,20 @@ def stated(folder: Path, pooling: dict[str, object], modules: object = None) -> 
     return folder
 
 
+def pooled_by_torch(folder: Path, texts: list[str], *, mode: str = "mean", max_length: int = 256) -> Any:
+    """Vectors as sentence-transformers makes them, written out: the masked mean or [CLS], then length 1."""
+    tokenizer, module = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    with torch.inference_mode():
+        hidden = module(**batch).last_hidden_state.double()
+    mask = batch["attention_mask"][..., None].double()
+    vectors = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9) if mode == "mean" else hidden[:, 0]
+    return torch.nn.functional.normalize(vectors, p=2, dim=1)
+
+
 @pytest.fixture(scope="module")
 def minilm() -> hs.Model:
-    return hs.open(minilm_folder())
+    return hs.open(MINILM)
 
 
 def output_level(model: hs.Model, a: str, b: str) -> Any:
@@ -44,7 +62,7 @@ def output_level(model: hs.Model, a: str, b: str) -> Any:
 
 
 def test_cells_add_up_to_the_cosine_of_sentence_transformers(minilm: hs.Model) -> None:
-    vectors = pooled_by_torch(minilm_folder(), [A, B])
+    vectors = pooled_by_torch(MINILM, [A, B])
     found = output_level(minilm, A, B)
     assert found.scoring.pooling == Pooling("mean", normalized=True, stated=True, max_length=256)
     assert found.cells.sum() == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
@@ -60,7 +78,7 @@ def test_cells_add_up_to_the_cosine_of_sentence_transformers(minilm: hs.Model) -
 
 def test_a_long_text_is_cut_where_sentence_transformers_cuts_it(minilm: hs.Model) -> None:
     long = "The cat sat on the mat and looked at the dog. " * 30
-    vectors = pooled_by_torch(minilm_folder(), [long, B])
+    vectors = pooled_by_torch(MINILM, [long, B])
     with pytest.warns(NoteWarning, match="the query was cut to 256 tokens"):
         found = output_level(minilm, long, B)
     assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
@@ -69,9 +87,9 @@ def test_a_long_text_is_cut_where_sentence_transformers_cuts_it(minilm: hs.Model
 
 def test_pooling_by_the_first_token(tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copy(minilm_folder() / name, tmp_path / name)
+        shutil.copy(MINILM / name, tmp_path / name)
     stated(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, [*MODULES, NORMALIZE])
-    vectors = pooled_by_torch(minilm_folder(), [A, B], mode="cls")
+    vectors = pooled_by_torch(MINILM, [A, B], mode="cls")
     model = hs.open(tmp_path)
     found = output_level(model, A, B)
     assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
@@ -143,3 +161,66 @@ def test_damaged_modules(tmp_path: Path, damage: bytes) -> None:
     (folder / "modules.json").write_bytes(damage)
     with pytest.raises(CheckpointError, match=r"can't be read|expected"):
         output_level(hs.open(folder), "the cat", "the dog")
+
+
+SAT, RAN = "The cat sat on the mat.", "A dog ran home."
+
+
+def bi_encoder(mode: str, normalised: bool, **options: Any) -> SentenceTransformer:
+    transformer = Transformer(str(BUNDLED))
+    modules = [transformer, PoolingModule(transformer.get_embedding_dimension(), pooling_mode=mode)]
+    return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+@pytest.mark.parametrize("measure", ["cosine", "dot"])
+def test_a_truncated_vector_is_sentence_transformers(mode: str, normalised: bool, measure: str, tmp_path: Path) -> None:
+    library = bi_encoder(mode, normalised, truncate_dim=8, similarity_fn_name=measure)
+    library.save(str(tmp_path))
+    vectors = library.encode([SAT, RAN])
+    score = float(library.similarity(vectors[0], vectors[1]))
+    whole = bi_encoder(mode, normalised, similarity_fn_name=measure)
+    assert abs(score - float(whole.similarity(*whole.encode([SAT, RAN])))) > 0.001
+    for model in (hs.open(tmp_path), hs.open(library)):
+        embedding = model.trace(SAT).outputs["sentence_embedding"]
+        np.testing.assert_allclose(embedding, vectors[0], atol=1e-5)
+        for level in ("input", "output"):
+            match = hs.match(model, SAT, RAN, level=level)[0]
+            assert match.score == pytest.approx(score, abs=1e-5)
+            assert match.cells.sum() == pytest.approx(score - getattr(match, "rest", 0), abs=1e-4)
+        assert "its first 8 numbers" in str(model.pooling)
+
+
+def test_outputs_that_read_the_vector_read_its_first_numbers(tmp_path: Path) -> None:
+    bi_encoder("mean", True, truncate_dim=8).save(str(tmp_path))
+    model = hs.open(tmp_path)
+    states = model.trace(SAT).outputs["last_hidden_state"].array.astype(float)
+    silenced = model.trace(SAT, ablate=[(2, 1)]).outputs["last_hidden_state"].array.astype(float)
+    other = model.trace(RAN).outputs["last_hidden_state"].array.astype(float)
+    own, without, there = (torch.tensor(part.mean(0)[:8]) for part in (states, silenced, other))
+    cosine = torch.nn.functional.cosine_similarity
+    expected = {
+        ("similarity", RAN): (cosine(own, there, dim=0), cosine(without, there, dim=0)),
+        ("embedding_distance",): (torch.tensor(0.0), 1 - cosine(own, without, dim=0)),
+        ("embedding",): (torch.tensor(1.0), without @ own / (own @ own)),
+    }
+    for target, (before, after) in expected.items():
+        effects = model.effects(SAT, target)
+        assert effects.base == pytest.approx(float(before), abs=1e-5)
+        assert np.asarray(effects)[2, 1] == pytest.approx(float(after - before), abs=1e-5)
+    answer = model.attribute(SAT, ("similarity", RAN))
+    assert answer.total == pytest.approx(float(expected["similarity", RAN][0]), abs=1e-5)
+    assert answer.gap == pytest.approx(0, abs=1e-4)
+
+
+def test_null_truncates_nothing_and_what_is_no_number_is_refused(tmp_path: Path) -> None:
+    bi_encoder("mean", True).save(str(tmp_path))
+    file = tmp_path / "config_sentence_transformers.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"truncate_dim": None}))
+    assert hs.open(tmp_path).trace(SAT).outputs["sentence_embedding"].shape == (192,)
+    for wrong in (0, -8, "8", 8.5, True):
+        file.write_text(json.dumps(settings | {"truncate_dim": wrong}))
+        with pytest.raises(CheckpointError, match=r"truncate_dim is .*, expected a positive number"):
+            hs.match(hs.open(tmp_path), SAT, RAN)

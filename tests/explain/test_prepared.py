@@ -13,9 +13,9 @@ import torch
 
 import headscope as hs
 from commands import answer, run
-from explain.minilm import minilm_folder
 from explain.tops import readable
 from headscope.errors import NoteWarning
+from naive_layers import MINILM
 
 pytestmark = pytest.mark.filterwarnings("ignore::headscope.errors.NoteWarning")
 """Texts longer than the models read are the subject here; that they are said is a test of its own."""
@@ -30,9 +30,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The published model, and what sentence-transformers writes of it."""
     from sentence_transformers import SentenceTransformer
 
-    made = {"published": minilm_folder()}
+    made = {"published": MINILM}
     for name in ("saved", "cut", "prompt", "without prompt", "first without prompt", "lower"):
-        model = SentenceTransformer(str(minilm_folder()), device="cpu")
+        model = SentenceTransformer(str(MINILM), device="cpu")
         model.max_seq_length = 24 if name == "cut" else 48
         if "prompt" in name:
             model.prompts, model.default_prompt_name = {"find": "Find the BEST: "}, "find"

@@ -1,16 +1,23 @@
-"""Random checkpoints with a vocabulary and something on top, for the tests of targets, effects and attributions."""
+"""Random checkpoints with a vocabulary and something on top, and their passes in transformers with heads changed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from random_models import Made, made
+import numpy as np
+import torch
+
+from headscope.runs.edits import Edit
+from random_models import Made, made, run
 from small_bert import VOCABULARY
 
 WORDS = (*VOCABULARY, *(f"word{at}" for at in range(60 - len(VOCABULARY))))
 TEXT = "the cat [MASK] on the mat and sat down ."
+WIDTH = 8
+"""Of a head."""
 NAMES = {"0": "bad", "1": "fair", "2": "good"}
 
 
@@ -24,3 +31,63 @@ def readable(folder: Path, stem: str, suffix: str, **config: Any) -> Made:
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, **special}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     return checkpoint
+
+
+def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Sequence[torch.Tensor] = ()) -> Any:
+    """A pass with the input of each layer's W_O changed by head; `other` has another pass's inputs."""
+    hooks = []
+    for at, layer in enumerate(module.bert.encoder.layer):
+        seen: dict[str, torch.Tensor] = {}
+        hooks += [
+            getattr(layer.attention.self, role).register_forward_hook(
+                lambda _, __, out, role=role, seen=seen: seen.update({role: out[0]})
+            )
+            for role in ("query", "key", "value")
+        ]
+
+        def change(_: Any, given: tuple[torch.Tensor], at: int = at, seen: Any = seen) -> tuple[torch.Tensor]:
+            context = given[0].clone()
+            for edit in edits:
+                if edit.layer == at:
+                    span = slice(edit.head * WIDTH, (edit.head + 1) * WIDTH)
+                    part = context[0, :, span]
+                    if edit.do == "edge":
+                        assert edit.edge is not None
+                        q, k, v = (seen[role][:, span] for role in ("query", "key", "value"))
+                        scores = q @ k.T / WIDTH**0.5
+                        scores[edit.edge] = float("-inf")
+                        changed = torch.where(
+                            torch.arange(len(q))[:, None] == edit.edge[0], scores.softmax(-1) @ v, part
+                        )
+                    else:
+                        changed = {
+                            "zero": lambda part=part: 0 * part,
+                            "mean": lambda part=part: part.mean(0, keepdim=True).expand_as(part),
+                            "scale": lambda part=part, edit=edit: edit.factor * part,
+                            "patch": lambda span=span: other[at][0, :, span],
+                        }[edit.do]()
+                    context[0, :, span] = changed
+            return (context,)
+
+        hooks.append(layer.attention.output.dense.register_forward_pre_hook(change))
+    result = run(module, [ids])
+    for hook in hooks:
+        hook.remove()
+    return result
+
+
+def in_torch(module: Any, ids: list[int], edits: Iterable[Edit], other: Sequence[torch.Tensor]) -> np.ndarray:
+    """The last hidden state of such a pass."""
+    return np.asarray(edited_pass(module, ids, edits, other).hidden_states[-1][0].numpy())
+
+
+def contexts_in_torch(module: Any, ids: list[int]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    hooks = [
+        layer.attention.output.dense.register_forward_pre_hook(lambda _, given: found.append(given[0].clone()))
+        for layer in module.bert.encoder.layer
+    ]
+    run(module, [ids])
+    for hook in hooks:
+        hook.remove()
+    return found

@@ -148,6 +148,13 @@ def head_of(page: Page) -> str:
     return page.locator("[data-test=head]").inner_text()
 
 
+def box_of(page: Page, selector: str) -> dict[str, float]:
+    """Where the first of some elements stands: x, y, width and height."""
+    found = page.locator(selector).first.bounding_box()
+    assert found is not None
+    return dict(found)
+
+
 RANKED = """[...document.querySelectorAll("[data-test=ranked] li[data-weight]")]
   .map(({ dataset }) => [dataset.column, dataset.weight])"""
 
@@ -156,6 +163,16 @@ def ranked(page: Page) -> dict[int, float]:
     """The inspector's keys of the query that is looked at, and their weights."""
     page.wait_for_selector("[data-test=ranked] li[data-weight]")
     return {int(column): float(weight) for column, weight in page.evaluate(RANKED)}
+
+
+SETTLED = "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'"
+"""The grid has the numbers of what was asked last."""
+
+
+def table(page: Page) -> list[float]:
+    """The numbers of the grid's table, layer by layer."""
+    until(page, SETTLED)
+    return [number(cell) for cell in page.locator("[data-test=grid-table] tbody td").all_inner_texts()]
 
 
 def lists(page: Page, row: Sequence[float] | np.ndarray, close: float) -> None:

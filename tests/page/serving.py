@@ -1,8 +1,10 @@
-"""A server in a thread, as `headscope view` starts one in a process."""
+"""A server in a thread, as `headscope view` starts one in a process, and what it answers a client."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import socket
 import threading
 import time
@@ -65,3 +67,23 @@ def serving(trace: hs.Trace) -> Iterator[Session]:
         yield running.session
     finally:
         running.stop()
+
+
+def ask(
+    session: Session, body: object = None, path: str = "/api/study", *, host: str | None = None, **headers: str
+) -> tuple[int, str, dict[str, str]]:
+    """Status, text and headers of an answer; a request without a body is a GET; by default it has the token.
+
+    Args:
+        body: sent as it is if it is bytes, else as JSON.
+        headers: with `_` for `-`.
+    """
+    connection = http.client.HTTPConnection(HOST, session.port, timeout=PATIENCE)
+    sent = {"Host": host or f"{HOST}:{session.port}", "x-headscope-token": session.token}
+    sent |= {name.replace("_", "-"): text for name, text in headers.items()}
+    raw = body if isinstance(body, bytes | None) else json.dumps(body)
+    connection.request("GET" if body is None else "POST", path, raw, sent)
+    answer = connection.getresponse()
+    result = answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
+    connection.close()
+    return result

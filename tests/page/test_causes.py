@@ -5,28 +5,27 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from looking import Watch, number, retype, until
+from looking import Watch, retype, table, until
 from serving import Served, start
 
 import headscope as hs
-from explain.tops import TEXT, readable
+from explain.tops import TEXT, contexts_in_torch, edited_pass, readable
 from headscope.page import html
 from headscope.page import session as answers
+from headscope.runs.edits import Edit
 from patience import PATIENCE
 from random_models import Made, run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-D_HEAD = 8
 LAYERS, HEADS = 3, 4
 OTHER = "the dog [MASK] off the hat and sat down !"
 
@@ -48,51 +47,16 @@ def served(model: hs.Model) -> Iterator[Served]:
     running.stop()
 
 
-@contextmanager
-def hooked(made: Made, layer: int, change: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """While it is open, a layer's contexts (tokens, d_model) are changed in place."""
-
-    def before(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        contexts = given[0].clone()
-        change(contexts[0])
-        return (contexts,)
-
-    hook = made.module.bert.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(before)
-    yield
-    hook.remove()
-
-
-def of(head: int) -> slice:
-    return slice(head * D_HEAD, (head + 1) * D_HEAD)
-
-
-def logits(made: Made, ids: list[int]) -> np.ndarray:
-    row: np.ndarray = run(made.module, [ids]).logits[0, ids.index(4)].double().numpy()
+def logits(made: Made, ids: list[int], *edits: Edit, other: Sequence[torch.Tensor] = ()) -> np.ndarray:
+    row: np.ndarray = edited_pass(made.module, ids, edits, other).logits[0, ids.index(4)].double().numpy()
     return row
 
 
-def contexts(made: Made, ids: list[int]) -> list[torch.Tensor]:
-    """Each layer's contexts (tokens, d_model)."""
-    seen: list[torch.Tensor] = []
-    hooks = [
-        layer.attention.output.dense.register_forward_pre_hook(lambda _, given: seen.append(given[0][0].clone()))
-        for layer in made.module.bert.encoder.layer
-    ]
-    run(made.module, [ids])
-    for hook in hooks:
-        hook.remove()
-    return seen
-
-
-def without_edge(made: Made, ids: list[int], layer: int, head: int, query: int, key: int) -> torch.Tensor:
-    """A head's contexts (tokens, d_head) where one score is masked: softmax(q k^T / sqrt(d)) v written out."""
-    attention = made.module.bert.encoder.layer[layer].attention.self
-    x = run(made.module, [ids]).hidden_states[layer][0]
-    with torch.inference_mode():
-        q, k, v = (linear(x)[:, of(head)] for linear in (attention.query, attention.key, attention.value))
-        scores = q @ k.T / D_HEAD**0.5
-        scores[query, key] = float("-inf")
-        return scores.softmax(-1) @ v
+def changes(made: Made, ids: list[int], best: int, way: str = "zero", **more: Any) -> np.ndarray:
+    """(layers, heads): what a change of each head alone does to the logit."""
+    base, edge = logits(made, ids)[best], (2, 5) if way == "edge" else None
+    after = [logits(made, ids, Edit(*at, way, edge=edge), **more)[best] for at in np.ndindex(LAYERS, HEADS)]
+    return np.reshape(after, (LAYERS, HEADS)) - base
 
 
 def word_of(model: hs.Model, made: Made) -> tuple[list[int], int]:
@@ -104,9 +68,7 @@ def word_of(model: hs.Model, made: Made) -> tuple[list[int], int]:
 
 def grid(page: Page) -> np.ndarray:
     """(layers, heads): the numbers of the grid's table."""
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
-    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    return np.array([number(cell) for cell in cells]).reshape(LAYERS, HEADS)
+    return np.reshape(table(page), (LAYERS, HEADS))
 
 
 def record(page: Page, served: Served) -> dict[str, Any]:
@@ -138,12 +100,7 @@ TILES = """(([rows, columns]) => {
 
 def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
     ids, best = word_of(model, made)
-    base = logits(made, ids)[best]
-    expected = np.empty((LAYERS, HEADS))
-    for layer in range(LAYERS):
-        for head in range(HEADS):
-            with hooked(made, layer, lambda given, head=head: given[:, of(head)].zero_()):
-                expected[layer, head] = logits(made, ids)[best] - base
+    expected = changes(made, ids, best)
     page = watch().open(f"{served.session.address()}#pane=causes&q=2&k=5")
     press_run(page)
     np.testing.assert_allclose(grid(page), expected, atol=6e-4)
@@ -187,29 +144,13 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
 
 @pytest.mark.parametrize("way", ["mean", "patch", "edge"])
 def test_other_changes_of_each_head(watch: Watch, served: Served, model: hs.Model, made: Made, way: str) -> None:
-    ids, best = word_of(model, made)
-    base = logits(made, ids)[best]
-    source = contexts(made, list(model.trace(OTHER).ids))
-    every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    cut = {at: without_edge(made, ids, *at, 2, 5)[2] for at in every}
-
-    def change(given: torch.Tensor, layer: int, head: int) -> None:
-        part = given[:, of(head)]
-        if way == "edge":
-            given[2, of(head)] = cut[layer, head]
-        else:
-            given[:, of(head)] = part.mean(0) if way == "mean" else source[layer][:, of(head)]
-
-    expected = np.empty((LAYERS, HEADS))
-    for layer, head in every:
-        with hooked(made, layer, lambda given, at=(layer, head): change(given, *at)):
-            expected[layer, head] = logits(made, ids)[best] - base
+    other = contexts_in_torch(made.module, list(model.trace(OTHER).ids))
     page = watch().open(f"{served.session.address()}#pane=causes&way={way}&q=2&k=5")
     if way == "patch":
         assert page.locator("[data-test=run]").is_disabled()
         page.fill("[data-test=patch]", OTHER)
     press_run(page)
-    np.testing.assert_allclose(grid(page), expected, atol=6e-4)
+    np.testing.assert_allclose(grid(page), changes(made, *word_of(model, made), way, other=other), atol=6e-4)
     assert page.locator("[data-test=made]").inner_text().startswith("each head in turn: ")
 
 
@@ -218,9 +159,7 @@ def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: 
     page = watch().open(f"{served.session.address()}#l=1&h=2")
     page.keyboard.press("x")
     press_run(page)
-    with hooked(made, 1, lambda given: given[:, of(2)].zero_()):
-        after = run(made.module, [ids])
-    before = run(made.module, [ids])
+    before, after = run(made.module, [ids]), edited_pass(made.module, ids, [Edit(1, 2)])
     was, now = (out.logits[0, ids.index(4)].double() for out in (before, after))
     says = page.locator("[data-test=headline]").inner_text()
     assert f"{was[best]:.3f} → {now[best]:.3f}" in says
@@ -244,9 +183,7 @@ def test_an_edge_is_cut_from_the_pinned_cell(watch: Watch, served: Served, model
     page = watch().open(f"{served.session.address()}#l=1&h=2&q=2&k=5")
     page.locator("[data-test=cut-edge]").click()
     page.wait_for_selector("[data-test=headline]")
-    cut = without_edge(made, ids, 1, 2, 2, 5)
-    with hooked(made, 1, lambda given: given[2, of(2)].copy_(cut[2])):
-        after = logits(made, ids)[best]
+    after = logits(made, ids, Edit(1, 2, "edge", edge=(2, 5)))[best]
     assert f"{logits(made, ids)[best]:.3f} → {after:.3f}" in page.locator("[data-test=headline]").inner_text()
     assert page.locator("[data-test=made]").inner_text() == "✕ 1.2: “\u2068cat\u2069” → “\u2068the\u2069” cut"
     assert record(page, served)["result"]["after"] == pytest.approx(after, abs=1e-4)
@@ -298,8 +235,7 @@ def test_another_output_is_read(watch: Watch, served: Served, model: hs.Model, m
     page.fill("[data-test=measure-text]", "dog")
     press_run(page)
     dog = model.tokenizer.id("dog")
-    with hooked(made, 2, lambda given: given[:, of(1)].zero_()):
-        after = logits(made, ids)[dog]
+    after = logits(made, ids, Edit(2, 1))[dog]
     assert grid(page)[2, 1] == pytest.approx(after - logits(made, ids)[dog], abs=6e-4)
     page.select_option("[data-test=measure]", "embedding")
     assert "another output" in page.locator("[data-test=made]").inner_text()
@@ -355,8 +291,7 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
 def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model, made: Made, tmp_path: Path) -> None:
     ids, best = word_of(model, made)
     page = watch().open(f"{model.trace(TEXT).to_html(tmp_path / 'runs.html').as_uri()}#pane=causes&by=effect")
-    with hooked(made, 2, lambda given: given[:, of(1)].zero_()):
-        after = logits(made, ids)[best]
+    after = logits(made, ids, Edit(2, 1))[best]
     assert grid(page)[2, 1] == pytest.approx(after - logits(made, ids)[best], abs=6e-4)
     assert "matters most" in page.locator("[data-test=headline]").inner_text()
     page.locator("[data-test=runs] button", has_text="DecompX").click()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watch, eventually, head_of, lists, number, patiently, until
+from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -102,7 +102,7 @@ def changes(one: hs.Trace, other: hs.Trace) -> dict[str, float]:
 def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) -> None:
     """Two clicks: a head, and with Shift another. There is no second trace."""
     page = watch().open(alone.as_uri() + "#q=9&k=2&by=weight")
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    until(page, SETTLED)
     first, second = (
         [
             int(n)
@@ -209,8 +209,7 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     pairs = aligned(one, other)
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector("[data-test=difference] .ramp")
-    box = page.locator("[data-test=difference] .matrix").bounding_box()
-    assert box is not None
+    box = box_of(page, "[data-test=difference] .matrix")
     size = len(pairs)
     cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 88)
     a, b = weights(one, 2, 3), weights(other, 2, 3)
@@ -218,6 +217,9 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
         [[np.nan if None in (p, q, i, j) else b[q, j] - a[p, i] for i, j in pairs] for p, q in pairs], dtype=float
     )
     most = np.nanmax(np.abs(difference))
+    # a cell that is pointed at shows its numbers
+    page.mouse.move(box["x"] + 84 + 2.5 * cell, box["y"] + 66 + 3.5 * cell)
+    triple(page, [a[pairs[3][0], pairs[2][0]], b[pairs[3][1], pairs[2][1]], difference[3, 2]])
     # the corner of a cell is free of its number
     corner = [[84 + (c + 0.2) * cell, 66 + (r + 0.2) * cell] for r in range(size) for c in range(size)]
     colours = np.array(page.evaluate(COLOURS + f"(['difference', {corner}])"), dtype=int).reshape(size, size, 3)
@@ -256,7 +258,7 @@ def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path
 def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: Path) -> None:
     """Ctrl-click adds a head: each has its hue and its weight; one click averages them; a plain click lets go."""
     page = watch(quiet=False).open(alone.as_uri() + "#q=9&k=2&by=weight&mode=lines")
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    until(page, SETTLED)
     ranks = page.locator("[data-test=ranks] [data-head]")
     names = [str(ranks.nth(n).get_attribute("data-head")) for n in range(3)]
     ranks.nth(0).click()

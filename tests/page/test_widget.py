@@ -1,34 +1,52 @@
-"""The widget: alone with a model of the test's own, in a real JupyterLab, and in a real marimo."""
+"""Notebooks: a live widget, and isolated frames, several on a page, that leave nothing in the notebook itself."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from looking import HOSTILE, Watch, eventually, until
-from notebooks import frame_of, lab, marimo
 
 import headscope as hs
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, InputError
 from headscope.heads import grid
+from headscope.page import notebook
+from headscope.screens.labels import printable
+from patience import PATIENCE
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Frame, Page
 
     from headscope.page.widget import TraceWidget
 
 
-if importlib.util.find_spec("anywidget") is None and not os.environ.get("HEADSCOPE_REQUIRE_CHROMIUM"):
-    pytest.skip("anywidget is not installed: pip install -e '.[dev]'", allow_module_level=True)
+@pytest.fixture
+def anywidget() -> None:
+    if importlib.util.find_spec("anywidget") is None and not os.environ.get("HEADSCOPE_REQUIRE_CHROMIUM"):
+        pytest.skip("anywidget is not installed: pip install -e '.[dev]'")
 
 
 @pytest.fixture
-def in_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_jupyter(anywidget: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headscope.page.notebook.in_jupyter", lambda: True)
 
 
@@ -228,7 +246,7 @@ def run_cell(page: Page, number: int) -> str:
 
 
 @pytest.mark.slow  # starts a whole JupyterLab; marimo and the page of the widget are tested without it
-def test_in_jupyterlab(watch: Watch, tmp_path: Path) -> None:
+def test_in_jupyterlab(anywidget: None, watch: Watch, tmp_path: Path) -> None:
     with lab(tmp_path, BOOK, dark=True) as address:
         watched = watch(quiet=False, viewport={"width": 1440, "height": 1100})
         page = watched.page
@@ -294,7 +312,7 @@ APP = [
 ]
 
 
-def test_in_marimo(watch: Watch, tmp_path: Path) -> None:
+def test_in_marimo(anywidget: None, watch: Watch, tmp_path: Path) -> None:
     with marimo(tmp_path, APP) as address:
         page = watch(quiet=False, viewport={"width": 1440, "height": 1100}).page
         page.goto(address)
@@ -308,3 +326,260 @@ def test_in_marimo(watch: Watch, tmp_path: Path) -> None:
         page.wait_for_selector(f"text=selected [{layer}, {head}")
         page.get_by_text("choose").click()
         until(frame, "document.querySelector('[data-test=head]').textContent === 'Head 2.1'")
+
+
+TOKEN = "test"
+THEMES = Path("lab", "user-settings", "@jupyterlab", "apputils-extension")
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], port: int, folder: Path, **more: str) -> Iterator[str]:
+    log = folder / "log.txt"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env={**os.environ, **more})
+    address = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + PATIENCE
+        while True:
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < end, f"it never answers: {log.read_text()}"
+            try:
+                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=PATIENCE).close()
+                break
+            except urllib.error.HTTPError:
+                break  # it answers
+            except OSError:
+                time.sleep(0.1)
+        yield address
+    finally:
+        server.kill()  # one that is asked to end may wait for its kernel for ever; without it, the kernel ends itself
+        server.wait()
+
+
+@contextmanager
+def lab(folder: Path, cells: list[str], *, dark: bool = False) -> Iterator[str]:
+    """The address of a notebook with these cells, in a JupyterLab with nothing of this machine's settings."""
+    book = {
+        "cells": [
+            {"cell_type": "code", "id": f"c{n}", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
+            for n, cell in enumerate(cells)
+        ],
+        "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    (folder / "book.ipynb").write_text(json.dumps(book), encoding="utf-8")
+    settings = folder / "config" / THEMES
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    options = {"ServerApp": {"tornado_settings": {"ws_ping_interval": 0}}, "LabApp": {"expose_app_in_browser": True}}
+    options["MappingKernelManager"] = {"kernel_info_timeout": PATIENCE}
+    (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(options))
+    if dark:
+        (settings / "themes.jupyterlab-settings").write_text('{"theme": "JupyterLab Dark"}')
+    port = _free_port()
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={folder}"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", f"--IdentityProvider.token={TOKEN}"]
+    homes = {f"JUPYTER_{name.upper()}_DIR": str(folder / name) for name in ("config", "data", "runtime")}
+    homes["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "config" / "lab" / "user-settings")
+    with _running(command, port, folder, **homes) as address:
+        yield f"{address}/lab/tree/book.ipynb?token={TOKEN}&reset"
+
+
+@contextmanager
+def marimo(folder: Path, cells: list[str]) -> Iterator[str]:
+    """The address of a marimo app with these cells."""
+    book = folder / "book.py"
+    defined = "\n\n".join(f"@app.cell\n{cell}" for cell in cells)
+    book.write_text(
+        f"import marimo\n\napp = marimo.App()\n\n\n{defined}\n\n\nif __name__ == '__main__':\n    app.run()\n"
+    )
+    port = _free_port()
+    command = [sys.executable, "-m", "marimo", "run", str(book), "--headless", "--no-token", "--host", "127.0.0.1"]
+    with _running([*command, "--port", str(port)], port, folder, XDG_CONFIG_HOME=str(folder)) as address:
+        yield address
+
+
+def frame_of(page: Page) -> Frame:
+    """The widget's page, once its grid is painted."""
+
+    def frames() -> list[Frame]:
+        return [frame for frame in page.frames if frame.name.startswith("headscope:")]
+
+    eventually(page, frames, "a widget")
+    frame = frames()[0]
+    frame.wait_for_selector("html[data-painted]")
+    return frame
+
+
+def in_cell(value: object, **wanted: object) -> dict[str, str]:
+    """What IPython makes of the last line of a cell."""
+    shown, _ = DisplayFormatter().format(value, **wanted)
+    return shown
+
+
+class Cells(HTMLParser):
+    """The rows of a table as a browser reads them, the heading first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.caption = ""
+        self.tags: set[str] = set()
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+        self.inside = tag
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "caption":
+            self.caption += data
+        elif self.inside in ("th", "td"):
+            self.rows[-1][-1] += data
+
+
+def test_two_traces_on_one_page_keep_to_themselves(
+    watch: Watch, bert: hs.Model, hostile: hs.Trace, tmp_path: Path
+) -> None:
+    cells = [bert.trace("The cat sat."), hostile]
+    outputs = [in_cell(one)["text/html"] for one in cells]
+    book = tmp_path / "book.html"
+    book.write_text("<!doctype html><meta charset=utf-8><body>" + "".join(outputs), encoding="utf-8")
+    page = watch(viewport={"width": 1280, "height": 1500}).page
+    page.goto(book.as_uri())
+    before = set(page.evaluate("Object.keys(window)"))
+    frames = page.frames[1:]
+    assert len(frames) == 2
+    for frame in frames:
+        frame.wait_for_selector("html[data-painted]")
+        assert frame.evaluate("self.origin") == "null"
+    assert frames[1].locator(".left .token bdi").all_inner_texts()[1:4] == list(HOSTILE[:3])
+    frames[0].locator("[data-test=head]").click()
+    page.keyboard.press("ArrowRight")
+    heads = [frame.locator("[data-test=head]").inner_text() for frame in frames]
+    assert heads == ["Head 0.1", "Head 0.0"]
+    frames[0].locator(".said-word").nth(2).click()
+    frames[0].wait_for_selector("[data-test=ranked] li[data-weight]")
+    first = frames[0].locator("[data-test=ranked] li[data-weight]").first
+    weights = cells[0][0, 1].weights[2]
+    assert float(first.get_attribute("data-weight") or 0) == pytest.approx(float(np.max(weights)), abs=1e-3)
+    assert set(page.evaluate("Object.keys(window)")) - before <= {"0", "1"}
+
+
+def test_the_frame_may_run_scripts_and_nothing_else(bert: hs.Model) -> None:
+    text = notebook.frame(bert.trace("The cat sat."), height=300)
+    opening = text[: text.index("srcdoc=")]
+    assert 'sandbox="allow-scripts allow-downloads"' in opening
+    assert "same-origin" not in opening
+    assert "height:300px" in opening
+    assert "<script" not in text
+    assert "require" not in opening
+
+
+def test_view_shows_the_frame_in_a_marimo_cell_without_anywidget(
+    bert: hs.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    displayed: list[str] = []
+    marimo = SimpleNamespace(
+        running_in_notebook=lambda: True, Html=lambda text: text, output=SimpleNamespace(append=displayed.append)
+    )
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    assert bert.trace("The cat sat.").view(height=300) is None
+    assert len(displayed) == 1
+    assert "height:300px" in displayed[0][: displayed[0].index("srcdoc=")]
+
+
+def test_view_inside_an_event_loop_says_what_to_do(bert: hs.Model) -> None:
+    async def cell() -> None:
+        bert.trace("The cat sat.").view(open_browser=False)
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(InputError, match="event loop"):
+        thread.submit(lambda: asyncio.run(cell())).result()
+
+
+def test_a_large_trace_shows_words(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "SHOWN_UP_TO", 10)
+    bundle = in_cell(bert.trace("The cat sat."))
+    assert set(bundle) == {"text/plain"}
+    assert "trace.view()" in bundle["text/plain"]
+
+
+def test_a_cell_shows_the_types_that_ipython_asks_for(bert: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = bert.trace("The cat sat.")
+    assert set(in_cell(trace)) == {"text/plain", "text/html"}
+    monkeypatch.setattr(notebook, "frame", lambda trace: pytest.fail("nobody asked for the page"))
+    assert set(in_cell(trace, include=["text/plain"])) == {"text/plain"}
+    assert set(in_cell(trace, exclude=["text/html"])) == {"text/plain"}
+
+
+def test_everything_that_a_trace_gives_can_be_a_cells_last_line(bert: hs.Model) -> None:
+    trace = bert.trace("The cat sat.")
+    for value in (
+        *(bert, bert.config, bert.layers[0].heads[0], bert.components, trace[0], trace[0, 1], trace[0, 1].weights),
+        *(trace[0, 1].q, trace.outputs, trace.findings(), trace.verify()),
+    ):
+        assert in_cell(value)["text/plain"]
+
+
+def test_statistics_and_effects_are_tables(bert: hs.Model) -> None:
+    trace = bert.trace("The cat sat.")
+    statistics = trace.statistics()
+    table = Cells(in_cell(statistics)["text/html"])
+    assert [row[0] for row in table.rows] == ["measure", *statistics]
+    means = {name: values.array.mean() for name, values in statistics.items()}
+    assert [float(row[1]) for row in table.rows[1:] if row[1]] == pytest.approx(
+        [mean for mean in means.values() if np.isfinite(mean)], rel=1e-3
+    )
+    effects = bert.effects("The cat sat.")
+    table = Cells(in_cell(effects)["text/html"])
+    assert table.caption == repr(effects)
+    assert np.array(table.rows[1:], float)[:, 1:] == pytest.approx(effects.array, rel=1e-2)
+    assert "text/html" not in in_cell(trace.statistics(per_query=True)["entropy"])
+
+
+def test_parameters_and_attributions_are_tables(bert: hs.Model) -> None:
+    table = Cells(in_cell(bert.parameters)["text/html"])
+    assert [row[0] for row in table.rows[1:]] == [row.name for row in bert.parameters]
+    assert sum(int(row[3].replace(",", "")) for row in table.rows[1:]) == bert.parameters.total
+    assert list(bert.parameters.to_pandas()["count"]) == [row.count for row in bert.parameters]
+    attribution = bert.attribute("The cat sat.")
+    assert len(Cells(in_cell(attribution)["text/html"]).rows) == 1 + len(attribution.tokens)
+
+
+def test_text_in_a_cell_is_never_markup(bert: hs.Model, hostile: hs.Trace) -> None:
+    made = bert.attribute("The cat sat.")
+    scores = np.arange(len(hostile.tokens), dtype=float)
+    table = Cells(in_cell(replace(made, axis=hostile.queries, scores=scores))["text/html"])
+    assert table.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert [row[1] for row in table.rows[1:]] == [printable(token) for token in hostile.tokens]
+
+
+def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -> None:
+    """nbconvert runs the cells as Jupyter does, in a kernel of their own."""
+    import nbformat
+    from nbconvert import HTMLExporter
+    from nbconvert.preprocessors import ExecutePreprocessor
+
+    book = nbformat.v4.new_notebook()
+    book.cells = [
+        nbformat.v4.new_code_cell(source)
+        for source in ("import headscope as hs\ntrace = hs.open().trace('The cat sat.')", "trace", "trace.statistics()")
+    ]
+    ExecutePreprocessor(timeout=PATIENCE, kernel_name="python3").preprocess(book, {"metadata": {"path": tmp_path}})
+    body, _ = HTMLExporter().from_notebook_node(book)
+    assert "<iframe" in book.cells[1].outputs[0]["data"]["text/html"]
+    assert 'srcdoc="' in body
+    assert "entropy" in Cells(book.cells[2].outputs[0]["data"]["text/html"]).rows[1]

@@ -11,9 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
+from headscope.checkpoint.resolve import BUNDLED
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put
 
@@ -25,6 +29,53 @@ OPTIONS: dict[str, Any] = {"length": 32, "part_size": 500, "max_document": 10_00
 TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 SENTENCES: dict[str, Any] = {**OPTIONS, "statistics": "entropy", "examples": 4, "length": 96, "part_size": 5000}
 """Options of the survey of the treebank that several tests look at."""
+
+Tree = tuple[list[str], list[int], list[str]]
+
+
+def read_trees(path: Path) -> list[list[Tree]]:
+    """Documents of sentences: forms, heads (0 for the root, as in the file) and relations."""
+    documents: list[list[Tree]] = []
+    for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
+        if "# newdoc" in block or not documents:
+            documents.append([])
+        rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
+        rows = [row for row in rows if row[0].isdigit()]
+        documents[-1].append(([row[1] for row in rows], [int(row[6]) for row in rows], [row[7] for row in rows]))
+    return documents
+
+
+class Looks:
+    """What a model's heads look at in a sentence, by transformers' eager attention in fp64.
+
+    Attributes:
+        ids: of the tokens.
+        of: each word's tokens.
+        tokens: each layer's weights, (heads, tokens, tokens).
+        words: each layer's weights, (heads, words, words): the sum over the key's tokens, the mean over the query's.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, words: list[str]) -> None:
+        encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        with torch.inference_mode():
+            attentions = model(**encoded, output_attentions=True).attentions
+        of_tokens = encoded.word_ids()
+        self.ids: list[int] = encoded["input_ids"][0].tolist()
+        self.of = [[token for token, word in enumerate(of_tokens) if word == at] for at in range(len(words))]
+        self.tokens = [attention[0].double().numpy() for attention in attentions]
+        self.words = [np.array([self.by_word(head) for head in layer]) for layer in self.tokens]
+
+    def by_word(self, weights: np.ndarray) -> np.ndarray:
+        """A head's weights between words; NaN for words without a token."""
+        pairs = [[weights[np.ix_(i, j)] if i and j else np.full((1, 1), np.nan) for j in self.of] for i in self.of]
+        return np.array([[pair.sum(1).mean() for pair in row] for row in pairs])
+
+
+def bundled_eager() -> tuple[Any, Any]:
+    """The bundled model in transformers, and its tokenizer."""
+    model = AutoModel.from_pretrained(BUNDLED, attn_implementation="eager").eval()
+    return model, AutoTokenizer.from_pretrained(BUNDLED)
+
 
 TOUCHING = ("open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.scandir")
 """Audit events of calls that touch files."""

@@ -1,4 +1,4 @@
-"""Examples: exact however the corpus is cut, varied, with their text, and the same bytes when resumed."""
+"""Examples and the lines of a head's page: exact however the corpus is cut, with their text, the same when resumed."""
 
 from __future__ import annotations
 
@@ -9,58 +9,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from pyarrow import parquet
-from surveying import ALICE, SENTENCES, TREEBANK, contents
-from transformers import AutoModel, AutoTokenizer
+from surveying import ALICE, SENTENCES, TREEBANK, Looks, Tree, bundled_eager, contents, read_trees
 
 import headscope as hs
 from headscope.atlas.labels.choices import DRAWN, STRONGEST, TWICE, capped, merged
-from headscope.checkpoint.resolve import BUNDLED
+from headscope.atlas.lines import AROUND
+from headscope.atlas.shapes import REACH
 from headscope.errors import InputError
 from small_bert import small_bert
 
 
-def sentences(path: Path) -> list[tuple[int, int, list[str]]]:
-    """Document, number in it, and words."""
-    found: list[tuple[int, int, list[str]]] = []
-    document, number = -1, 0
-    for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
-        if "# newdoc" in block:
-            document, number = document + 1, 0
-        rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
-        found.append((document, number, [row[1] for row in rows if row[0].isdigit()]))
-        number += 1
-    return found
-
-
-def naive_pairs() -> dict[tuple[int, int], list[tuple[float, int, int, int, int]]]:
+def naive_pairs(naive: Naive) -> dict[tuple[int, int], list[tuple[float, int, int, int, int]]]:
     """Each head's words with their choice: strength, document, window, query, key; the strongest first."""
-    model = AutoModel.from_pretrained(BUNDLED, attn_implementation="eager").eval()
-    tokenizer = AutoTokenizer.from_pretrained(BUNDLED)
     found: dict[tuple[int, int], list[tuple[float, int, int, int, int]]] = {}
-    for document, number, words in sentences(TREEBANK):
-        encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-        with torch.no_grad():
-            attentions = model(**encoded, output_attentions=True).attentions
-        of = [[token for token, word in enumerate(encoded.word_ids()) if word == at] for at in range(len(words))]
-        sizes = np.array([len(tokens) for tokens in of])
-        for layer, attention in enumerate(attentions):
-            for head, weights in enumerate(attention[0].double().numpy()):
-                summed = np.stack([weights[:, columns].sum(1) for columns in of], 1)
-                for query, rows in enumerate(of):
-                    to = summed[rows].mean(0)
-                    others = [key for key in range(len(words)) if key != query]
-                    even = to[others].sum() * sizes[others] / sizes[others].sum()
-                    best = int(np.argmax(to[others] - even))
-                    strength = to[others[best]] - even[best] if to[others[best]] >= 2 * even[best] else 0.0
-                    found.setdefault((layer, head), []).append((strength, document, number, query, others[best]))
+    for (name, number), (_, looks) in naive.items():
+        sizes = np.array([len(tokens) for tokens in looks.of])
+        for layer, head, query in np.ndindex(len(looks.words), len(looks.words[0]), len(sizes)):
+            to = looks.words[layer][head, query]
+            others = np.delete(np.arange(len(sizes)), query)
+            even = to[others].sum() * sizes[others] / sizes[others].sum()
+            best = int(np.argmax(to[others] - even))
+            strength = to[others[best]] - even[best] if to[others[best]] >= 2 * even[best] else 0.0
+            row = (strength, int(name.rpartition("#")[2]) - 1, number, query, int(others[best]))
+            found.setdefault((layer, head), []).append(row)
     return {place: sorted(rows, key=lambda row: (-row[0], row[1:])) for place, rows in found.items()}
-
-
-@pytest.fixture(scope="module")
-def survey(treebank_survey: hs.Survey) -> hs.Survey:
-    return treebank_survey
 
 
 def pairs_of(survey: hs.Survey) -> Any:
@@ -69,17 +42,16 @@ def pairs_of(survey: hs.Survey) -> Any:
     return merged(tables, [part["documents"] for part in survey.manifest["parts"]])
 
 
-def test_the_strongest_pairs(survey: hs.Survey) -> None:
+def test_the_strongest_pairs(treebank_survey: hs.Survey, naive: Naive) -> None:
     """The lists hold the strongest pairs of each half of the corpus, as loops over eager weights find them."""
-    assert len(survey.manifest["parts"]) > 3
-    words = {(document, number): words for document, number, words in sentences(TREEBANK)}
-    heads = [(layer, head) for layer, row in enumerate(survey.manifest["model"]["heads"]) for head in row]
-    rows = pairs_of(survey).to_pylist()
-    naive = naive_pairs()
+    assert len(treebank_survey.manifest["parts"]) > 3
+    heads = [(layer, head) for layer, row in enumerate(treebank_survey.manifest["model"]["heads"]) for head in row]
+    rows = pairs_of(treebank_survey).to_pylist()
+    pairs, words = naive_pairs(naive), read_trees(TREEBANK)
     for cell, place in enumerate(heads):
         for half in (0, 1):
-            expected = [row for row in naive[place] if row[1] % 2 == half and row[0] > 1e-6]
-            forms = [tuple(words[row[1], row[2]][at].casefold() for at in row[3:]) for row in expected]
+            expected = [row for row in pairs[place] if row[1] % 2 == half and row[0] > 1e-6]
+            forms = [tuple(words[row[1]][row[2]][0][at].casefold() for at in row[3:]) for row in expected]
             expected = [expected[at] for at in capped(forms)][:STRONGEST]
             own = [row for row in rows if row["list"] == half and row["cell"] == cell and row["strength"] > 1e-6]
             assert len(own) == pytest.approx(len(expected), abs=2)  # of words at just twice the even share
@@ -88,8 +60,8 @@ def test_the_strongest_pairs(survey: hs.Survey) -> None:
             assert np.allclose(strengths[:count], [row[0] for row in expected[:count]], atol=2e-4)
 
 
-def test_examples_are_varied_and_have_their_text(survey: hs.Survey) -> None:
-    words = {(document, number): words for document, number, words in sentences(TREEBANK)}
+def test_examples_are_varied_and_have_their_text(treebank_survey: hs.Survey, naive: Naive) -> None:
+    survey = treebank_survey
     assert len(survey.examples) == sum(len(row) for row in survey.manifest["model"]["heads"])
     drawn = set()
     for place, examples in survey.examples.items():
@@ -104,7 +76,7 @@ def test_examples_are_varied_and_have_their_text(survey: hs.Survey) -> None:
         assert max(pairs.values(), default=0) <= TWICE
         for example in examples:
             assert (example.layer, example.head) == place
-            of = words[int(example.document.rpartition("#")[2]) - 1, example.window]
+            of = naive[example.document, example.window][0][0]
             assert (of[example.query], of[example.key]) == (example.query_word, example.key_word)
             first, second = sorted((example.query, example.key))
             assert example.before.split() == " ".join(of[max(0, first - 8) : first]).split()
@@ -117,11 +89,11 @@ def test_examples_are_varied_and_have_their_text(survey: hs.Survey) -> None:
         _ = survey.examples[99, 0]
 
 
-def test_parts_do_not_matter(survey: hs.Survey, tmp_path: Path) -> None:
+def test_parts_do_not_matter(treebank_survey: hs.Survey, tmp_path: Path) -> None:
     """Cut into other parts, the examples are the same."""
     other = hs.survey("-", TREEBANK, out=tmp_path / "out", **{**SENTENCES, "part_size": 10**6, "batch_tokens": 200})
     assert len(other.manifest["parts"]) == 1
-    ours, theirs = survey.examples.table.to_pylist(), other.examples.table.to_pylist()
+    ours, theirs = treebank_survey.examples.table.to_pylist(), other.examples.table.to_pylist()
     for one, two in zip(ours, theirs, strict=True):
         assert one.pop("weight") == pytest.approx(two.pop("weight"), abs=1e-6)
     same = [one == two for one, two in zip(ours, theirs, strict=True)]
@@ -148,3 +120,92 @@ def test_resumed_where_files_are_missing(tmp_path: Path) -> None:
         assert contents(survey.folder) == bytes_of
     with pytest.raises(InputError, match="other settings"):
         hs.survey(model, tmp_path / "texts", out=survey.folder, **{**options, "examples": 5})
+
+
+Naive = dict[tuple[str, int], tuple[Tree, Looks]]
+
+
+@pytest.fixture(scope="module")
+def naive() -> Naive:
+    """Document and number of a sentence -> its tree, and what the bundled model's heads look at."""
+    model, tokenizer = bundled_eager()
+    return {
+        (f"{TREEBANK.name}#{document}", number): (tree, Looks(model, tokenizer, tree[0]))
+        for document, trees in enumerate(read_trees(TREEBANK), 1)
+        for number, tree in enumerate(trees)
+    }
+
+
+def test_a_line_has_the_weights_of_the_word_that_looks(treebank_survey: hs.Survey, naive: Naive) -> None:
+    tokenizer = bundled_eager()[1]
+    examples, lines = treebank_survey.examples.table.to_pylist(), treebank_survey.lines.to_pylist()
+    assert [[row[name] for name in ("layer", "head", "kind", "rank")] for row in lines] == [
+        [row[name] for name in ("layer", "head", "kind", "rank")] for row in examples
+    ]
+    for example, line in zip(examples, lines, strict=True):
+        (words, _, _), looks = naive[example["document"], example["window"]]
+        query, key = example["query"], example["key"]
+        row = looks.words[line["layer"]][line["head"], query]
+        shown = [at for at in range(len(row)) if min(abs(at - query), abs(at - key)) <= AROUND]
+        assert line["numbers"] == shown
+        assert line["words"] == [words[at] for at in shown]
+        np.testing.assert_allclose(line["weights"], row[shown], atol=2e-6)
+        assert line["weights"][shown.index(key)] == pytest.approx(example["weight"], abs=2e-6)
+        tokens = looks.tokens[line["layer"]][line["head"], looks.of[query]].mean(0)
+        assert line["first"] == pytest.approx(tokens[0], abs=2e-6)
+        assert line["sep"] == pytest.approx(tokens[-1], abs=2e-6)
+        assert line["special"] == pytest.approx(tokens[0] + tokens[-1], abs=2e-6)
+        assert line["ids"] == looks.ids
+        assert (line["first_token"], line["sep_token"]) == ("[CLS]", "[SEP]")
+        assert (line["query_token"], line["key_token"]) == (looks.of[query][0], looks.of[key][0])
+        assert line["text"] is None or tokenizer(line["text"])["input_ids"] == line["ids"]
+    assert any(line["text"] is not None for line in lines)
+
+
+def test_distributions_are_those_of_loops(treebank_survey: hs.Survey, naive: Naive) -> None:
+    found = {
+        (row["layer"], row["head"], row["distance"]): (row["value"], row["count"])
+        for row in treebank_survey.distributions.to_pylist()
+    }
+    for (layer, head, distance), (value, count) in found.items():
+        values = [np.diagonal(looks.words[layer][head], distance) for _, looks in naive.values()]
+        assert count == sum(map(len, values))
+        assert value == pytest.approx(np.concatenate(values).mean(), abs=2e-6)
+    assert set(found) == {(*at, distance) for at in np.ndindex(4, 4) for distance in range(-REACH, REACH + 1)}
+
+
+def test_every_head_s_relations_are_those_of_loops(treebank_survey: hs.Survey, naive: Naive) -> None:
+    rows = treebank_survey.relations.to_pylist()
+    assert {row["way"] for row in rows} == {"up", "down"}
+    for row in rows:
+        hits = count = 0
+        for (_, heads, relations), looks in naive.values():
+            weights = looks.words[row["layer"]][row["head"]].copy()
+            np.fill_diagonal(weights, -1)
+            to = weights.argmax(-1)
+            pairs = [
+                (word, head - 1)
+                for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
+                if relation == row["relation"] and head
+            ]
+            if row["way"] == "up":
+                count += len(pairs)
+                hits += sum(to[word] == head for word, head in pairs)
+            else:
+                looking = {head for _, head in pairs}
+                count += len(looking)
+                hits += sum((to[head], head) in pairs for head in looking)
+        assert row["count"] == count
+        assert row["score"] == pytest.approx(hits / count)
+        assert row["low"] <= row["score"] <= row["high"]
+
+
+def test_text_has_lines_too_and_the_bytes_repeat(tmp_path: Path) -> None:
+    """Windows of running text, whose words are as the tokenizer cuts them."""
+    surveys = [hs.survey("-", [ALICE[:1500], ALICE[3000:4000]], out=tmp_path / str(at), **SENTENCES) for at in (0, 1)]
+    for name in ("lines", "distributions"):
+        first, second = ((survey.folder / f"{name}.parquet").read_bytes() for survey in surveys)
+        assert first == second
+    for example, line in zip(surveys[0].examples.table.to_pylist(), surveys[0].lines.to_pylist(), strict=True):
+        assert line["words"][line["numbers"].index(example["key"])] == example["key_word"]
+        assert line["weights"][line["numbers"].index(example["key"])] == pytest.approx(example["weight"], abs=2e-6)

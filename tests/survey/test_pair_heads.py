@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from test_syntax import TREEBANK, read_trees
-from transformers import AutoTokenizer, BertModel
+from surveying import TREEBANK, Looks, bundled_eager, read_trees
 
 import headscope as hs
 from commands import run
 from headscope.atlas import pair_heads as at_work
 from headscope.atlas.pair_files import read_marked
-from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
 from random_models import made
 
@@ -48,18 +45,8 @@ def documents() -> list[tuple[list[str], list[tuple[int, int]]]]:
 @pytest.fixture(scope="module")
 def maps(documents: Any) -> list[np.ndarray]:
     """(heads, words, words) of each document: sums over the tokens that are seen, means over those that look."""
-    tokenizer, module = AutoTokenizer.from_pretrained(BUNDLED), BertModel.from_pretrained(BUNDLED).eval()
-    module.set_attn_implementation("eager")
-    found = []
-    for words, _ in documents:
-        encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-        numbers = encoded.word_ids()
-        with torch.inference_mode():
-            layers = module(**encoded, output_attentions=True).attentions
-        heads = np.concatenate([layer[0].double().numpy() for layer in layers])
-        tokens = [[at for at, word in enumerate(numbers) if word == number] for number in range(len(words))]
-        found.append(np.array([[[head[np.ix_(i, j)].sum(1).mean() for j in tokens] for i in tokens] for head in heads]))
-    return found
+    eager = bundled_eager()
+    return [np.concatenate(Looks(*eager, words).words) for words, _ in documents]
 
 
 def corrected(head: np.ndarray) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""The survey's site: its data are the survey's tables, hostile names stay text, and its bytes repeat."""
+"""The report of a survey: its numbers, its size, its names, and the plane of the heads."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import random
 import re
 import shutil
 from html.parser import HTMLParser
@@ -12,16 +14,31 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
-from finished_survey import finished
+from finished_survey import finished, write_manifest
 from headscope import pages
+from headscope.atlas.clark_figures import layer_ticks
+from headscope.atlas.layout_2d import classical_scaling, leader, place_labels, round_up
 from headscope.atlas.result import Survey
+from headscope.atlas.shapes import REACH
 from headscope.atlas.site import write_site
 from headscope.atlas.survey_data import read_findings
 from headscope.atlas.wording import extremes, rounded
 from headscope.errors import InputError
 from headscope.heads import CATALOG
+from headscope.results.schemas import (
+    DistributionRow,
+    Example,
+    LabelRow,
+    LineRow,
+    RelationRow,
+    SyntaxRow,
+    columns,
+    table_of,
+)
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put
 
@@ -260,3 +277,147 @@ def test_a_file_that_is_no_survey_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(InputError, match="can't be read"):
         write_site(tmp_path)
+
+
+LIMIT = 30_000_000
+HEADS = 12
+WORDS = 2 * 61
+"""Words of a line whose pair is far apart."""
+
+
+def add_tables(folder: Path) -> None:
+    """As long as they get: 12 best and 6 random examples of each head, texts of 512 tokens, 80 relations."""
+    drawn = random.Random(3)
+    word = "".join(drawn.choices("abcdefghijklmnop", k=7))
+    text = " ".join([word] * 400)
+    tables: dict[str, tuple[type, list[Any]]] = {
+        "labels": (LabelRow, []),
+        "examples": (Example, []),
+        "lines": (LineRow, []),
+        "distributions": (DistributionRow, []),
+        "relations": (RelationRow, []),
+        "syntax": (SyntaxRow, []),
+    }
+
+    def add(name: str, **values: Any) -> None:
+        row, kept = tables[name]
+        kept.append(row(**{column: values.get(column, filler(kind)) for column, kind in columns(row)}))
+
+    def filler(kind: pyarrow.DataType) -> Any:
+        if pyarrow.types.is_string(kind) or pyarrow.types.is_boolean(kind):
+            return word if pyarrow.types.is_string(kind) else False
+        return (
+            []
+            if pyarrow.types.is_list(kind)
+            else drawn.randrange(50)
+            if pyarrow.types.is_integer(kind)
+            else drawn.random()
+        )
+
+    for layer in range(HEADS):
+        for head in range(HEADS):
+            place = {"layer": layer, "head": head}
+            clauses = {"query": ["DET", ""], "key": ["NOUN", ""], "relation": ["", "offset-1"], "side": ["ahead3", ""]}
+            add("labels", **place, **clauses, note="", kind="class", looks="preposition")
+            for rank in range(18):
+                kind = "best" if rank < 12 else "random"
+                where = {**place, "kind": kind, "rank": rank % 12, "query": 30, "key": 330}
+                numbers = [*range(61), *range(300, 361)]
+                add("examples", **where, up="obj", down=None)
+                add(
+                    "lines",
+                    **where,
+                    numbers=numbers,
+                    words=[word] * WORDS,
+                    weights=[drawn.random() for _ in numbers],
+                    ids=list(range(30000, 30512)),
+                    text=None if rank % 2 else text,
+                )
+            for at in range(-REACH, REACH + 1):
+                add("distributions", **place, distance=at)
+            for at in range(80):
+                add("relations", **place, relation=f"relation:{at}", way="up")
+    for at in range(80):
+        add("syntax", relation=f"relation:{at}", direction="dependent->head", layer=at % HEADS, head=3)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["seal"]
+    for name, (row, rows) in tables.items():
+        path = folder / f"{name}.parquet"
+        parquet.write_table(table_of(row, rows), path)
+        data = path.read_bytes()
+        manifest["files"][path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    write_manifest(folder, manifest)
+
+
+def test_the_site_of_bert_base_is_below_30_mb(tmp_path: Path) -> None:
+    folder = finished(tmp_path, layers=HEADS, heads=HEADS)
+    add_tables(folder)
+    site = write_site(folder).parent
+    sizes = {path.name: path.stat().st_size for path in site.iterdir()}
+    assert len(sizes) == 3 + HEADS * HEADS
+    total = sum(sizes.values())
+    print(f"site {total / 1e6:.1f} MB, largest page {max(sizes.values()):,}")
+    assert total < LIMIT
+
+
+def test_scaling_reproduces_the_distances_of_known_points() -> None:
+    points = np.random.default_rng(3).normal(size=(20, 2)) * (3, 1) + 7
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    result = classical_scaling(apart)
+    np.testing.assert_allclose(np.linalg.norm(result.points[:, None] - result.points[None], axis=-1), apart, atol=1e-9)
+    assert result.kept == pytest.approx(1)
+    np.testing.assert_allclose(result.points.mean(0), 0, atol=1e-9)
+    assert result.points[:, 0].var() > result.points[:, 1].var()
+
+
+def test_scaling_says_what_a_plane_cannot_hold() -> None:
+    """A regular tetrahedron has three equal axes, of which a plane holds two."""
+    result = classical_scaling(np.ones((4, 4)) - np.eye(4))
+    assert result.kept == pytest.approx(2 / 3)
+    np.testing.assert_allclose(np.abs((result.points**2).sum(0)), 0.5)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_scaling_of_few_points(size: int) -> None:
+    result = classical_scaling(np.ones((size, size)) - np.eye(size))
+    assert result.points.shape == (size, 2)
+    assert np.linalg.norm(result.points[0] - result.points[-1]) == pytest.approx(size - 1)
+    assert result.kept == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((2, 3)), np.zeros((0, 0)), np.array([[0, 1], [2, 0]]), np.eye(2), np.full((2, 2), np.nan)]
+)
+def test_scaling_refuses_what_is_no_table_of_distances(wrong: np.ndarray) -> None:
+    with pytest.raises(InputError):
+        classical_scaling(wrong)
+
+
+@pytest.mark.parametrize(("heads", "spread"), [(1, 0), (4, 0), (12, 30), (144, 90), (384, 150)])
+def test_no_name_covers_another_or_a_point(heads: int, spread: float) -> None:
+    """Boxes of names and discs of points, held against each other pair by pair; near its point where there is room."""
+    points = np.random.default_rng(heads).normal(size=(heads, 2)) * spread + 500
+    widths = np.random.default_rng(1).uniform(8, 20, heads)
+    middles = place_labels(points, widths, 6, radius=3, low=(0, 0), high=(1000, 1000))
+    assert np.isfinite(middles).all()
+    halves = np.stack([widths, np.full(heads, 6)], -1) / 2
+    for at in range(heads):
+        gaps = np.abs(middles[at] - points) - halves[at]
+        assert (np.linalg.norm(np.maximum(gaps, 0), axis=-1) >= 3).all()
+        others = np.arange(heads) != at
+        apart = np.abs(middles[at] - middles[others]) - halves[at] - halves[others]
+        assert (apart.max(-1) >= 0).all()
+        line = leader(points[at], middles[at], widths[at], 6, 3)
+        near = np.linalg.norm(np.maximum(np.abs(middles[at] - points[at]) - halves[at], 0)) < 3 + 6
+        assert near if line is None else np.linalg.norm(line[0] - points[at]) == pytest.approx(3)
+
+
+def test_a_name_without_room_is_left_out() -> None:
+    result = place_labels(np.full((2, 2), 5.0), np.array([4.0, 11.0]), 3, radius=1, low=(0, 0), high=(10, 10))
+    assert np.isfinite(result).tolist() == [[True, True], [False, False]]
+
+
+def test_axes_end_at_round_numbers() -> None:
+    assert [round_up(value) for value in (0, 0.013, 0.2, 3.1, 7, 10)] == [1, 0.02, 0.2, 5, 10, 10]
+    assert layer_ticks(tuple(range(12))) == tuple(range(12))
+    assert layer_ticks(tuple(range(24))) == tuple(range(0, 24, 2))

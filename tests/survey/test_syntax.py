@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from surveying import OPTIONS, contents, screen_of
+from surveying import OPTIONS, TREEBANK, Looks, Tree, contents, read_trees, screen_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
@@ -30,22 +30,7 @@ from headscope.heads.intervals import Moments
 from headscope.heads.windows import Cutter
 from headscope.results.schemas import SyntaxRow, columns
 
-TREEBANK = Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu"
 SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
-
-Tree = tuple[list[str], list[int], list[str]]
-
-
-def read_trees(path: Path) -> list[list[Tree]]:
-    """Documents of sentences: forms, heads (0 for the root, as in the file) and relations."""
-    documents: list[list[Tree]] = []
-    for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
-        if "# newdoc" in block or not documents:
-            documents.append([])
-        rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
-        rows = [row for row in rows if row[0].isdigit()]
-        documents[-1].append(([row[1] for row in rows], [int(row[6]) for row in rows], [row[7] for row in rows]))
-    return documents
 
 
 def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -53,17 +38,11 @@ def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for number, document in enumerate(documents):
         for words, heads, relations in document:
-            encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-            with torch.no_grad():
-                attentions = model(**encoded, output_attentions=True).attentions
-            tokens_of: list[list[int]] = [[] for _ in words]
-            for token, word in enumerate(encoded.word_ids()):
-                if word is not None:
-                    tokens_of[word].append(token)
+            looks = Looks(model, tokenizer, words)
             pairs = [
                 (word, head - 1, relation)
                 for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
-                if head and tokens_of[word] and tokens_of[head - 1]
+                if head and looks.of[word] and looks.of[head - 1]
             ]
             for direction in DIRECTIONS:
                 for word, head, relation in pairs:
@@ -73,15 +52,9 @@ def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple
                     entry["counts"][number % 2] += 1
                     entry["offsets"][head - word] += 1
                     entry["by"].setdefault(number, [Counter(), 0])[1] += 1
-            for layer, attention in enumerate(attentions):
-                for head_number, weights in enumerate(attention[0].double().numpy()):
-                    table = np.full((len(words), len(words)), -1.0)
-                    for query, from_tokens in enumerate(tokens_of):
-                        for key, to_tokens in enumerate(tokens_of):
-                            if query != key and from_tokens and to_tokens:
-                                table[query, key] = np.mean(
-                                    [sum(weights[i, j] for j in to_tokens) for i in from_tokens]
-                                )
+            for layer, maps in enumerate(looks.words):
+                for head_number, weights in enumerate(maps):
+                    table = np.where(np.isnan(weights) | np.eye(len(words), dtype=bool), -1.0, weights)
                     for word, head, relation in pairs:
                         for direction, right in (
                             (DIRECTIONS[0], table[word].argmax() == head and table[word].max() > 0),

@@ -1,6 +1,6 @@
 // Characters that BERT's tokenizer treats specially, asked of the `tokenizers` library:
-// `pytest tests/page/test_wordpiece.py --refresh-screens` writes this file. Ranges: from the end of the one
-// before to the first, and how many, in base 36: "gap.count".
+// `pytest tests/page/test_page_encoder.py --refresh-screens` writes this file. Ranges: from the end of the
+// one before to the first, and how many, in base 36: "gap.count".
 /** Characters dropped where a text is cleaned. */
 export const DROPPED = "0.9 2.2 1.i 2n.x d.1 11u.6 m.1 5c.1 1d.1 3cu.1 1ks.5 q.5 1d.5 1.a 11u8.4xs 16n.1 6x.3 1.1 3b3.1 xya.4 43z.8 h406.1 u.2o 1egw.1eke 2.1eke";
 /** Characters turned into a space where a text is cleaned. */
