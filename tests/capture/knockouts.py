@@ -13,7 +13,6 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from families import BY_NAME
-from headscope.live import capture
 
 BERT = BY_NAME["BertModel"]
 IDS = torch.randint(3, 99, (3, 12), generator=torch.Generator().manual_seed(1))
@@ -49,12 +48,6 @@ def bert(function: Attend | None = None, dtype: torch.dtype = torch.float32, fac
         AttentionInterface.register("own", function)
         model.set_attn_implementation("own")
     return model.to(dtype)
-
-
-def captured_of(model: Any, ids: torch.Tensor = IDS) -> Any:
-    with torch.no_grad(), capture(model) as captured:
-        model(input_ids=ids)
-    return captured
 
 
 def subtracted(edge: Edge) -> Attend:

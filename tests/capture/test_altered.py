@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of
 from knockouts import (
     IDS,
     REFUSED,
@@ -20,7 +21,6 @@ from knockouts import (
     Mixer,
     bert,
     by_hand,
-    captured_of,
     edited,
     subtracted,
     weights_of,
@@ -102,7 +102,7 @@ CHANGING = {
 @pytest.mark.parametrize("how", CHANGING)
 def test_a_function_that_changes_one_edge(how: str, edge: Edge) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED) as error:
-        captured_of(bert(CHANGING[how](edge)))
+        captured_of(bert(CHANGING[how](edge)), IDS)
     if how != "in chunks":
         assert f"layer 0, row {edge.row}, head " in str(error.value)
         assert f"query {edge.query}\n" in str(error.value)
@@ -114,7 +114,7 @@ def test_a_function_that_changes_one_edge(how: str, edge: Edge) -> None:
 )
 def test_the_same_in_half_precision(how: str, dtype: torch.dtype) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED):
-        captured_of(bert(CHANGING[how](Edge()), dtype))
+        captured_of(bert(CHANGING[how](Edge()), dtype), IDS)
 
 
 def test_a_small_weight_in_half_precision_is_missed_nowhere_that_weights_are_returned() -> None:
@@ -127,7 +127,7 @@ def test_a_small_weight_in_half_precision_is_missed_nowhere_that_weights_are_ret
         return (weights @ v).transpose(1, 2).contiguous(), weights
 
     with pytest.raises(UnsupportedError, match=r"row 1, head 2, query 4"):
-        captured_of(bert(attend, torch.bfloat16))
+        captured_of(bert(attend, torch.bfloat16), IDS)
 
 
 # Functions that change what the operator is given: they are read there.
@@ -172,7 +172,7 @@ def test_what_a_function_gives_the_operator_is_what_is_captured(how: str, dtype:
                 tensor.zero_()  # after the operator, nothing of this counts
         return output.transpose(1, 2).contiguous(), None
 
-    captured = captured_of(bert(attend, dtype))
+    captured = captured_of(bert(attend, dtype), IDS)
     for trace in captured.traces:
         for number in range(2):
             np.testing.assert_allclose(trace[number].weights[...], seen[number][trace.row], atol=1e-5)
@@ -196,8 +196,7 @@ def test_keys_that_a_function_repeats_are_kept_once(enable_gqa: bool) -> None:
     model = family.build()
     AttentionInterface.register("own", attend)
     model.set_attn_implementation("own")
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     trace = captured.traces[0]
     assert trace.layers[0].k.shape == (2, 7, 8)
     assert (np.asarray(trace[0].weights)[:, 4, 2] == 0).all()
@@ -235,7 +234,7 @@ def test_in_the_last_layer_only() -> None:
     model = bert(attend)
     last = model.encoder.layer[1].attention.self
     with pytest.raises(UnsupportedError, match=r"layer\.1\.attention\.self, layer 1, row 1, head 2, query 4"):
-        captured_of(model)
+        captured_of(model, IDS)
 
 
 def wrapped(q: Any, k: Any, v: Any, *rest: Any, **given: Any) -> torch.Tensor:
@@ -277,7 +276,7 @@ def test_modes_that_change_what_operators_do(mode: Callable[[], Any], implementa
     model = bert()
     model.set_attn_implementation(implementation)
     with mode(), pytest.raises(UnsupportedError, match=REFUSED):
-        captured_of(model)
+        captured_of(model, IDS)
 
 
 def test_a_mode_below_the_operator_of_a_class_of_one_s_own() -> None:
@@ -302,8 +301,7 @@ def test_what_stands_between_a_class_of_one_s_own_and_the_operator(how: str, mon
             context.setattr(torch.nn.functional, "scaled_dot_product_attention", replaced)
         with pytest.raises(UnsupportedError, match="stands between Looking"), capture(model):
             model(x.as_subclass(Subclass) if how == "tensors" else x)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert len(captured.traces) == 3
 
 
@@ -383,7 +381,7 @@ def test_a_library_s_function_that_somebody_changed(
                 patch(context)
             with pytest.raises(UnsupportedError, match=REFUSED):
                 model(input_ids=IDS)
-    captured = captured_of(model)
+    captured = captured_of(model, IDS)
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
@@ -411,7 +409,7 @@ def disguised(*given: Any, **options: Any) -> Any:
 )
 def test_names_prove_nothing(function: Any) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED):
-        captured_of(bert(function))
+        captured_of(bert(function), IDS)
 
 
 def test_a_function_that_calls_the_interface_s_own() -> None:
@@ -421,10 +419,9 @@ def test_a_function_that_calls_the_interface_s_own() -> None:
         allowed = torch.ones(1, 1, 12, 12, dtype=torch.bool)
         allowed[..., 4, 7] = False
         function = modeling_bert.ALL_ATTENTION_FUNCTIONS["sdpa"]
-        result: Any = function(module, q, k, v, allowed, **given)
-        return result
+        return function(module, q, k, v, allowed, **given)
 
-    captured = captured_of(bert(attend))
+    captured = captured_of(bert(attend), IDS)
     assert [trace.stack for trace in captured.traces] == ["self"] * 3
     for trace in captured.traces:
         assert trace.numbers == (0, 1)

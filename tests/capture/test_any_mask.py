@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -248,10 +249,8 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     with torch.no_grad():
         if name != "MPNetModel":  # which always adds its mask
             numbers = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
-            with capture(model) as meant:
-                model(ids, attention_mask=numbers)
-        with capture(model) as captured:
-            model(ids, attention_mask=mask)
+            meant = captured_of(model, ids, attention_mask=numbers)
+        captured = captured_of(model, ids, attention_mask=mask)
         trace = captured.traces[0]
         assert trace.verify().agrees, trace.verify()
         if name == "MPNetModel":
@@ -260,8 +259,7 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
         model.set_attn_implementation("eager")
         returned = model(ids, attention_mask=mask, output_attentions=True)
         theirs = returned.encoder_attentions if name == "BartModel" else returned.attentions
-        with capture(model) as added:
-            model(ids, attention_mask=mask)
+        added = captured_of(model, ids, attention_mask=mask)
     if kind == "causal":
         np.testing.assert_allclose(trace.weights[:], meant.traces[0].weights[:], atol=1e-5)
     report = trace.verify(against=theirs)
@@ -367,8 +365,7 @@ def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) ->
     hidden = ~torch.tril(torch.ones(5, 5), -1).bool()
     with torch.no_grad(), capture(mha, padding="keep") as kept:
         mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
-    with torch.no_grad(), capture(mha) as dropped:
-        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    dropped = captured_of(mha, x, x, x, attn_mask=hidden, need_weights=need_weights)
     with torch.no_grad():
         _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
     np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)

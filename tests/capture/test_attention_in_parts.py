@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -37,8 +38,7 @@ class Attention(nn.Module):
         return [one(x).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2) for one in (self.q, self.k, self.v)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
-        return found
+        return self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
 
 
 class Model(nn.Module):
@@ -98,8 +98,7 @@ def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
         def masked(score: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
             return torch.where(i + start >= j, score + BIAS[h, i + start, j], -float("inf"))
 
-        found: torch.Tensor = flex_attention(q[:, :, start : start + 5], k, v, score_mod=masked)
-        return found
+        return flex_attention(q[:, :, start : start + 5], k, v, score_mod=masked)
 
     return torch.cat([part(start) for start in (0, 5, 10)], 2)
 
@@ -230,8 +229,7 @@ def test_in_every_mode(way: str, mode: Any) -> None:
 def test_rules_are_found_in_masks_of_parts() -> None:
     for way, causal_rule, window in (("causal, over growing keys", True, None), ("overlapping windows", False, (3, 3))):
         model = Model(JOINED[way][0])
-        with torch.no_grad(), capture(model) as captured:
-            model(IDS)
+        captured = captured_of(model, IDS)
         mask = captured.traces[0][1].mask
         assert (mask.causal, mask.window, mask.bias) == (causal_rule, window, None)
 
@@ -307,8 +305,7 @@ class WithInner(Attention):
         self.inner = Inner()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
-        return found
+        return self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
 
 
 LOOPS: dict[str, Any] = {
@@ -413,8 +410,7 @@ class Image(Looped):
 
 
 def mha(module: Any, query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = module(query, x, x, need_weights=False)[0]
-    return found
+    return module(query, x, x, need_weights=False)[0]
 
 
 AROUND: dict[str, tuple[Callable[[], nn.Module], Any]] = {
@@ -457,8 +453,7 @@ def test_layers_that_share_a_module_are_still_layers() -> None:
         return inner(inner(inner(x)))  # type: ignore[no-any-return]
 
     model = Looped(Attention(sdpa), repeat)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * ROWS
 
 
@@ -487,8 +482,7 @@ def test_queries_that_are_some_of_the_tokens_are_not_taken_for_the_last() -> Non
         return sdpa(q[:, :, :1], k, v)
 
     model = Looped(Attention(first_only), lambda inner, x: inner(x))
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     for trace in captured.traces:
         assert (len(trace.queries), trace.keys.ids) == (1, tuple(IDS[trace.row].tolist()))
         assert trace.keys is not trace.queries
@@ -548,8 +542,7 @@ def test_several_images_in_one_sequence(implementation: str) -> None:
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     table, key = transformers.AttentionInterface._global_mapping, "sdpa"
     with torch.no_grad():
-        with capture(model) as captured:
-            model(torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
+        captured = captured_of(model, torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
         original = table[key]
         try:
             table[key] = lambda module, q, k, *rest, **named: (

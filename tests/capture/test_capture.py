@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from test_families import assert_same_weights, eager_attentions
+from comparing import assert_same_weights, captured_of, eager_attentions
 from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -78,8 +78,7 @@ def test_eager_and_padding_in_bf16_on_both_sides() -> None:
                 continue
             model = family.build(torch.bfloat16)
             inputs = family.inputs(padded=True, left=left)
-            with torch.no_grad(), capture(model) as captured:
-                model(**inputs)
+            captured = captured_of(model, **inputs)
             assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 0.12)
             assert captured.traces[0].layers[0].q.dtype == np.float32
 
@@ -90,8 +89,7 @@ def test_eager_and_padding_in_bf16_on_both_sides() -> None:
 def test_padding_on_the_left(family: Family) -> None:
     model = family.build()
     inputs = family.inputs(padded=True, left=True)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
     assert captured.traces[1].ids == tuple(inputs["input_ids"][1, 2:].tolist())
     assert captured.traces[1].layers[0].mask.causal
@@ -104,8 +102,7 @@ def test_whatever_the_model_uses(implementation: str) -> None:
     model = family.build()
     model.set_attn_implementation(implementation)
     inputs = family.inputs(padded=True)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     assert model.config._attn_implementation == implementation
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
 
@@ -113,8 +110,7 @@ def test_whatever_the_model_uses(implementation: str) -> None:
 def test_select_layers_heads_and_precision() -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=False)
     with torch.no_grad():
-        with capture(model) as whole:
-            model(**inputs)
+        whole = captured_of(model, **inputs)
         with capture(model, layers=[1], heads=[3, 1], values=False, dtype="fp16") as some:
             model(**inputs)
     trace, reference = some.traces[0], whole.traces[0]
@@ -131,8 +127,7 @@ def test_selected_heads_under_grouped_queries() -> None:
     family = BY_NAME["LlamaModel"]
     model, inputs = family.build(), family.inputs(padded=False)
     with torch.no_grad():
-        with capture(model) as whole:
-            model(**inputs)
+        whole = captured_of(model, **inputs)
         with capture(model, heads=[2]) as some:
             model(**inputs)
     assert whole.traces[0].layers[0].k.shape[0] == 2
@@ -250,8 +245,7 @@ def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
 
 def test_a_trace_goes_to_another_process_without_its_model() -> None:
     model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.tensor([[4, 5, 6]]))
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     again = pickle.loads(pickle.dumps(captured.trace))
     np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
     report = again.verify()
@@ -263,8 +257,7 @@ def test_a_trace_goes_to_another_process_without_its_model() -> None:
 def test_data_parallel_over_one_place_works_and_over_more_is_refused() -> None:
     model = BERT.build()
     wrapped = nn.DataParallel(model)
-    with torch.no_grad(), capture(wrapped) as captured:
-        wrapped(**BERT.inputs(padded=False))
+    captured = captured_of(wrapped, **BERT.inputs(padded=False))
     assert len(captured.traces) == 2
     wrapped.device_ids = [0, 1]
     with pytest.raises(UnsupportedError, match=r"2 devices[\s\S]*model\.module"):
@@ -279,8 +272,7 @@ def test_generation_with_a_cache() -> None:
         generated = model.generate(prompt, max_new_tokens=3, do_sample=False, eos_token_id=None, pad_token_id=0)
     assert [(len(trace.queries), len(trace.keys)) for trace in captured.traces] == [(4, 4), (1, 5), (1, 6)]
     assert captured.traces[2].keys.ids == tuple(generated[0, :6].tolist())
-    with torch.no_grad(), capture(model) as whole:
-        model(generated[:, :6])
+    whole = captured_of(model, generated[:, :6])
     one, all_of_it = captured.traces[2], whole.trace
     for layer in range(2):
         for head in range(4):
@@ -294,8 +286,7 @@ def test_the_kept_trace_can_be_saved(name: str, tmp_path: Any) -> None:
 
     family = BY_NAME[name]
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=True))
+    captured = captured_of(model, **family.inputs(padded=True))
     cross = captured["cross"][1]
     again = headscope.traces.load(cross.save(tmp_path / "cross.safetensors"))
     assert (again.stack, again.keys.tokens) == ("cross", cross.keys.tokens)
@@ -307,13 +298,11 @@ def biased(name: str) -> Any:
     if name == "TransformerEncoder":
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
         model: Any = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-        with torch.no_grad(), capture(model) as captured:
-            model(torch.randn(1, 5, 16), mask=torch.randn(5, 5))
+        captured = captured_of(model, torch.randn(1, 5, 16), mask=torch.randn(5, 5))
         return captured.trace
     family = BY_NAME[name]
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     assert captured["cross"][0].layers[0].mask.everything
     return captured["encoder"][0]
 
@@ -453,8 +442,7 @@ def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: d
     family = Family(name, settings, takes="image")
     model = family.build()
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad(), capture(model) as captured:
-        model(pixel_values=images)
+    captured = captured_of(model, pixel_values=images)
     assert len(captured.traces) > 2
     assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
@@ -483,8 +471,7 @@ def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, A
 
 def test_patches_have_names() -> None:
     family = Family("ViTModel", VISION, takes="image")
-    with torch.no_grad(), capture(model := family.build()) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(family.build(), **family.inputs(padded=False))
     assert captured.traces[0].tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
     assert captured.traces[0].tokens[-1] == "patch 3,3"
     assert set(captured.traces[0].ids) == {-1}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.nn.functional import scaled_dot_product_attention
@@ -71,8 +72,7 @@ def weights_by_hand(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> np.
     added = np.where(mask.numpy(), 0, -np.inf) if mask.dtype == torch.bool else mask.double().numpy()
     scores = (q @ k.mT * q.shape[-1] ** -0.5).detach().double().numpy() + added
     powers = np.exp(scores - scores.max(-1, keepdims=True))
-    weights: np.ndarray = powers / powers.sum(-1, keepdims=True)
-    return weights
+    return powers / powers.sum(-1, keepdims=True)
 
 
 class Layer(nn.Module):
@@ -202,8 +202,7 @@ def test_padding_that_a_later_layer_looks_at() -> None:
     model = stack(Layer)
     mask = allowed(2, 1, 1)
     mask[1, ..., TOKENS - 4 :] = False
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(2, TOKENS, 32), mask, fill)
+    captured = captured_of(model, torch.randn(2, TOKENS, 32), mask, fill)
     assert_right(captured.traces, model.layers)
     assert [(trace.numbers, len(trace)) for trace in captured.traces if trace.row] == [
         ((0, 2), TOKENS - 4),
@@ -230,8 +229,7 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
     ids = torch.arange(3, 15)[None]
     inputs = {"input_ids": ids, "attention_mask": torch.zeros(1, 1, 12, 12)}
     with torch.no_grad():
-        with capture(model) as captured:
-            model(**inputs)
+        captured = captured_of(model, **inputs)
         inputs["attention_mask"] = torch.zeros(1, 1, 12, 12)
         model.set_attn_implementation("eager")
         attentions = model(**inputs, output_attentions=True).attentions
@@ -291,8 +289,7 @@ def test_functions_of_flex_attention_that_look_at_what_changes() -> None:
             return x
 
     try:
-        with torch.no_grad(), capture(model := All()) as captured:
-            model(torch.randn(2, 12, 32))
+        captured = captured_of(All(), torch.randn(2, 12, 32))
         assert_right(captured.traces, layers)
     finally:
         HELD.zero_()

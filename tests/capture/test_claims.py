@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from test_own_attention import Mixer, weights_of
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -133,8 +134,7 @@ def test_graphs_of_modules(kind: str, layers: int) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph = GRAPHS[kind](model, x)
-        with capture(graph) as captured:
-            graph(x)
+        captured = captured_of(graph, x)
         assert captured.stacks == ("self", "self.2")[:layers]
         for stack, layer in zip(captured.stacks, model, strict=True):
             expected = layer.weights(x)
@@ -151,8 +151,7 @@ def test_a_scripted_layer_among_others() -> None:
         warnings.simplefilter("ignore")
         model, x = nn.Sequential(layers[0], torch.jit.script(layers[1]), layers[2]), torch.randn(2, 6, 32)
     with torch.no_grad():
-        with capture(model) as captured:
-            model(x)
+        captured = captured_of(model, x)
         assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 2
         expected = layers[1].weights(layers[0](x))
         np.testing.assert_allclose(captured.traces[1][1].weights[...], expected[1], atol=1e-6)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -227,7 +228,6 @@ def test_other_attention_in_a_compiled_model(model: nn.Module) -> None:
     inputs = (torch.randn(1, 5, 8),) * (3 if isinstance(model, nn.MultiheadAttention) else 1)
     weights = []
     for one in (model, compiled(model)[0]):
-        with torch.no_grad(), capture(one) as captured:
-            one(*inputs)
+        captured = captured_of(one, *inputs)
         weights.append([np.asarray(trace[0].weights) for trace in captured.traces])
     np.testing.assert_allclose(weights[1], weights[0], rtol=0, atol=1e-6)

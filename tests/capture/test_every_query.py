@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from knockouts import SDPA, Attend, Edge, Mixer, bert, captured_of, subtracted, weights_of
+from comparing import captured_of
+from knockouts import IDS, SDPA, Attend, Edge, Mixer, bert, subtracted, weights_of
 from torch import nn
 from torch.nn.attention import flex_attention
 from transformers import AttentionInterface
@@ -51,7 +52,7 @@ def through_sdpa(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float 
 def test_right_attention_is_accepted(function: Attend, dtype: torch.dtype, factor: float, autocast: bool) -> None:
     casts = torch.autocast("cpu", dtype=torch.bfloat16) if autocast and dtype == torch.float32 else nullcontext()
     with casts:
-        captured = captured_of(bert(function, dtype, factor))
+        captured = captured_of(bert(function, dtype, factor), IDS)
     assert [trace.numbers for trace in captured.traces] == [(0, 1)] * 3
 
 
@@ -65,8 +66,7 @@ def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch
 
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
-            output: torch.Tensor = attend(self, q, k, v, None, scaling=0.125)[0]
-            return output
+            return attend(self, q, k, v, None, scaling=0.125)[0]
 
     Long.__module__ = "transformers.long"
     AttentionInterface.register("own", function)
@@ -77,8 +77,7 @@ def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch
         q, k = (size * torch.randn(1, 2, length, 64, generator=generator) for _ in range(2))
         v = torch.randn(1, 2, length, 64, generator=generator) * torch.tensor([1e-3, 50.0])[:, None, None]
         q[..., 5, :] *= 4
-        with torch.no_grad(), capture(model) as captured:
-            model(*(x.to(dtype) for x in (q, k, v)))
+        captured = captured_of(model, *(x.to(dtype) for x in (q, k, v)))
         assert len(captured.traces) == 1
 
 
@@ -89,7 +88,7 @@ def test_small_values_beside_large_ones() -> None:
         for layer in model.encoder.layer:
             layer.attention.self.value.weight[:8] *= 1e4
     with pytest.raises(UnsupportedError, match=r"row 1, head 2, query 4"):
-        captured_of(model)
+        captured_of(model, IDS)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -105,7 +104,7 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         for implementation in ("sdpa", "eager", "flex_attention"):
             model = bert()
             model.set_attn_implementation(implementation)
-            assert len(captured_of(model).traces) == 3
+            assert len(captured_of(model, IDS).traces) == 3
         for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
             model, inputs = BY_NAME[name].build(), BY_NAME[name].inputs(padded=True)
             with capture(model) as captured, torch.device("cpu"):
@@ -127,8 +126,7 @@ def test_memory_is_linear() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
-            output: torch.Tensor = attend(self, x, x, x, None)[0]
-            return output
+            return attend(self, x, x, x, None)[0]
 
     Long.__module__ = "transformers.long"
     AttentionInterface.register("own", lambda *given, **options: a_query_at_a_time_of_many(*given, **options))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import assert_same_weights, eager_attentions
 from flash_kernels import Flash2, Flash3
-from test_families import assert_same_weights, eager_attentions
 from test_generation import agrees_with, eager, generated, model_of
 from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
 from transformers.integrations import hub_kernels

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import PADDABLE, assert_same_weights, captured_of, eager_attentions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_compiled import check_backend
-from test_families import PADDABLE, assert_same_weights, eager_attentions
 from test_generation import agrees_with, eager, generated, model_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
@@ -125,8 +125,7 @@ def as_on_a_gpu() -> Callable[..., Any]:
     source = inspect.getsource(integration.flex_attention_forward).replace('query.device.type != "cpu"', "True")
     space = vars(integration).copy()
     exec(source, space)
-    function: Callable[..., Any] = space["flex_attention_forward"]
-    return function
+    return space["flex_attention_forward"]
 
 
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", *SINKS])
@@ -135,8 +134,7 @@ def test_log_sum_exps_beside_the_output_are_no_weights(name: str, monkeypatch: p
     model, inputs = family.build(), family.inputs(padded=True)
     model.set_attn_implementation("flex_attention")
     monkeypatch.setitem(AttentionInterface._global_mapping, "flex_attention", as_on_a_gpu())
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     assert ("sinks" in captured.traces[0][0].terms.named) == (name in SINKS)
 
@@ -170,8 +168,7 @@ class Slopes:
     """A score_mod as a method, and as an object."""
 
     def of_head(self, s: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
-        found: torch.Tensor = s + SLOPES[h] * (j - i)
-        return found
+        return s + SLOPES[h] * (j - i)
 
     def __call__(self, s: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
         return self.of_head(s, b, h, i, j)
@@ -450,8 +447,7 @@ def test_a_graph_of_the_whole_model_is_read() -> None:
     graph = torch.compile(model, backend="aot_eager")
     maps = []
     for one in (model, graph):
-        with torch.no_grad(), capture(one) as captured:
-            one(**inputs)
+        captured = captured_of(one, **inputs)
         maps.append([np.asarray(trace[0, 1].weights) for trace in captured.traces])
     for plain, other in zip(*maps, strict=True):
         np.testing.assert_allclose(other, plain, rtol=0, atol=1e-6)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_following import ids_of, traces_of
+from comparing import captured_of
+from test_following import ids_of
 from torch import nn
 
 import headscope as hs
@@ -45,15 +46,15 @@ def rows(captured: Any) -> list[list[int]]:
 def test_rows_in_another_order_have_their_own_words_and_segments() -> None:
     types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
     model = Around("rows")
-    captured = traces_of(model, IDS, types)
+    captured = captured_of(model, IDS, types)
     assert rows(captured) == IDS.flip(0).tolist()
     assert [list(trace.segments) for trace in captured.traces] == types.flip(0).tolist()
     assert captured.traces[0].verify().agrees
 
 
 def test_vectors_that_a_model_embeds_itself() -> None:
-    assert rows(traces_of(Around("embedded"), IDS)) == IDS.flip(1).tolist()
-    prefixed = traces_of(Around("prefix"), IDS)
+    assert rows(captured_of(Around("embedded"), IDS)) == IDS.flip(1).tolist()
+    prefixed = captured_of(Around("prefix"), IDS)
     assert rows(prefixed) == [[-1, -1, *row] for row in IDS.tolist()]
     assert prefixed.traces[0].tokens[:3] == ("[0]", "[1]", str(int(IDS[0, 0])))
 
@@ -71,10 +72,10 @@ def test_vectors_that_are_given_have_no_names_whatever_ran_before() -> None:
 def test_a_block_is_followed_once_and_then_known() -> None:
     model = BERT.build()
     for ids in (IDS, IDS.flip(0), IDS.flip(1)):
-        assert rows(traces_of(model, ids)) == ids.tolist()
+        assert rows(captured_of(model, ids)) == ids.tolist()
     blocks = plan_of(model).memory.blocks
     assert len(blocks) == len(model.encoder.layer)
-    assert rows(traces_of(model, IDS[:, :4])) == IDS[:, :4].tolist()
+    assert rows(captured_of(model, IDS[:, :4])) == IDS[:, :4].tolist()
     assert len(blocks) == 2 * len(model.encoder.layer)
 
 
@@ -85,14 +86,14 @@ def test_a_block_that_somebody_changed_is_followed(way: str, known: bool) -> Non
     model = BERT.build()
     first = model.encoder.layer[0]
     if known:
-        assert rows(traces_of(model, IDS)) == IDS.tolist()
+        assert rows(captured_of(model, IDS)) == IDS.tolist()
     if way == "forward":
         before = first.forward
         first.forward = lambda *args, **kwargs: before(*args, **kwargs).flip(1)
     else:
         part = first if way == "hook" else first.output
         part.register_forward_hook(lambda module, args, output: output.flip(1))
-    captured = traces_of(model, IDS)
+    captured = captured_of(model, IDS)
     assert [[number for at, number in enumerate(row) if at != 3] for row in rows(captured)] == [[-1] * 6] * 2
     with torch.no_grad(), capture(model, layers=[1]) as second:
         model(input_ids=IDS)
@@ -103,7 +104,7 @@ def test_a_text_and_an_image_of_as_many_tokens() -> None:
     family = Family("CLIPModel", towers(projection_dim=16), takes="text and image")
     model, inputs = family.build(), family.inputs(padded=False)
     inputs["input_ids"] = ids_of(2, 17, seed=4)
-    captured = traces_of(model, **inputs)
+    captured = captured_of(model, **inputs)
     assert [list(trace.ids) for trace in captured["text_model"]] == inputs["input_ids"].tolist()
     for trace in captured["vision_model"]:
         assert set(trace.ids) == {-1}
@@ -124,7 +125,7 @@ def test_patches_that_are_moved() -> None:
             x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
             return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
 
-    captured = traces_of(Model().eval(), torch.randn(2, 3, 8, 8))
+    captured = captured_of(Model().eval(), torch.randn(2, 3, 8, 8))
     names = ("[CLS]", "patch 1,1", "patch 0,1", "patch 0,0", "patch 1,0")
     assert [trace.tokens for trace in captured.traces] == [names] * 2
 
@@ -153,7 +154,7 @@ def test_another_encoders_output_has_no_names() -> None:
 @pytest.mark.parametrize("name", ["MixtralModel", "MobileBertModel", "AlbertModel", "DebertaV2Model"])
 def test_names_are_verified(name: str) -> None:
     family = BY_NAME[name]
-    captured = traces_of(family.build(), **family.inputs(padded=True))
+    captured = captured_of(family.build(), **family.inputs(padded=True))
     for trace in captured.traces:
         report = trace.verify()
         assert report.agrees
@@ -166,7 +167,7 @@ def test_a_compiled_model_names_what_it_looked_up_this_time() -> None:
     graph = torch.compile(model, backend="eager", fullgraph=True)
     types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
     for ids, segments in ((IDS, types), (IDS.flip(1), types), (IDS + 1, types.flip(0))):
-        captured = traces_of(graph, ids, segments)
+        captured = captured_of(graph, ids, segments)
         assert rows(captured) == ids.flip(0).tolist()
         assert [list(trace.segments) for trace in captured.traces] == segments.flip(0).tolist()
 
@@ -195,8 +196,7 @@ class Words(nn.Module):
         self.eval()
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.encoder(self.words(ids))
-        return states
+        return self.encoder(self.words(ids))
 
 
 def reversing(x: torch.Tensor) -> torch.Tensor:
@@ -266,11 +266,11 @@ def test_nothing_is_remembered_of_changed_code(change: Any, monkeypatch: Any) ->
     """A model that was captured before has the names that a new one would: none where a layer reverses the tokens."""
     model, apply = change(monkeypatch)
     remembered = plan_of(model).memory
-    before = rows(traces_of(model, IDS))
+    before = rows(captured_of(model, IDS))
     assert before == IDS.tolist()
     blocks = len(remembered.blocks)
     apply()
-    after = rows(traces_of(model, IDS))
+    after = rows(captured_of(model, IDS))
     if change is a_setting:
         assert after == before
         assert len(remembered.blocks) > blocks

@@ -7,10 +7,10 @@ from types import FunctionType
 
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from headscope.live import capture
 from headscope.live.genuine import from_library
 
 IDS = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:12].reshape(2, 6)
@@ -27,8 +27,7 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = torch.einsum("bsd,pdhe->pbhse", self.norm(x), self.weight)
-        states: torch.Tensor = self.out(sdpa(q, k, v).transpose(1, 2).flatten(2))
-        return states
+        return self.out(sdpa(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Model(nn.Module):
@@ -58,16 +57,14 @@ NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("norm", NORMS)
 def test_contexts_stand_for_their_queries(norm: str) -> None:
     model = Model(NORMS[norm], lambda x, at: x)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     assert [list(trace.ids) for trace in captured.traces] == IDS.tolist()
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_tokens_that_move_between_layers_are_not_named(axis: int) -> None:
     model = Model(NORMS["none"], lambda x, at: x.flip(axis) if at == 0 else x)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     assert all(number == -1 for trace in captured.traces for number in trace.ids)
 
 
@@ -86,6 +83,5 @@ def test_a_librarys_function_whose_closure_has_itself() -> None:
 
 def test_a_parameter_that_is_made_in_the_pass() -> None:
     model = Model(NORMS["none"], lambda x, at: nn.Parameter(x) if at == 0 else x)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     assert all(number == -1 for trace in captured.traces for number in trace.ids)

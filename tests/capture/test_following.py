@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from comparing import captured_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-from headscope.live import capture
 
 WORDS, WIDTH, LENGTH = 40, 16, 6
 NONE = -1
@@ -78,8 +77,7 @@ def run(case: Case, batch_first: bool = True) -> Any:
         forward = case.forward
 
     model = Model(batch_first)
-    with torch.no_grad(), capture(model) as captured:
-        model(*case.args, **(case.kwargs or {}))
+    captured = captured_of(model, *case.args, **(case.kwargs or {}))
     captured.kept = model  # traces refer to it weakly
     return captured
 
@@ -425,15 +423,9 @@ class Translator(nn.Module):
         return self.inner(self.source(source), self.target(target))
 
 
-def traces_of(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    with torch.no_grad(), capture(model) as captured:
-        model(*args, **kwargs)
-    return captured
-
-
 def test_both_sides_of_a_transformer_have_their_own_words() -> None:
     source, target = ids_of(2, seed=1), ids_of(2, seed=2)
-    captured = traces_of(model := Translator(), source, target)
+    captured = captured_of(model := Translator(), source, target)
     for row in range(2):
         encoder, decoder, cross = (captured[stack][row] for stack in ("encoder", "decoder", "cross"))
         assert list(encoder.ids) == list(cross.keys.ids) == source[row].tolist()
@@ -486,7 +478,7 @@ def test_keys_of_another_text(keys: int) -> None:
             return x
 
     one, other = ids_of(2, seed=1), ids_of(2, keys, seed=2)
-    captured = traces_of(model := Model().eval(), one, other)
+    captured = captured_of(model := Model().eval(), one, other)
     for row, trace in enumerate(captured.traces):
         assert list(trace.queries.ids) == one[row].tolist()
         assert list(trace.keys.ids) == other[row].tolist()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -268,8 +269,7 @@ def test_a_cache_from_before_the_block() -> None:
 def test_no_sequence_was_generated() -> None:
     config = BertConfig(**{key: SIZES[key] for key in SIZES if "token" not in key and "key_value" not in key})
     model = BertModel(config).eval()
-    with torch.no_grad(), hs.capture(model) as captured:
-        model(prompts(1)[0])
+    captured = captured_of(model, prompts(1)[0])
     assert captured.generations == []
     with pytest.raises(InputError, match="no sequence was generated"):
         captured.generation

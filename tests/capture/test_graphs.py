@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -101,8 +102,7 @@ def test_one_line_needs_a_signature(kind: str) -> None:
 @torch.no_grad()
 def test_a_traced_model_is_captured_with_a_stack_for_each_layer(kind: str) -> None:
     graph = GRAPHS[kind]()
-    with capture(graph) as captured:
-        graph(IDS)
+    captured = captured_of(graph, IDS)
     assert captured.stacks == ("self", "self.2")
     with capture(bert()) as expected:
         bert()(IDS)

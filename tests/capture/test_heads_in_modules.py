@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -43,24 +44,20 @@ class WithAxis(Head):
 
 
 def side_by_side(self: Joined, x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = self.proj(torch.cat([head(x) for head in self.heads], -1))
-    return found
+    return self.proj(torch.cat([head(x) for head in self.heads], -1))
 
 
 def reversed_order(self: Joined, x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = self.proj(torch.cat([head(x) for head in self.heads][::-1], -1))
-    return found
+    return self.proj(torch.cat([head(x) for head in self.heads][::-1], -1))
 
 
 def called_backwards(self: Joined, x: torch.Tensor) -> torch.Tensor:
     outputs = [head(x) for head in list(self.heads)[::-1]]
-    found: torch.Tensor = self.proj(torch.cat(outputs[::-1], -1))
-    return found
+    return self.proj(torch.cat(outputs[::-1], -1))
 
 
 def with_a_norm_each(self: Joined, x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = self.proj(torch.cat([head(nn.functional.layer_norm(x, [WIDTH])) for head in self.heads], -1))
-    return found
+    return self.proj(torch.cat([head(nn.functional.layer_norm(x, [WIDTH])) for head in self.heads], -1))
 
 
 def unjoined(self: Joined, x: torch.Tensor) -> torch.Tensor:
@@ -72,8 +69,7 @@ def summed(self: Joined, x: torch.Tensor) -> torch.Tensor:
 
 
 def some(self: Joined, x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = self.proj(torch.cat([*[head(x) for head in list(self.heads)[:-1]], x[..., :8]], -1))
-    return found
+    return self.proj(torch.cat([*[head(x) for head in list(self.heads)[:-1]], x[..., :8]], -1))
 
 
 class Joined(nn.Module):
@@ -109,8 +105,7 @@ class Model(nn.Module):
         self.head = nn.Linear(WIDTH, 50)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.head(self.blocks(self.embed(ids)))
-        return logits
+        return self.head(self.blocks(self.embed(ids)))
 
 
 @pytest.mark.parametrize("cls", [Head, WithAxis])
@@ -118,8 +113,7 @@ class Model(nn.Module):
 @torch.no_grad()
 def test_heads_of_one_layer(mix: Mix, cls: type[Head]) -> None:
     model = Model(mix, cls).eval()
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     assert captured.stacks == ("self",)
     for row, trace in enumerate(captured.traces):
         assert trace.numbers == (0, 1, 2)
@@ -165,13 +159,11 @@ def test_lists_in_stages_and_lists_that_run_again() -> None:
             self.stages = nn.Sequential(make(), make())
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.stages(self.stages(x))
-            return found
+            return self.stages(self.stages(x))
 
     torch.manual_seed(0)
     model, x = Stages().eval(), torch.randn(1, TOKENS, WIDTH)
-    with capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     trace = captured.trace
     assert trace.numbers == tuple(range(8))
     for layer in range(8):
@@ -218,8 +210,7 @@ def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
 
     torch.manual_seed(0)
     model, x = Layers().eval(), torch.randn(1, TOKENS, WIDTH)
-    with capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     trace = captured.trace
     assert [record.name for record in trace.layers] == ["layers.0", "layers.1", "layers.2"]
     for number, layer in enumerate(model.layers):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -64,8 +65,7 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
     model = diff_llama()
     ids = torch.arange(3, 9)[None]
     with torch.no_grad():
-        with capture(model) as captured:
-            model(ids, use_cache=False)
+        captured = captured_of(model, ids, use_cache=False)
         model.set_attn_implementation("eager")  # type: ignore[operator]
         eager = model(ids, use_cache=False, output_attentions=True).attentions
     assert captured.stacks == ("self", "self.2")
@@ -126,8 +126,7 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
     torch.manual_seed(0)
     model, x = Skipping().eval(), torch.randn(1, 6, 32)
     with torch.no_grad():
-        with capture(model) as captured:
-            model(x)
+        captured = captured_of(model, x)
         with ablate(model, [(2, head) for head in range(4)]):
             silenced = model(x)
         hidden = model.layers[0](x)
@@ -155,8 +154,7 @@ def test_shared_layers_are_counted_as_they_run() -> None:
             return x
 
     model, x = Universal().eval(), torch.randn(1, 6, 32)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
     assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
 
@@ -181,8 +179,7 @@ def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, lay
     model, x = PatchTSTModel(config).eval(), torch.randn(2, 32, channels)
     eager: list[torch.Tensor] = []
     with torch.no_grad():
-        with capture(model) as captured:
-            model(past_values=x)
+        captured = captured_of(model, past_values=x)
         model.set_attn_implementation("eager")
         for layer in model.encoder.layers:
             layer.self_attn.register_forward_hook(lambda module, args, output: eager.append(output[1]))
@@ -215,8 +212,7 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(Block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
     x = torch.randn(*sides, 32)
-    with capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert captured.stacks == ("self", "self.2")
     for layer, block in enumerate(model):
         given = x.roll(layer, 0)
@@ -268,8 +264,7 @@ def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
     texts = [torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([second])]
     layers = model.encoder.config.num_hidden_layers  # type: ignore[union-attr]
     with torch.no_grad():
-        with capture(model) as captured:
-            model(*texts)
+        captured = captured_of(model, *texts)
         apart = [hs_trace for text in texts for hs_trace in _traces(model.encoder, text)]
     assert [trace.ids for trace in captured.traces] == [(4, 5, 6, 7, 8), tuple(second)]
     for trace, alone in zip(captured.traces, apart, strict=True):
@@ -288,8 +283,7 @@ def _traces(model: nn.Module, text: torch.Tensor) -> list[hs.Trace]:
 def test_an_encoder_of_torch_called_twice_leaves_two_traces() -> None:
     layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
     model = Siamese(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(1, 5, 32), torch.randn(1, 5, 32))
+    captured = captured_of(model, torch.randn(1, 5, 32), torch.randn(1, 5, 32))
     assert [trace.numbers for trace in captured.traces] == [(0, 1, 2), (0, 1, 2)]
     assert all(trace.verify().agrees for trace in captured.traces)
 
@@ -308,8 +302,7 @@ def test_albert_with_groups_counts_on() -> None:
     )
     model = AlbertModel(config).eval()
     with torch.no_grad():
-        with capture(model) as captured:
-            model(torch.arange(3, 9)[None])
+        captured = captured_of(model, torch.arange(3, 9)[None])
         model.set_attn_implementation("eager")
         eager = model(torch.arange(3, 9)[None], output_attentions=True).attentions
     assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
@@ -321,8 +314,7 @@ def test_the_page_names_the_parts(tmp_path: object) -> None:
     from pathlib import Path
 
     model, x = nn.Sequential(Twice(), Twice()).eval(), torch.randn(1, 6, 32)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert isinstance(tmp_path, Path)
     kept = [hs.load(trace.save(tmp_path / f"{trace.stack}.safetensors")) for trace in captured.traces]
     assert [(trace.stack, trace.numbers) for trace in kept] == [("self", (0, 1)), ("self.2", (0, 1))]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of
 from torch import nn
 
 import headscope
@@ -100,8 +101,7 @@ def test_ablation_in_a_shared_module() -> None:
 def test_verify_reaches_the_eager_weights(name: str) -> None:
     family = BY_NAME[name]
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=family.takes != "image"))
+    captured = captured_of(model, **family.inputs(padded=family.takes != "image"))
     config = model.config.to_dict()
     report = captured.traces[-1].verify()
     assert report.agrees, report
@@ -114,8 +114,7 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
 
 def test_verify_finds_what_is_wrong() -> None:
     model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=False))
+    captured = captured_of(model, **BERT.inputs(padded=False))
     found = captured.traces[0]
     broken = found.layers[1].v.copy()
     broken[2, 3] += 1
@@ -146,8 +145,7 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
 
 def test_verify_when_the_model_is_gone() -> None:
     model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=False))
+    captured = captured_of(model, **BERT.inputs(padded=False))
     found = captured.traces[0]
     del captured, model
     report = found.verify()
@@ -266,8 +264,7 @@ def test_outputs_are_kept_where_they_are_small() -> None:
     np.testing.assert_array_equal(captured.trace.outputs["logits"].array, logits[0].numpy())
     family = Family("LlamaForCausalLM", DECODER, config="LlamaConfig")
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.tensor([[4, 5, 6]]))
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     assert "logits" not in captured.trace.outputs
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 
@@ -47,8 +48,7 @@ class Loop(nn.Module):
 
     def step(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         x = x + layer.out(merged(scaled_dot_product_attention(*layer(x))))  # type: ignore[operator]
-        found: torch.Tensor = x + layer.mlp(x)  # type: ignore[operator]
-        return found
+        return x + layer.mlp(x)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for at in self.order:
@@ -103,8 +103,7 @@ class Inside(nn.Module):
         self.first, self.encoder = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), loop
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.encoder(x + self.first(x, x, x, need_weights=False)[0])
-        return found
+        return self.encoder(x + self.first(x, x, x, need_weights=False)[0])
 
 
 def build(cls: type[nn.Module], *given: nn.Module) -> tuple[nn.Module, torch.Tensor]:
@@ -119,8 +118,7 @@ def build(cls: type[nn.Module], *given: nn.Module) -> tuple[nn.Module, torch.Ten
 @torch.no_grad()
 def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[int, ...]) -> None:
     model, x = build(cls)
-    with capture(model) as captured:
-        model(x.clone())
+    captured = captured_of(model, x.clone())
     trace = captured.trace
     assert (captured.stacks, trace.numbers) == (("self",), numbers)
     assert {record.name for record in trace.layers} == {cls.__name__}
@@ -139,8 +137,7 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
 @torch.no_grad()
 def test_a_loop_in_a_part_of_a_model_and_one_head_silenced() -> None:
     model, x = build(Inside, build(Loop)[0])
-    with capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("first", (0,)), ("encoder", (0, 1, 2))]
     loop, x = build(Loop)
     with ablate(loop, [(0, head) for head in range(HEADS)]):
@@ -175,8 +172,7 @@ def test_self_and_cross_attention_in_one_loop() -> None:
 
     given: list[tuple[torch.Tensor, torch.Tensor]] = []
     model, x = build(Both)
-    with capture(model) as captured:
-        model(x, torch.randn(1, 5, WIDTH))
+    captured = captured_of(model, x, torch.randn(1, 5, WIDTH))
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
     for layer, (q, k) in enumerate(given):
         weights = (q @ k.mT / 8**0.5).softmax(-1)
@@ -202,8 +198,7 @@ def test_plain_lists_of_linears(sequential: bool) -> None:
             return found
 
     model, x = build(Lists)
-    with capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     expected = [("self", (0, 1))] if sequential else [("self", (0,)), ("self.2", (0,))]
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == expected
     assert all(trace.verify().agrees for trace in captured.traces)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
@@ -103,8 +104,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
     inputs = {"input_ids": IDS, "attention_mask": (IDS > 0).long(), "output_hidden_states": True}
     found = []
     for one in (plain, model):
-        with capture(one) as captured:
-            one(**inputs)
+        captured = captured_of(one, **inputs)
         found.append(captured.traces)
     for expected, trace in zip(*found, strict=True):
         assert trace.tokens == expected.tokens
@@ -141,8 +141,7 @@ def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
     plain, inputs = family.build().eval(), family.inputs(padded=True)
     model, found = offload(plain), []
     for one in (plain, model):
-        with capture(one) as captured:
-            one(**inputs)
+        captured = captured_of(one, **inputs)
         found.append(captured.traces)
     for expected, trace in zip(*found, strict=True):
         for layer in expected.numbers:
@@ -158,8 +157,7 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             x = self.embed(ids)
-            found: torch.Tensor = self.mha(x, x, x, need_weights=False)[0]
-            return found
+            return self.mha(x, x, x, need_weights=False)[0]
 
     torch.manual_seed(0)
     plain = Layer().eval()
@@ -185,8 +183,7 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
     move(lambda _, x: x.to("meta"))
     found = []
     for one in (plain, model):
-        with capture(one) as captured:
-            one(IDS)
+        captured = captured_of(one, IDS)
         found.append(captured.traces[0])
     np.testing.assert_allclose(found[0][0].weights[...], found[1][0].weights[...], atol=1e-6)
     np.testing.assert_allclose(found[0][0, 1].output[:], found[1][0, 1].output[:], atol=1e-6)
@@ -216,8 +213,7 @@ def test_weights_on_the_meta_device_are_refused_by_name() -> None:
 @torch.no_grad()
 def test_weights_that_go_to_the_meta_device_after_the_pass() -> None:
     model = bert()
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     model.to("meta")
     with pytest.raises(UnsupportedError, match=r"dense\.weight is on the meta device") as raised:
         captured.traces[0][1, 0].output

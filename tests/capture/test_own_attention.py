@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -112,8 +113,7 @@ def test_numbers_in_a_mask_become_a_table_if_they_follow_a_rule(kind: str) -> No
     torch.manual_seed(0)
     mixer, x = Mixer().eval(), torch.randn(2, 6, 32)
     mask, terms = ADDED[kind]
-    with torch.no_grad(), capture(mixer) as captured:
-        mixer(x, mask)
+    captured = captured_of(mixer, x, mask)
     expected = weights_of(mixer, x, mask)
     for row, trace in enumerate(captured.traces):
         np.testing.assert_allclose(trace[0].weights[:], expected[row].detach(), atol=1e-6)
@@ -164,8 +164,7 @@ class InheritsTwice(Inherits):
 def test_attention_that_a_class_inherits_through_super(cls: type[Mixer]) -> None:
     torch.manual_seed(0)
     mixer, x = cls().eval(), torch.randn(2, 5, 32)
-    with torch.no_grad(), capture(mixer) as captured:
-        mixer(x)
+    captured = captured_of(mixer, x)
     expected = weights_of(mixer, x, None).detach().numpy()
     for row, trace in enumerate(captured.traces):
         for head in range(4):
@@ -266,8 +265,7 @@ def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> No
 @torch.no_grad()
 def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
     model = nn.Sequential(Mixer())
-    with capture(model) as captured:
-        model(torch.randn(1, 6, 32))
+    captured = captured_of(model, torch.randn(1, 6, 32))
     parallelize_module(model, two_processes, {"0.out": ColwiseParallel()})
     with pytest.raises(UnsupportedError, match=r"0\.out\.weight is a DTensor over 2 processes"):
         captured.trace[0, 1].output
@@ -297,8 +295,7 @@ class Uncalled(Mixer):
 
 def test_a_softmax_that_is_not_attention_is_ignored() -> None:
     model = nn.Sequential(Uncalled(), AttentionClassifier()).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(1, 5, 32))
+    captured = captured_of(model, torch.randn(1, 5, 32))
     assert sorted(trace.layers[0].name for trace in captured.traces) == ["1.encoder.self_attn", "1.mixer"]
     assert all(trace.verify().agrees for trace in captured.traces)
 
@@ -318,8 +315,7 @@ class AttentionPool(nn.Module):
 
 def test_a_softmax_on_top_of_a_transformers_model_is_ignored() -> None:
     model = AttentionPool().eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.tensor([[4, 5, 6]]))
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     assert captured.trace.ids == (4, 5, 6)
     assert captured.trace.verify().agrees
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 
 from families import BY_NAME
@@ -49,8 +50,7 @@ def two_layers() -> nn.Sequential:
 
 def traced(model: nn.Module) -> tuple[int, ...]:
     """The layers that a capture records."""
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(1, 5, 16))
+    captured = captured_of(model, torch.randn(1, 5, 16))
     return captured.trace.numbers
 
 
@@ -83,13 +83,11 @@ def test_a_replaced_child_of_a_child_is_seen() -> None:
     inputs = BERT.inputs(padded=False)
     dense = model.encoder.layer[0].attention.output
     for _ in range(2):
-        with torch.no_grad(), capture(model) as captured:
-            model(**inputs)
+        captured = captured_of(model, **inputs)
         old = captured.traces[0].source.W_O(0, 1)
         dense.dense = nn.Linear(dense.dense.in_features, dense.dense.out_features)
     assert id(dense.dense) in plan_of(model).readers
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     d_head = len(old)
     expected = dense.dense.weight.detach().T[d_head : 2 * d_head].numpy()
     np.testing.assert_array_equal(captured.traces[0].source.W_O(0, 1), expected)
@@ -118,8 +116,7 @@ def test_a_changed_layer_number_is_seen() -> None:
 def test_a_changed_setting_of_a_reader_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     family = BY_NAME["MPNetModel"]
     model, inputs = family.build(), family.inputs(padded=False)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     assert captured.traces
     from headscope.live.readers import READERS
 
@@ -192,8 +189,7 @@ def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:
 def test_copies_of_a_row_lie_in_one_piece() -> None:
     """So they leave no room for temporary tensors between them, and none of another row is kept with them."""
     model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=True))
+    captured = captured_of(model, **BERT.inputs(padded=True))
     pieces = []
     for trace in captured.traces:
         queries = [layer.q for layer in trace.layers]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from transformers import BertConfig, BertModel, MistralConfig, MistralModel
 
 import headscope as hs
@@ -55,8 +56,7 @@ def eager(model: Any, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
 
 
 def captured(model: Any, inputs: dict[str, torch.Tensor]) -> list[Trace]:
-    with torch.no_grad(), hs.capture(model) as found:
-        model(**inputs)
+    found = captured_of(model, **inputs)
     return found.traces
 
 
@@ -210,8 +210,7 @@ def test_an_empty_text_in_a_batch_is_named(empty: list[int], message: str, atten
     inputs = batch({row: [*range(12)] for row in empty}, rows=3)
     with pytest.raises(InputError, match=message), torch.no_grad(), hs.capture(model):
         model(**inputs)
-    with torch.no_grad(), hs.capture(model) as found:
-        model(**batch({}))
+    found = captured_of(model, **batch({}))
     assert len(found.traces) == 1
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from transformers import AttentionInterface
@@ -74,8 +75,7 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
         with Seen() as seen:
             model(x)
-        with capture(model) as captured:
-            model(x)
+        captured = captured_of(model, x)
     assert seen.calls[0][0].dtype == (torch.float32 if disabled else dtype)
     for row, trace in enumerate(captured.traces):
         for ours, theirs in zip((trace.layers[0].q, trace.layers[0].k, trace.layers[0].v), seen.calls[0], strict=True):
@@ -166,8 +166,7 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
     model = bert(dtype, tokens, heads=4)
     ids = torch.randint(0, 99, (1, tokens), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        with capture(model) as captured:
-            model(ids)
+        captured = captured_of(model, ids)
         trace = captured.trace
         q, k = (torch.from_numpy(part) for part in (trace.layers[0].q, trace.layers[0].k))
         exact = torch.softmax(trace.layers[0].scale * q.double() @ k.double().mT, -1)
@@ -191,8 +190,7 @@ def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, mo
     monkeypatch.setattr(layer_records, "log_sum_exps", counted)
     family = BY_NAME["BertModel"]
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     trace = captured.traces[0]
     assert trace.nbytes > 0
     assert not calls
@@ -376,8 +374,7 @@ def test_attention_whose_products_are_rounded() -> None:
     def captured_under(name: str, implementation: str) -> list[Trace]:
         torch.set_float32_matmul_precision(name)
         model.set_attn_implementation(implementation)
-        with torch.no_grad(), capture(model) as captured:
-            model(ids)
+        captured = captured_of(model, ids)
         return list(captured.traces)
 
     with pytest.raises(UnsupportedError, match="something other than softmax"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from comparing import captured_of
 from torch import nn
 
 from families import BY_NAME, FAMILIES, Family
@@ -37,8 +38,7 @@ def given_by_projections(model: nn.Module) -> tuple[dict[str, list[torch.Tensor]
 def test_heads_add_up_to_what_the_projection_gave(family: Family) -> None:
     model = family.build()
     given, handles = given_by_projections(model)
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     for handle in handles:
         handle.remove()
     for trace in captured.traces:
@@ -100,8 +100,7 @@ def llama(change: Any) -> tuple[Any, Any]:
     model = family.build()
     attention = model.layers[0].self_attn
     attention.o_proj = change(attention.o_proj)
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     return model, captured.traces[0]
 
 
@@ -125,8 +124,7 @@ def test_a_projection_that_is_not_one_matrix_raises(change: Any, message: str) -
 
 def test_when_the_model_is_gone() -> None:
     model = BY_NAME["BertModel"].build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BY_NAME["BertModel"].inputs(padded=False))
+    captured = captured_of(model, **BY_NAME["BertModel"].inputs(padded=False))
     trace = captured.traces[0]
     assert "view.writes" in safetensors.numpy.load(page_bytes(trace))
     del captured, model
@@ -137,8 +135,7 @@ def test_when_the_model_is_gone() -> None:
 def test_selected_and_silenced_heads() -> None:
     model = BY_NAME["BertModel"].build()
     inputs = BY_NAME["BertModel"].inputs(padded=True)
-    with torch.no_grad(), capture(model) as whole:
-        model(**inputs)
+    whole = captured_of(model, **inputs)
     with torch.no_grad(), ablate(model, [(1, 3)]), capture(model, layers=[1], heads=[2, 3]) as some:
         model(**inputs)
     for row in range(2):
@@ -181,8 +178,7 @@ def test_weights_that_have_changed_since(change: Any) -> None:
     """An output has the numbers of its pass, or is refused; a second run with other weights would tell nothing."""
     family = BY_NAME["BertModel"]
     model, inputs = family.build(), family.inputs(padded=False)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     trace = captured.traces[0]
     before = trace[1, 0].output
     assert trace.verify().skipped == ()
@@ -199,8 +195,7 @@ def test_weights_that_changed_and_came_back() -> None:
     """Whoever restores the weights gets the numbers again; so does a copy in the same precision."""
     family = BY_NAME["BertModel"]
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     trace, state = captured.traces[0], {name: x.clone() for name, x in model.state_dict().items()}
     before = trace[1, 0].output
     averaged(model)
@@ -228,8 +223,7 @@ def test_other_layers_may_change() -> None:
 
 def test_outputs_of_a_torch_model_that_was_trained() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.linspace(-1, 1, 96).view(1, 6, 16))
+    captured = captured_of(model, torch.linspace(-1, 1, 96).view(1, 6, 16))
     model(torch.linspace(-1, 2, 96).view(1, 6, 16))[..., 0].sum().backward()
     torch.optim.SGD(model.parameters(), lr=1.0).step()
     with pytest.raises(TraceError, match=r"layers\.0\.self_attn\.out_proj .* has other weights"):

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 
 import headscope as hs
@@ -36,8 +37,7 @@ def bert() -> nn.Module:
 @torch.no_grad()
 def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
     model = quantised(bert(), dtype)
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     trace, report = captured.trace, captured.trace.verify()
     assert report.agrees
     assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
@@ -52,8 +52,7 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
 @torch.no_grad()
 def test_packed_output_projections_are_refused_by_name() -> None:
     model = quantised(bert())
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     with pytest.raises(
         UnsupportedError, match=r"layer\.1\.attention\.output\.dense stores packed weights \(torch.qint8"
     ):
@@ -63,8 +62,7 @@ def test_packed_output_projections_are_refused_by_name() -> None:
 @torch.no_grad()
 def test_weights_in_half_precision_are_those_that_the_model_multiplies_with() -> None:
     model = quantised(bert(), torch.float16)
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     dense = model.encoder.layer[0].attention.output.dense  # type: ignore[union-attr,index]
     contexts = torch.cat([torch.as_tensor(captured.trace[0, head].context[:]) for head in range(4)], -1)
     total = sum(torch.as_tensor(captured.trace[0, head].output[:]) for head in range(4)) + dense.bias()
@@ -100,8 +98,7 @@ def test_modules_made_in_training_mode_are_no_reason_to_skip() -> None:
     model = bert()
     dense = model.encoder.layer[0].attention.output  # type: ignore[union-attr,index]
     dense.dense = nn.Linear(32, 32)
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     assert "weights (eager)" in [check.name for check in captured.trace.verify().checks]
     dense.dropout = nn.Dropout(0.1)
     with capture(model) as captured, pytest.warns(NoteWarning, match="training mode"):

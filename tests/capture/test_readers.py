@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of
 
 from families import DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
 from headscope.errors import UnsupportedError
@@ -42,7 +43,7 @@ TERMS = {
 }
 
 
-def captured_of(family: Family, run_in: torch.dtype = torch.float32, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+def pass_of(family: Family, run_in: torch.dtype = torch.float32, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     """The model, what was captured of a batch with padding, and the inputs."""
     model, inputs = family.build(run_in), family.inputs(padded=True)
     with torch.no_grad(), capture(model, **options) as captured:
@@ -53,7 +54,7 @@ def captured_of(family: Family, run_in: torch.dtype = torch.float32, **options: 
 @pytest.mark.parametrize("family", WITH_TERMS, ids=str)
 def test_terms_are_tables_and_every_check_agrees(family: Family) -> None:
     """That the weights are transformers' is tested in test_families.py."""
-    _, captured, _ = captured_of(family)
+    _, captured, _ = pass_of(family)
     assert {str(family): captured.traces[0].layers[-1].terms.named}.items() <= TERMS.items() or str(family) not in TERMS
     for trace in captured.traces:
         assert trace.layers[0].mask.bias is None
@@ -72,8 +73,7 @@ def test_heads_add_up_to_the_projection(family: Family) -> None:
     linears = {name: part for name, part in model.named_modules() if name.endswith(names)}
     for name, part in linears.items():
         part.register_forward_hook(lambda module, args, output, name=name: outputs.update({name: output}))
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     assert len(linears) == 2
     for trace in captured.traces:
         for layer, (name, part) in enumerate(linears.items()):
@@ -178,7 +178,7 @@ def test_a_reader_that_thinks_they_look_at_none_is_refused(family: Family, monke
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", [READ[0], READ[4], *READ[8:9], *READ[11:13]], ids=str)
 def test_half_precision(family: Family, dtype: torch.dtype) -> None:
-    _, captured, _ = captured_of(family, dtype)
+    _, captured, _ = pass_of(family, dtype)
     for trace in captured.traces:
         report = trace.verify(reference=False)
         assert report.agrees, report
@@ -186,8 +186,8 @@ def test_half_precision(family: Family, dtype: torch.dtype) -> None:
 
 def test_captures_in_half_precision_and_of_some_heads() -> None:
     family = next(family for family in READ if str(family) == "DebertaV2Model-shared, convolution")
-    _, whole, _ = captured_of(family)
-    _, some, _ = captured_of(family, heads=[3, 1], layers=[1], dtype="fp16")
+    _, whole, _ = pass_of(family)
+    _, some, _ = pass_of(family, heads=[3, 1], layers=[1], dtype="fp16")
     record = some.traces[1].layers[0]
     assert record.terms.relative_keys.dtype == np.float16
     for head in (1, 3):
@@ -202,8 +202,7 @@ def test_falcons_alibi_is_counted_as_it_was(implementation: str, left: bool) -> 
     settings = {**TEXT, "alibi": True, "attn_implementation": implementation}
     family = Family("FalconModel", settings)
     model, inputs = family.build(), family.inputs(padded=True, left=left)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     slopes = torch.tensor([2.0 ** (-2 * (h + 1)) for h in range(4)]).bfloat16().float()
     times = 1 if implementation == "sdpa" else 2
     for trace in captured.traces:
@@ -254,8 +253,7 @@ def test_nothing_of_ours_is_as_large_as_a_map(name: str, monkeypatch: pytest.Mon
             return original(*args)
 
     monkeypatch.setattr(inside, "observe_call", observed)
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randint(3, 99, (1, size), generator=torch.Generator().manual_seed(1)))
+    captured = captured_of(model, torch.randint(3, 99, (1, size), generator=torch.Generator().manual_seed(1)))
     trace, layer_map = captured.trace, heads * size * size
     assert 0 < watch.cells <= layer_map / 3, "a block of rows at most"
     for record in trace.layers:
@@ -338,7 +336,7 @@ class Measured(Consumer):
 
 @pytest.mark.parametrize("family", [READ[0], READ[8], *READ[11:12], *WITH_TERMS[1:2]], ids=str)
 def test_statistics_of_live_tensors_are_those_of_the_trace(family: Family) -> None:
-    model, captured, inputs = captured_of(family)
+    model, captured, inputs = pass_of(family)
     traces = captured.traces
     roles = [roles_of(traces[0])] * 2
     consumer = Measured(roles)

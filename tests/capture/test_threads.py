@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from transformers import BertConfig, BertModel
 
@@ -88,8 +89,7 @@ def together(run: Callable[[int], None], count: int = THREADS) -> None:
 
 
 def alone(model: nn.Module, given: torch.Tensor) -> Any:
-    with torch.no_grad(), hs.capture(model) as captured:
-        model(given)
+    captured = captured_of(model, given)
     return captured.trace
 
 
@@ -143,8 +143,7 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     def run(at: int) -> None:
         if at == 0:
             slow.append(threading.get_ident())
-            with torch.no_grad(), hs.capture(model) as captured:
-                model(given(0))
+            captured = captured_of(model, given(0))
             found[0] = captured
             return
         try:
@@ -178,8 +177,7 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
 def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
     model, _, given = make()
     with torch.no_grad(), hs.capture(model) as outer:
-        with hs.capture(model) as inner:
-            model(given(0))
+        inner = captured_of(model, given(0))
         model(given(1))
     assert [len(trace.queries) for trace in outer.traces] == [5, 6]
     assert len(inner.trace.layers) == len(outer.traces[0].layers) == 2
@@ -298,8 +296,7 @@ def test_layers_without_a_call_are_listed() -> None:
     """A model may skip layers, so that is no error; the trace and its report say so."""
     model = Sdpa().eval()
     model.forward = lambda x: model.layers[1](x)  # type: ignore[method-assign]
-    with torch.no_grad(), hs.capture(model) as captured:
-        model(X)
+    captured = captured_of(model, X)
     note = "no attention of layers.0 was seen in this forward pass"
     assert captured.trace.numbers == (1,)
     assert captured.trace.notes == (note,)

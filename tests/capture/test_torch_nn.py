@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 
 from headscope.errors import UnsupportedError
@@ -264,8 +265,7 @@ def test_transforms_of_torch_func_are_named(transform: str, inside: bool) -> Non
     def run(part: nn.Module, x: torch.Tensor) -> torch.Tensor:
         if transform == "vmap":
             return torch.func.vmap(part)(x[None])
-        found: torch.Tensor = getattr(torch.func, transform)(lambda x: part(x).sum())(x)
-        return found
+        return getattr(torch.func, transform)(lambda x: part(x).sum())(x)
 
     model, x = Transformed().eval(), torch.randn(2, 5, 32)
     name = "vmap" if transform == "vmap" else "grad"
@@ -290,8 +290,7 @@ def test_transformer_has_three_stacks() -> None:
     model = amplified(nn.Transformer(16, 2, 2, 2, 32, batch_first=True))
     source, target = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
     mask = nn.Transformer.generate_square_subsequent_mask(5)
-    with torch.no_grad(), capture(model) as captured:
-        model(source, target, tgt_mask=mask, tgt_is_causal=True)
+    captured = captured_of(model, source, target, tgt_mask=mask, tgt_is_causal=True)
     assert captured.stacks == ("encoder", "decoder", "cross")
     cross = captured["cross"][1]
     assert (len(cross.queries), len(cross.keys)) == (5, 7)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -59,8 +60,7 @@ class Base(nn.Module):
         return [part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
-        return found
+        return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
 
 
 class Alias(Base):
@@ -85,14 +85,12 @@ class Partial(Base):
 
 class ByGetattr(Base):
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = getattr(F, "scaled_dot_product" + "_attention")(q, k, v)
-        return found
+        return getattr(F, "scaled_dot_product" + "_attention")(q, k, v)
 
 
 class ByOperator(Base):
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.ops.aten.scaled_dot_product_attention(q, k, v)
-        return found
+        return torch.ops.aten.scaled_dot_product_attention(q, k, v)
 
 
 class ByBackend(Base):
@@ -106,8 +104,7 @@ class InAttribute(Base):
     kernel: Any
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.kernel(q, k, v)
-        return found
+        return self.kernel(q, k, v)
 
 
 class InSettings(Base):
@@ -116,8 +113,7 @@ class InSettings(Base):
     settings: Any
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.settings.kernel(q, k, v)
-        return found
+        return self.settings.kernel(q, k, v)
 
 
 class InTable(Base):
@@ -126,8 +122,7 @@ class InTable(Base):
     kernels: ClassVar = {"fast": sdpa, "other": None}
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.kernels["fast"](q, k, v)
-        return found
+        return self.kernels["fast"](q, k, v)
 
 
 class Given(InAttribute):
@@ -170,8 +165,7 @@ class Scripted(Base):
         self.kernel = _scripted()
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.kernel(q, k, v)
-        return found
+        return self.kernel(q, k, v)
 
 
 def _scripted() -> Any:
@@ -255,8 +249,7 @@ class InWindows(Base):
 
 class ByKernel(Base):
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
-        return found
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
 
 
 class ByFastPath(Base):
@@ -355,8 +348,7 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
     blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
     with torch.no_grad():
-        with capture(blocks) as captured:
-            blocks(x)
+        captured = captured_of(blocks, x)
         hidden = blocks["seen"](x)
         for layer, one in enumerate(model):
             hidden, weights = by_hand(one, hidden)
@@ -375,16 +367,13 @@ def test_a_model_whose_only_attention_is_given_to_it() -> None:
             self.layers = nn.Sequential(Given(sdpa), Given(sdpa))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.layers(x)
-            return found
+            return self.layers(x)
 
     model, x = Around().eval(), torch.randn(1, 7, 32)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert (captured.stacks, captured.trace.numbers) == (("self",), (0, 1))
     model.layers[1].kernel = lambda q, k, v: v  # type: ignore[assignment]
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert captured.trace.numbers == (0,)
 
 
@@ -488,8 +477,7 @@ def test_a_router_in_transformers_is_not_attention() -> None:
         num_local_experts=6,
     )
     model = MixtralModel(config).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.arange(6)[None])
+    captured = captured_of(model, torch.arange(6)[None])
     assert captured.unrecorded == ()
     assert captured.trace.numbers == (0, 1)
 
@@ -519,8 +507,7 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
 
     class InCell(Base):
         def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = torch.ops.notebook.some_attention(q, k, v)
-            return found
+            return torch.ops.notebook.some_attention(q, k, v)
 
     model, x = model_of(Base, InCell), torch.randn(1, 5, 32)
     with torch.no_grad():
@@ -598,8 +585,7 @@ def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     original = sdpa_watch._missed
     sdpa_watch._missed = lambda session, running, op, *rest: seen.append(op.name())  # type: ignore[assignment]
     try:
-        with torch.no_grad(), capture(model) as captured:
-            model(**family.inputs(padded=False))
+        captured = captured_of(model, **family.inputs(padded=False))
     finally:
         sdpa_watch._missed = original
     assert seen == []
