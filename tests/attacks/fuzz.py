@@ -224,47 +224,40 @@ def forget() -> None:
 
 def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | None) -> tuple[dict[str, Counts], bool]:
     """All mutations of all readers, in several processes; what came of them, and whether it was interrupted."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     results = {name: Counts() for name in names}
-    bar = (TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     chunks = [(name, indices[at : at + CHUNK]) for name in names for at in range(0, len(indices), CHUNK)]
-    with Progress(*bar, console=Console(stderr=True)) as progress:
-        tasks = {name: progress.add_task(name, total=len(indices)) for name in names}
 
-        def done(name: str, counts: Counts) -> None:
-            results[name].add(counts)
-            progress.update(tasks[name], completed=results[name].mutations)
-            if results[name].mutations == len(indices) and not progress.console.is_terminal:
-                print(name, results[name], file=sys.stderr, flush=True)
+    def done(name: str, counts: Counts) -> None:
+        results[name].add(counts)
+        if results[name].mutations == len(indices):
+            print(name, results[name], file=sys.stderr, flush=True)
 
-        if jobs == 1:
-            try:
-                _start(worker=False)
-                for name, part in chunks:
-                    done(name, fuzz(name, part, seed, keep))
-            except KeyboardInterrupt:
-                return results, True
-            return results, False
-        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
-        waiting: dict[Future[Counts], tuple[str, range]] = {}
+    if jobs == 1:
         try:
-            waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
-            for future in as_completed(waiting):
-                name, part = waiting[future]
-                done(name, future.result())
-        except BrokenProcessPool:
-            lost = [waiting[future] for future in waiting if not future.done() or future.exception() is not None]
-            name, part = lost[0]
-            detail = f"a process died or hung in one of: {', '.join(f'{one} {two}' for one, two in lost[:jobs])}"
-            results[name].found(Finding(name, part[0], "a process died", detail))
+            _start(worker=False)
+            for name, part in chunks:
+                done(name, fuzz(name, part, seed, keep))
         except KeyboardInterrupt:
             return results, True
-        finally:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
+        return results, False
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
+    waiting: dict[Future[Counts], tuple[str, range]] = {}
+    try:
+        waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
+        for future in as_completed(waiting):
+            name, part = waiting[future]
+            done(name, future.result())
+    except BrokenProcessPool:
+        lost = [waiting[future] for future in waiting if not future.done() or future.exception() is not None]
+        name, part = lost[0]
+        detail = f"a process died or hung in one of: {', '.join(f'{one} {two}' for one, two in lost[:jobs])}"
+        results[name].found(Finding(name, part[0], "a process died", detail))
+    except KeyboardInterrupt:
+        return results, True
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
     return results, False
 
 
@@ -275,8 +268,7 @@ def show(results: dict[str, Counts], seed: int) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 110)
     table = Table(title=f"mutations with seed {seed}")
-    columns = ("reader", "mutations", "read", "refused", "foreign", "code run", "slowest", "peak memory")
-    for column in columns:
+    for column in ("reader", "mutations", "read", "refused", "foreign", "code run", "slowest", "peak memory"):
         table.add_column(column, justify="left" if column == "reader" else "right", no_wrap=True)
     for name, counts in results.items():
         numbers = (counts.mutations, counts.read, counts.refused, counts.foreign, counts.code)

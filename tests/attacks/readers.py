@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,8 +21,19 @@ import numpy as np
 
 import headscope as hs
 from attacks import mutations as ways
-from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
-from attacks.safetensors_files import shards
+from attacks.hostile import (
+    ARCHIVES,
+    GOOD,
+    LEGACY_DATA,
+    PICKLES,
+    UNSAFE,
+    archive,
+    legacy,
+    shards,
+    state,
+    storage,
+    tensor,
+)
 from finished_survey import finished
 from headscope.atlas.result import Survey
 from headscope.atlas.survey_contents import FIELDS
@@ -240,30 +252,15 @@ def survey_files(name: str) -> Callable[[Path], list[bytes]]:
 
 
 def stranger_files(folder: Path) -> list[bytes]:
-    """Each file of a survey with everything in it, after its name."""
+    """Each file of the survey of a small model over a treebank, with everything in it, after its name."""
     text = (Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu").read_text(encoding="utf-8")
     (folder / "texts.conllu").write_text(text, encoding="utf-8")
-    survey = stranger_survey(folder)
+    (folder / "model").mkdir()
+    options: dict[str, Any] = {"labels": True, "examples": 2, "effects": 4, "writes": 4, "head_distances": 2}
+    options |= {"part_size": 400, "report": False, "statistics": ["same", "norm"]}
+    survey = hs.survey(small_bert(folder / "model"), folder / "texts.conllu", out=folder / "survey", **options)
     files = sorted(path for path in survey.folder.rglob("*") if path.suffix in (".json", ".parquet", ".npy"))
     return [f"{path.relative_to(survey.folder)}".encode() + b"\0" + path.read_bytes() for path in files]
-
-
-def stranger_survey(folder: Path) -> Survey:
-    """The survey of a small model over a treebank, made or resumed."""
-    model = folder / "model"
-    if not model.exists():
-        model.mkdir()
-        small_bert(model)
-    options = {
-        "labels": True,
-        "examples": 2,
-        "effects": 4,
-        "writes": 4,
-        "head_distances": 2,
-        "part_size": 400,
-        "report": False,
-    }
-    return hs.survey(model, folder / "texts.conllu", out=folder / "survey", statistics=["same", "norm"], **options)
 
 
 def read_stranger(data: bytes, folder: Path) -> None:
@@ -301,9 +298,8 @@ def use_survey(survey: Survey) -> None:
     uses: list[Callable[[], object]] = [
         *(partial(survey.measure, name, field) for name in survey for field in FIELDS),
         *(partial(getattr, survey, name) for name in ("syntax", "labels", "effects", "removal", "relations", "lines")),
-        lambda: survey.writes,
+        *(partial(getattr, survey, name) for name in ("writes", "distributions")),
         lambda: [str(example) for examples in survey.examples.values() for example in examples],
-        lambda: survey.distributions,
         survey.rows,
         lambda: draw(survey_sheet(survey)),
         lambda: (site := Site(survey.folder, read_findings(survey.folder))) and [*map(site.content, site.names)],
@@ -315,7 +311,6 @@ def use_survey(survey: Survey) -> None:
 
 
 def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
-    """Our error, if one is raised."""
     try:
         use()
     except HeadscopeError as error:
@@ -326,11 +321,8 @@ def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
 def safetensors_files(_: Path) -> list[bytes]:
     files = []
     for metadata in (None, {"format": "pt"}):
-        for dtypes in (("F32", "F16"), ("BF16", "I64"), ("F8_E4M3", "BOOL"), ("F64", "U8")):
-            tensors = {
-                f"x.{dtype}": (dtype, shape) for dtype in dtypes for shape in ((2, 3), ())[: 1 + (dtype != "F16")]
-            }
-            tensors |= {"scalar": (dtypes[0], ()), "empty": (dtypes[1], (0, 3))}
+        for one, other in (("F32", "F16"), ("BF16", "I64"), ("F8_E4M3", "BOOL"), ("F64", "U8")):
+            tensors = {"x": (one, (2, 3)), "y": (other, (2, 3)), "scalar": (one, ()), "empty": (other, (0, 3))}
             size = sum(int(np.prod(shape, dtype=int)) * SIZES[dtype] for dtype, shape in tensors.values())
             files.append(header_bytes(tensors, metadata) + bytes(size))
     return files
@@ -340,7 +332,7 @@ def zip_files(folder: Path) -> list[bytes]:
     several = state(
         tensor(), tensor((2, 2), (2, 1)), tensor((2, 2), (1, 2)), tensor((), (), 3), tensor((3, 2), (0, 1), 2)
     )
-    whole = [GOOD, _archive(several)]
+    whole = [GOOD, archive(several)]
     return whole + [data for data in _made(folder, {**UNSAFE, **PICKLES, **ARCHIVES}) if _is_archive(data)]
 
 
@@ -348,12 +340,6 @@ def legacy_files(folder: Path) -> list[bytes]:
     whole = [legacy(state(tensor()), LEGACY_DATA), legacy(state(tensor(), tensor((2, 2), (1, 2))), LEGACY_DATA)]
     whole.append(legacy(state(tensor(held=storage(kind="torch\nBFloat16Storage"))), LEGACY_DATA[:16]))
     return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
-
-
-def _archive(pickled: bytes) -> bytes:
-    from attacks.pickle_files import archive
-
-    return archive(pickled)
 
 
 def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
@@ -367,8 +353,6 @@ def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
 
 
 def _is_archive(data: bytes) -> bool:
-    import zipfile
-
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return bool(archive.namelist()) and archive.testzip() is None

@@ -17,7 +17,7 @@ import torch
 import transformers
 
 import headscope as hs
-from attacks.pickle_files import SENTINEL, UNSAFE
+from attacks.hostile import SENTINEL, UNSAFE
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.live import modules_of_checkpoint
 from headscope.live.built import configured

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, write_json
+from tokenizers import Tokenizer
 
+import headscope as hs
+from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.tokenizer.backend import library_errors
-from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.errors import CheckpointError, UnsupportedError
 
 SMALL = [*BERT_SPECIALS, "the", "cat", "##s"]
-TRUNCATED = json.dumps(unigram_json())[:2000]
 PLAIN = {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
 PLAIN["max_input_chars_per_word"] = 100
+
+
+def wordpiece(**parts: Any) -> str:
+    """A tokenizer.json of two words, and these parts."""
+    return json.dumps({"version": "1.0", "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}}, **parts})
+
+
+def template(single: list[Any]) -> dict[str, Any]:
+    return {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}
+
+
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+SPLIT = {"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}
 
 HOSTILE_TOKENIZERS = {
     "empty": "",
     "not JSON": "PK\x03\x04",
-    "truncated": TRUNCATED,
+    "truncated": json.dumps(unigram_json())[:2000],
     "a list": "[]",
     "an empty object": "{}",
     "null": "null",
@@ -36,37 +51,11 @@ HOSTILE_TOKENIZERS = {
     "unknown beyond": '{"version":"1.0","model":{"type":"Unigram","vocab":[["a",0.0]],"unk_id":5}}',
     "merge of nothing": '{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}',
     "no unknown token": json.dumps({"version": "1.0", "model": PLAIN}),
-    "template without its tokens": json.dumps(
-        {
-            "version": "1.0",
-            "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}},
-            "post_processor": {
-                "type": "TemplateProcessing",
-                "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-                "pair": [],
-                "special_tokens": {},
-            },
-        }
+    "template without its tokens": wordpiece(
+        post_processor=template([{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, TEXT])
     ),
-    "template without the text": json.dumps(
-        {
-            "version": "1.0",
-            "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}},
-            "post_processor": {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}},
-        }
-    ),
-    "pattern": json.dumps(
-        {
-            "version": "1.0",
-            "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}},
-            "pre_tokenizer": {
-                "type": "Split",
-                "pattern": {"Regex": "(("},
-                "behavior": "Isolated",
-                "invert": False,
-            },
-        }
-    ),
+    "template without the text": wordpiece(post_processor=template([])),
+    "pattern": wordpiece(pre_tokenizer=SPLIT),
 }
 
 
@@ -78,34 +67,6 @@ def test_hostile_tokenizer_json(tmp_path: Path, case: str) -> None:
         load_tokenizer(folder).encode("b b")
     assert "tokenizer.json" in str(caught.value.where)
     assert caught.value.advice
-
-
-@given(data=st.data())
-@settings(max_examples=150)
-def test_damaged_tokenizer_json(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    good = SMALL_JSON
-    start = data.draw(st.integers(0, len(good) - 1))
-    stop = data.draw(st.integers(start, min(len(good), start + 20)))
-    damaged = good[:start] + data.draw(st.binary(max_size=4)) + good[stop:]
-    path = tmp_path_factory.mktemp("damaged")
-    (path / "tokenizer.json").write_bytes(damaged)
-    try:
-        load_tokenizer(Folder(path, {"model_type": "bert"})).encode("the cats", "a b", max_length=9)
-    except HeadscopeError as error:
-        assert error.advice  # noqa: PT017
-
-
-SMALL_JSON = json.dumps(
-    {
-        "version": "1.0",
-        "truncation": {"direction": "Right", "max_length": 512, "strategy": "LongestFirst", "stride": 0},
-        "added_tokens": [{"id": 4, "content": "[MASK]", "special": True}],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "model": {**PLAIN, "vocab": {token: index for index, token in enumerate(SMALL)}},
-    }
-).encode("utf-8")
 
 
 @pytest.mark.parametrize("filename", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"])
@@ -189,8 +150,9 @@ def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
 
     with pytest.raises(CheckpointError, match="panicked: index out of bounds"):
         call(PanicException("index out of bounds"))
-    with pytest.raises(KeyboardInterrupt):
-        call(KeyboardInterrupt())
+    for interrupt in (KeyboardInterrupt, SystemExit):
+        with pytest.raises(interrupt):
+            call(interrupt())
 
 
 @pytest.mark.parametrize("case", ["single", "pair"])
@@ -201,3 +163,74 @@ def test_a_template_that_repeats_or_swaps_texts(tmp_path: Path, case: str) -> No
     write_json(tmp_path, "tokenizer.json", state)
     with pytest.raises(UnsupportedError, match="template uses"):
         load_tokenizer(Folder(tmp_path)).encode("the", None if case == "single" else "cat")
+
+
+# Rules that double a text each are refused before any text is read; usual rules are not.
+
+LETTERS = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+def replace(content: str, **pattern: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def charsmap(content: bytes) -> dict[str, Any]:
+    """A table of sentencepiece whose only replacement is this long."""
+    table = (4).to_bytes(4, "little") + bytes(4) + content + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
+
+
+def saved(folder: Path, normaliser: Any, splitter: Any = None) -> Path:
+    shutil.copytree(BUNDLED, folder, dirs_exist_ok=True)
+    file = folder / "tokenizer.json"
+    stated = json.loads(file.read_text())
+    stated["normalizer"] = normaliser
+    stated["pre_tokenizer"] = splitter or stated["pre_tokenizer"]
+    # An added token is normalised when the file is read, before any text.
+    stated["added_tokens"] += [{**stated["added_tokens"][0], "id": 9, "content": "aa", "normalized": True}]
+    file.write_text(json.dumps(stated))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [replace("aa", String="a")] * 24,
+        [{"type": "Sequence", "normalizers": [replace("aa", String="a")] * 12}] * 2,
+        [replace("a", Regex="(?=a)")] * 24,
+        [replace("a", String="")] * 24,
+        [replace("aaa", Regex="a")] * 24,
+        [LETTERS] * 24,
+        [charsmap(b"x" * 100)] * 4,
+        [replace("b" * 300, String="a")],
+    ],
+    ids=["literal", "nested", "between letters", "everywhere", "pattern", "bytes", "charsmap", "once"],
+)
+def test_rules_that_grow_without_bound_are_refused(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    folder = saved(tmp_path, {"type": "Sequence", "normalizers": rules})
+    with pytest.raises(UnsupportedError, match="rules that make a text longer may make more than 256"):
+        hs.open(folder).trace("a cat")
+    with pytest.raises(UnsupportedError, match="may make more than 256"):
+        hs.open(folder).trace(words=["a", "cat"])
+    assert hs.open(folder).trace(ids=[2, 9, 3]).ids == (2, 9, 3)
+
+
+def test_splitters_that_grow_are_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path, None, {"type": "Sequence", "pretokenizers": [LETTERS] * 24})
+    with pytest.raises(UnsupportedError, match="may make more than 256"):
+        hs.open(folder).trace("é")
+
+
+def test_many_rules_that_do_not_grow_are_run(tmp_path: Path) -> None:
+    usual = [
+        {"type": "NFKC"},
+        *[replace(" ", Regex=" {2,}")] * 10,
+        *[replace("a", String="á")] * 30,
+        replace("''", String='"'),
+        replace(" , ", Regex="[,;]"),
+        {"type": "Lowercase"},
+    ]
+    folder = saved(tmp_path, {"type": "Sequence", "normalizers": usual})
+    text = "A cat, á  dog"
+    expected = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert list(hs.open(folder).trace(text).ids) == expected
