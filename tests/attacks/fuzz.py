@@ -16,7 +16,6 @@ import random
 import resource
 import signal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Iterable
@@ -69,8 +68,6 @@ class Counts:
 
     Attributes:
         mutations, read, refused, foreign, code: how many; code that was run counts as foreign too.
-        slowest: seconds of processor time, and the mutation that took them.
-        peak: bytes of memory, of the whole process.
         findings: one of each kind, the first.
     """
 
@@ -79,15 +76,11 @@ class Counts:
     refused: int = 0
     foreign: int = 0
     code: int = 0
-    slowest: tuple[float, int] = (0.0, 0)
-    peak: int = 0
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
         for name in ("mutations", "read", "refused", "foreign", "code"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.slowest = max(self.slowest, other.slowest)
-        self.peak = max(self.peak, other.peak)
         for kind, finding in other.findings.items():
             first = self.findings.setdefault(kind, finding)
             if finding.index < first.index:
@@ -139,14 +132,12 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
     files, folder = prepared(name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _reset_peak()
         for index in indices:
             data = mutation(name, index, seed, files)
             if counts.mutations % 100 == 0:
                 faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
             counts.mutations += 1
             before = counts.foreign
-            started = time.process_time()
             _watching = True
             try:
                 reader.read(data, folder)
@@ -161,7 +152,6 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
                 counts.found(_finding(name, index, error))
             finally:
                 _watching = False
-            counts.slowest = max(counts.slowest, (time.process_time() - started, index))
             if _events:
                 counts.code += 1
                 counts.found(Finding(name, index, f"code: {_events[0]}", ", ".join(_events)))
@@ -169,7 +159,6 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
             if keep is not None and counts.foreign > before:
                 (keep / f"{name}-{index}").write_bytes(data)
         faulthandler.cancel_dump_traceback_later()
-        counts.peak = _peak()
     return counts
 
 
@@ -178,19 +167,6 @@ def _finding(name: str, index: int, error: BaseException) -> Finding:
     inside = [frame for frame in frames if "headscope" in frame.filename] or frames
     kind = f"{type(error).__name__} at {Path(inside[-1].filename).name}:{inside[-1].lineno}"
     return Finding(name, index, kind, "".join(traceback.format_exception(error)[-6:])[-2000:])
-
-
-def _reset_peak() -> None:
-    if sys.platform == "linux":
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak() -> int:
-    """The most memory since the reset; where there is none to reset, since the process began."""
-    if sys.platform == "linux":
-        status = Path("/proc/self/status").read_text()
-        return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _start(worker: bool) -> None:
@@ -268,12 +244,11 @@ def show(results: dict[str, Counts], seed: int) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 110)
     table = Table(title=f"mutations with seed {seed}")
-    for column in ("reader", "mutations", "read", "refused", "foreign", "code run", "slowest", "peak memory"):
+    for column in ("reader", "mutations", "read", "refused", "foreign", "code run"):
         table.add_column(column, justify="left" if column == "reader" else "right", no_wrap=True)
     for name, counts in results.items():
         numbers = (counts.mutations, counts.read, counts.refused, counts.foreign, counts.code)
-        slowest = f"{counts.slowest[0] * 1e3:,.0f} ms (#{counts.slowest[1]})"
-        table.add_row(name, *(f"{number:,}" for number in numbers), slowest, f"{counts.peak / 1e6:,.0f} MB")
+        table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
     for counts in results.values():
         for finding in counts.findings.values():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from families import FAMILIES
+from families import FAMILIES, Family
 from headscope.live import capture
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
@@ -20,8 +20,18 @@ def captured_of(model: Any, *given: Any, **named: Any) -> Any:
     return captured
 
 
+def pass_of(
+    family: Family, run_in: torch.dtype = torch.float32, *, padded: bool = True, left: bool = False, **options: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """A family's model, what was captured of a batch, and the inputs."""
+    model, inputs = family.build(run_in), family.inputs(padded=padded, left=left)
+    with torch.no_grad(), capture(model, **options) as captured:
+        model(**inputs)
+    return model, captured, inputs
+
+
 def eager_attentions(
-    model: Any, inputs: dict[str, Any], stacks: tuple[tuple[str, str], ...]
+    model: Any, inputs: dict[str, Any], stacks: tuple[tuple[str, str], ...] = (("self", "attentions"),)
 ) -> dict[str, list[np.ndarray]]:
     """For each stack, transformers' weights layer by layer, (batch, heads, queries, keys)."""
     before = model.config._attn_implementation

@@ -26,15 +26,17 @@ from knockouts import (
     weights_of,
 )
 from torch import nn
+from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface
+from transformers.integrations import flex_attention as flex_integration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.bert import modeling_bert
 
 from families import BY_NAME
 from headscope.errors import NoteWarning, UnsupportedError
-from headscope.live import Consumer, capture, feed
+from headscope.live import Consumer, capture, every_query, feed, seats
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -318,14 +320,6 @@ def test_tensors_of_another_class() -> None:
         model(IDS)
 
 
-def changed_sdpa(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrapped)
-
-
-def changed_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_bert, "eager_attention_forward", by_hand(Edge()))
-
-
 def changed_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch.nn.functional.softmax
 
@@ -335,14 +329,6 @@ def changed_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
         return weights
 
     monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
-
-
-def changed_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", subtracted(Edge()))
-
-
-def changed_locally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(modeling_bert.ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", subtracted(Edge()))
 
 
 def changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,23 +341,27 @@ def changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function, "__code__", sdpa_attention_forward.__code__)
 
 
-PATCHES = {
-    changed_sdpa: "sdpa",
-    changed_eager: "eager",
-    changed_softmax: "eager",
-    changed_entry: "sdpa",
-    changed_locally: "sdpa",
-    changed_code: "sdpa",
+PATCHES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "sdpa": ("sdpa", lambda patch: patch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrapped)),
+    "eager": ("eager", lambda patch: patch.setattr(modeling_bert, "eager_attention_forward", by_hand(Edge()))),
+    "softmax": ("eager", changed_softmax),
+    "entry": ("sdpa", lambda patch: patch.setitem(AttentionInterface._global_mapping, "sdpa", subtracted(Edge()))),
+    "locally": (
+        "sdpa",
+        lambda patch: patch.setitem(modeling_bert.ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", subtracted(Edge())),
+    ),
+    "code": ("sdpa", changed_code),
 }
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before the block", "inside the block"])
-@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("changed", PATCHES)
 def test_a_library_s_function_that_somebody_changed(
-    patch: Callable[[pytest.MonkeyPatch], None], inside: bool, monkeypatch: pytest.MonkeyPatch
+    changed: str, inside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    implementation, patch = PATCHES[changed]
     model = bert()
-    model.set_attn_implementation(PATCHES[patch])
+    model.set_attn_implementation(implementation)
     with monkeypatch.context() as context, torch.no_grad():
         if not inside:
             patch(context)
@@ -446,3 +436,126 @@ def test_dropout_leaves_nothing_to_compare() -> None:
     refused = pytest.raises(UnsupportedError, match="applies dropout")
     with torch.no_grad(), pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
         model(input_ids=IDS)
+
+
+# The comparison of every query: what it accepts, what it sees, and when it runs.
+
+
+def naive(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+    weights = weights_of(q, k, scaling)
+    return (weights @ v).transpose(1, 2).contiguous(), weights
+
+
+def in_other_order(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+    """Scaled queries, powers divided at the end, head by head."""
+    scores = (q * (q.shape[-1] ** -0.5 if scaling is None else scaling)) @ k.mT
+    powers = (scores - scores.amax(-1, keepdim=True)).exp()
+    contexts = [(powers[:, h] @ v[:, h]) / powers[:, h].sum(-1, keepdim=True) for h in range(q.shape[1])]
+    return torch.stack(contexts, 2), None
+
+
+def a_query_at_a_time(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **_: Any) -> Any:
+    parts = [SDPA(q[:, :, at : at + 5], k, v, scale=scaling) for at in range(0, q.shape[2], 5)]
+    return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
+
+
+def through_sdpa(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+    return sdpa_attention_forward(module, q, k, v, mask, scaling=scaling)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("factor", [0.1, 1.0, 8.0], ids=["flat", "usual", "sharp"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time, through_sdpa])
+def test_right_attention_is_accepted(function: Attend, dtype: torch.dtype, factor: float, autocast: bool) -> None:
+    casts = torch.autocast("cpu", dtype=torch.bfloat16) if autocast and dtype == torch.float32 else nullcontext()
+    with casts:
+        captured = captured_of(bert(function, dtype, factor), IDS)
+    assert [trace.numbers for trace in captured.traces] == [(0, 1)] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time])
+def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch.dtype) -> None:
+    class Long(nn.Module):
+        """Attention of transformers' interface over any q, k and v."""
+
+        is_causal = False
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
+            return attend(self, q, k, v, None, scaling=0.125)[0]
+
+    Long.__module__ = "transformers.long"
+    AttentionInterface.register("own", function)
+    generator = torch.Generator().manual_seed(0)
+    model = Long()
+    longest = 3000 if function is naive else 1200  # how a function adds matters more than how much
+    for size, length in ((1.0, longest), (6.0, 600), (1.0, 600)):
+        q, k = (size * torch.randn(1, 2, length, 64, generator=generator) for _ in range(2))
+        v = torch.randn(1, 2, length, 64, generator=generator) * torch.tensor([1e-3, 50.0])[:, None, None]
+        q[..., 5, :] *= 4
+        captured = captured_of(model, *(x.to(dtype) for x in (q, k, v)))
+        assert len(captured.traces) == 1
+
+
+def test_small_values_beside_large_ones() -> None:
+    """A head whose values are ten thousand times smaller than another's is compared by its own."""
+    model = bert(subtracted(Edge()))
+    with torch.no_grad():
+        for layer in model.encoder.layer:
+            layer.attention.self.value.weight[:8] *= 1e4
+    with pytest.raises(UnsupportedError, match=r"row 1, head 2, query 4"):
+        captured_of(model, IDS)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not more: a full comparison of each call would cost as much as the attention itself."""
+
+    def too_much(call: Any) -> None:
+        pytest.fail(f"{call.path} is PyTorch's or transformers' own")
+
+    monkeypatch.setattr(seats, "refuse_altered", too_much)
+    monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
+    with torch.no_grad():
+        for implementation in ("sdpa", "eager", "flex_attention"):
+            model = bert()
+            model.set_attn_implementation(implementation)
+            assert len(captured_of(model, IDS).traces) == 3
+        for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
+            model, inputs = BY_NAME[name].build(), BY_NAME[name].inputs(padded=True)
+            with capture(model) as captured, torch.device("cpu"):
+                model(**inputs)
+            assert captured.traces
+        x = torch.randn(3, 12, 32)
+        layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+        for own in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
+            with capture(own) as captured:
+                own(x, x, x) if isinstance(own, nn.MultiheadAttention) else own(x)
+            assert len(captured.traces) == 3
+
+
+def test_memory_is_linear() -> None:
+    """A function of any code over 6,000 tokens: nothing as large as a sixteenth of a map is allocated."""
+
+    class Long(nn.Module):
+        is_causal = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
+            return attend(self, x, x, x, None)[0]
+
+    Long.__module__ = "transformers.long"
+    AttentionInterface.register("own", lambda *given, **options: a_query_at_a_time_of_many(*given, **options))
+    x, model = torch.randn(1, 1, 6000, 8), Long()
+    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
+        model(x)
+    assert len(captured.traces) == 1
+    largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
+    assert every_query.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
+
+
+def a_query_at_a_time_of_many(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
+    parts = [SDPA(part, k, v) for part in q.split(1000, 2)]
+    return torch.cat(parts, 2).transpose(1, 2).contiguous(), None

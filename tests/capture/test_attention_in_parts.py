@@ -448,15 +448,6 @@ def test_a_module_called_around_its_hooks_is_refused_if_it_attends_again() -> No
         model(IDS)
 
 
-def test_layers_that_share_a_module_are_still_layers() -> None:
-    def repeat(inner: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        return inner(inner(inner(x)))  # type: ignore[no-any-return]
-
-    model = Looped(Attention(sdpa), repeat)
-    captured = captured_of(model, IDS)
-    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * ROWS
-
-
 @pytest.mark.parametrize("heads", [4, 1])
 def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
     """The difference of two maps: no Linear reads them side by side, and each is whole."""

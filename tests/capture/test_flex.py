@@ -176,18 +176,16 @@ class Slopes:
 
 Mod = Callable[..., torch.Tensor]
 Formula = Callable[[torch.Tensor], torch.Tensor]
+
+
+def alibi(s: torch.Tensor) -> torch.Tensor:
+    return s + SLOPES[:, None, None] * (COLUMNS - ROWS)
+
+
 MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
-    "alibi": (
-        lambda s, b, h, i, j: s + SLOPES[h] * (j - i),
-        lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS),
-        ("by_distance",),
-    ),
-    "a method": (
-        Slopes().of_head,
-        lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS),
-        ("by_distance",),
-    ),
-    "an object": (Slopes(), lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS), ("by_distance",)),
+    "alibi": (lambda s, b, h, i, j: s + SLOPES[h] * (j - i), alibi, ("by_distance",)),
+    "a method": (Slopes().of_head, alibi, ("by_distance",)),
+    "an object": (Slopes(), alibi, ("by_distance",)),
     "the same distances in all heads": (
         lambda s, b, h, i, j: s - 0.3 * (i - j).abs(),
         lambda s: s - 0.3 * (ROWS - COLUMNS).abs(),
@@ -217,7 +215,7 @@ MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
     "cap in a tensor": (lambda s, b, h, i, j: CAP * torch.tanh(s / CAP), lambda s: 3 * torch.tanh(s / 3), ("cap",)),
     "cap of the sum": (
         lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4,
-        lambda s: 4 * torch.tanh((s + SLOPES[:, None, None] * (COLUMNS - ROWS)) / 4),
+        lambda s: 4 * torch.tanh(alibi(s) / 4),
         ("by_distance", "cap"),
     ),
     "factor": (lambda s, b, h, i, j: s * 0.5 - 1, lambda s: s / 2 - 1, ("by_key",)),
@@ -229,7 +227,7 @@ MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
     "causal as numbers": (lambda s, b, h, i, j: s + LOWER[i, j], lambda s: s + LOWER, ()),
     "causal after alibi": (
         lambda s, b, h, i, j: (s + SLOPES[h] * (j - i)).masked_fill(i < j, float("-inf")),
-        lambda s: (s + SLOPES[:, None, None] * (COLUMNS - ROWS)).masked_fill(ROWS < COLUMNS, float("-inf")),
+        lambda s: alibi(s).masked_fill(ROWS < COLUMNS, float("-inf")),
         ("by_distance",),
     ),
     "identity": (lambda s, b, h, i, j: s.float().clone(), lambda s: s, ()),

@@ -288,28 +288,6 @@ def test_an_encoder_of_torch_called_twice_leaves_two_traces() -> None:
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
-def test_albert_with_groups_counts_on() -> None:
-    from transformers import AlbertConfig, AlbertModel
-
-    config = AlbertConfig(
-        vocab_size=50,
-        embedding_size=16,
-        hidden_size=32,
-        intermediate_size=16,
-        num_hidden_layers=6,
-        num_hidden_groups=2,
-        num_attention_heads=4,
-    )
-    model = AlbertModel(config).eval()
-    with torch.no_grad():
-        captured = captured_of(model, torch.arange(3, 9)[None])
-        model.set_attn_implementation("eager")
-        eager = model(torch.arange(3, 9)[None], output_attentions=True).attentions
-    assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
-    for layer, theirs in enumerate(eager):
-        np.testing.assert_allclose(captured.trace[layer, 2].weights[:], theirs[0, 2], atol=1e-6)
-
-
 def test_the_page_names_the_parts(tmp_path: object) -> None:
     from pathlib import Path
 

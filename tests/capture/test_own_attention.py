@@ -15,14 +15,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import BertConfig, BertModel
+from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
 from commands import python
 from families import BY_NAME
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError, NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.classes import kind_of
 
@@ -69,11 +70,19 @@ def weights_of(mixer: Mixer, x: torch.Tensor, mask: torch.Tensor | None) -> torc
     return weights if weights.dim() == 4 else weights[:, None]
 
 
+LOWER = torch.ones(6, 6, dtype=torch.bool).tril()
 MASKS = {
     "none": None,
-    "2d": torch.ones(6, 6, dtype=torch.bool).tril(),
+    "2d": LOWER,
     "per head": torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1)),
     "4d": (torch.arange(6) < 4)[None, None, None],
+    "a column": torch.zeros(6, 1),
+    "a bool column": torch.ones(6, 1, dtype=torch.bool),
+    "a number": torch.full((1, 1), 2.5),
+    "a row": (torch.arange(6) < 4)[None],
+    "expanded": LOWER.expand(2, 1, 6, 6),
+    "causal from the left": causal_upper_left(6, 6),
+    "causal from the right": causal_lower_right(6, 6),
 }
 
 
@@ -83,7 +92,7 @@ def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
     torch.manual_seed(0)
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
     with torch.no_grad():
-        alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
+        alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
         with capture(mixer) as captured:
             watched = mixer(x, mask)
     assert torch.equal(alone, watched)
@@ -252,8 +261,7 @@ def test_buffers_in_parts_over_processes_are_refused(two_processes: Any) -> None
 
 
 def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-    model = BertModel(BertConfig(vocab_size=60, **sizes))
+    model = BY_NAME["BertModel"].build()
     total = hs.describe(model).total
     fully_shard(model, mesh=two_processes)
     for face in (hs.open, capture):
@@ -339,12 +347,12 @@ def test_a_model_that_was_changed_before_the_block_opened() -> None:
         pass
 
 
-def test_numbers_that_are_not_finite_are_reported() -> None:
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    model.encoder.layer[1].attention.self.query.weight.data[0, 0] = float("nan")
-    with pytest.raises(UnsupportedError, match=r"not finite[\s\S]*layer 1"), torch.no_grad(), capture(model):
-        model(**family.inputs(padded=False))
+@pytest.mark.parametrize("name", ["query.weight", "value.bias"])
+def test_numbers_that_are_not_finite_are_reported(name: str) -> None:
+    model = BY_NAME["BertModel"].build()
+    model.encoder.layer[1].attention.self.get_parameter(name).data.view(-1)[3] = float("nan")
+    with pytest.raises(UnsupportedError, match=r"not finite[\s\S]*layer 1"):
+        captured_of(model, **BY_NAME["BertModel"].inputs(padded=False))
 
 
 @pytest.mark.parametrize(
@@ -371,3 +379,40 @@ def test_transformers_stays_away_from_models_of_torch_nn() -> None:
         "assert captured.trace.verify().agrees; assert 'transformers' not in sys.modules"
     )
     python(code)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        """Its parts are called again in the backward pass, around the model itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Mixer(), Mixer()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in (self.first, self.second):
+                x = checkpoint(part, x, use_reentrant=reentrant)  # type: ignore[assignment]
+            return x
+
+    torch.manual_seed(0)
+    model, x = Checkpointed(), torch.randn(2, 6, 32, requires_grad=True)
+    expected = torch.autograd.grad(model.second(model.first(x)).sum(), x)[0]
+    with capture(model) as captured:
+        model(x).sum().backward()
+    torch.testing.assert_close(x.grad, expected)
+    assert [len(forward) for forward in captured.forwards] == [4]
+    assert captured.unrecorded == ()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_in_transformers_is_not_recorded(reentrant: bool) -> None:
+    family = BY_NAME["BertModel"]
+    model = family.build().train()
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
+        model(**family.inputs(padded=False)).last_hidden_state.sum().backward()
+    assert len(captured.forwards) == 1
+    assert {trace.numbers for trace in captured.traces} == {(0, 1)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import captured_of, pass_of
 from torch import nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from transformers import AttentionInterface
@@ -59,13 +59,9 @@ class Own(nn.Module):
         return scaled_dot_product_attention(q, k, v)
 
 
-def weights_of(trace: Trace, layer: int) -> np.ndarray:
-    return np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])
-
-
 def assert_sums(trace: Trace) -> None:
     for layer in trace.numbers:
-        np.testing.assert_allclose(weights_of(trace, layer).sum(-1), 1, atol=2e-6)
+        np.testing.assert_allclose(trace[layer].weights[:].sum(-1), 1, atol=2e-6)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -81,7 +77,7 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
         for ours, theirs in zip((trace.layers[0].q, trace.layers[0].k, trace.layers[0].v), seen.calls[0], strict=True):
             np.testing.assert_array_equal(ours, theirs[row].float().numpy())
         q, k = (x[row].double() for x in seen.calls[0][:2])
-        np.testing.assert_allclose(weights_of(trace, 0), torch.softmax(q @ k.mT / 8**0.5, -1), atol=1e-6)
+        np.testing.assert_allclose(trace[0].weights[:], torch.softmax(q @ k.mT / 8**0.5, -1), atol=1e-6)
         assert_sums(trace)
         assert trace.verify().agrees
 
@@ -171,7 +167,7 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
         q, k = (torch.from_numpy(part) for part in (trace.layers[0].q, trace.layers[0].k))
         exact = torch.softmax(trace.layers[0].scale * q.double() @ k.double().mT, -1)
         eager = torch.softmax((q.to(dtype) @ k.to(dtype).mT) * trace.layers[0].scale, -1)
-    ours, theirs = (np.abs(x - exact.numpy()).max() for x in (weights_of(trace, 0), eager.double().numpy()))
+    ours, theirs = (np.abs(x - exact.numpy()).max() for x in (trace[0].weights[:], eager.double().numpy()))
     assert exact.max() > 0.3
     assert ours <= 2 * theirs + 5e-7, "a kernel's log-sum-exps are ten times as far off"
     assert_sums(trace)
@@ -188,9 +184,7 @@ def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, mo
 
     original: Callable[..., Any] = layer_records.log_sum_exps
     monkeypatch.setattr(layer_records, "log_sum_exps", counted)
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    captured = captured_of(model, **family.inputs(padded=False))
+    _, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
     trace = captured.traces[0]
     assert trace.nbytes > 0
     assert not calls
@@ -227,11 +221,11 @@ WRONG: dict[str, Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] = 
 }
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("wrong", [*WRONG, "the mask"])
 def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype) -> None:
     """An attention function that changes its q, k, v, scale or mask, and then computes by hand."""
-    from headscope.errors import UnsupportedError
 
     def other(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
         if wrong == "the mask":
@@ -243,14 +237,11 @@ def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype)
         return (scores.softmax(-1) @ v).transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("other", other)
-    try:
-        family = BY_NAME["ViTModel"]
-        model = family.build(dtype)
-        model.set_attn_implementation("other")
-        with pytest.raises(UnsupportedError, match="other than softmax"), torch.no_grad(), capture(model):
-            model(**family.inputs(padded=False, dtype=dtype))
-    finally:
-        del AttentionInterface._global_mapping["other"]
+    family = BY_NAME["ViTModel"]
+    model = family.build(dtype)
+    model.set_attn_implementation("other")
+    with pytest.raises(UnsupportedError, match="other than softmax"):
+        captured_of(model, **family.inputs(padded=False, dtype=dtype))
 
 
 def test_the_functional_form_under_autocast() -> None:
@@ -364,7 +355,7 @@ def test_products_are_exact_until_the_last_thread_is_done() -> None:
     assert MATMUL.fp32_precision == "tf32"
 
 
-@pytest.mark.usefixtures("products")
+@pytest.mark.usefixtures("products", "registered")
 def test_attention_whose_products_are_rounded() -> None:
     for attend in (in_tf32, without_a_key):
         AttentionInterface.register(attend.__name__, attend)
@@ -386,6 +377,6 @@ def test_attention_whose_products_are_rounded() -> None:
             assert trace.verify().agrees
             q, k = (torch.from_numpy(x).double() for x in (trace.layers[1].q, trace.layers[1].k))
             np.testing.assert_allclose(
-                weights_of(trace, 1), torch.softmax(q @ k.mT * trace.layers[1].scale, -1), atol=1e-6
+                trace[1].weights[:], torch.softmax(q @ k.mT * trace.layers[1].scale, -1), atol=1e-6
             )
     assert settings()[:2] == [True, "high"]

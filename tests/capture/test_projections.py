@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from comparing import captured_of
+from comparing import PADDABLE, captured_of, pass_of
 from torch import nn
 
 from families import BY_NAME, FAMILIES, Family
@@ -38,7 +38,7 @@ def given_by_projections(model: nn.Module) -> tuple[dict[str, list[torch.Tensor]
 def test_heads_add_up_to_what_the_projection_gave(family: Family) -> None:
     model = family.build()
     given, handles = given_by_projections(model)
-    captured = captured_of(model, **family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=family in PADDABLE))
     for handle in handles:
         handle.remove()
     for trace in captured.traces:
@@ -50,9 +50,9 @@ def test_heads_add_up_to_what_the_projection_gave(family: Family) -> None:
             bias = 0 if module.bias is None else module.bias.detach().numpy()
             calls = given[path]
             theirs = calls[place if len(calls) > 1 else 0]
-            theirs = theirs.reshape(len(captured.forwards[0]) // len(captured.stacks), len(trace), -1)
+            theirs = theirs.reshape(len(captured.forwards[0]) // len(captured.stacks), trace.cut.sizes[0], -1)
             size = max(1.0, float(theirs.abs().max()))
-            np.testing.assert_allclose(total + bias, theirs[trace.source.row].numpy(), atol=2e-5 * size)
+            np.testing.assert_allclose(total + bias, theirs[trace.row].numpy()[trace.positions], atol=2e-5 * size)
 
 
 class Adapted(nn.Module):
@@ -123,8 +123,7 @@ def test_a_projection_that_is_not_one_matrix_raises(change: Any, message: str) -
 
 
 def test_when_the_model_is_gone() -> None:
-    model = BY_NAME["BertModel"].build()
-    captured = captured_of(model, **BY_NAME["BertModel"].inputs(padded=False))
+    model, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
     trace = captured.traces[0]
     assert "view.writes" in safetensors.numpy.load(page_bytes(trace))
     del captured, model
@@ -176,9 +175,7 @@ def taken_out(model: Any) -> None:
 @pytest.mark.parametrize("change", [stepped, loaded, averaged, pruned, replaced, taken_out])
 def test_weights_that_have_changed_since(change: Any) -> None:
     """An output has the numbers of its pass, or is refused; a second run with other weights would tell nothing."""
-    family = BY_NAME["BertModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
-    captured = captured_of(model, **inputs)
+    model, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
     trace = captured.traces[0]
     before = trace[1, 0].output
     assert trace.verify().skipped == ()
@@ -193,9 +190,7 @@ def test_weights_that_have_changed_since(change: Any) -> None:
 
 def test_weights_that_changed_and_came_back() -> None:
     """Whoever restores the weights gets the numbers again; so does a copy in the same precision."""
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    captured = captured_of(model, **family.inputs(padded=False))
+    model, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
     trace, state = captured.traces[0], {name: x.clone() for name, x in model.state_dict().items()}
     before = trace[1, 0].output
     averaged(model)

@@ -12,9 +12,9 @@ import pytest
 import torch
 from comparing import captured_of
 from torch import nn
-from transformers import BertConfig, BertModel
 
 import headscope as hs
+from families import BY_NAME
 from headscope.errors import UnsupportedError
 
 THREADS = 4
@@ -48,9 +48,7 @@ class SdpaLayer(nn.Module):
 
 def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
     """A model, one of its inner modules, and for each thread an input of another length."""
-    model = BertModel(
-        BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=50)
-    ).eval()
+    model = BY_NAME["BertModel"].build()
     return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
 
 
@@ -205,8 +203,13 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
     together(run, 3)
     assert [len(found[at].trace.queries) for at in range(2)] == [5, 6]
     with torch.no_grad(), hs.capture(model) as captured:
-        together(lambda at: (model(given(at)), None)[1], 2)
-    assert sorted(len(trace.queries) for trace in captured.traces) == [5, 6]
+        together(lambda at: [model(given(at)) for _ in range(5)] and None)
+    assert sorted(trace.ids for trace in captured.traces) == [
+        tuple(range(5, 10 + at)) for at in range(THREADS) for _ in range(5)
+    ]
+    for trace in captured.traces:
+        assert trace.numbers == (0, 1)
+        assert trace.verify(reference=False).agrees
 
 
 class Divided(nn.Module):

@@ -65,21 +65,9 @@ FORMS = [
     {"kdim": 6, "vdim": 10},
     {"kdim": 6, "vdim": 10, "bias": False, "add_bias_kv": True},
 ]
-MASKS = [
-    "none",
-    "padding",
-    "causal",
-    "causal hint",
-    "bool 2d",
-    "float 2d",
-    "bool 3d",
-    "float 3d",
-    "both bool",
-    "both float",
-]
 
 
-def masks(kind: str, queries: int, keys: int, heads: int) -> dict[str, Any]:
+def masks(queries: int, keys: int, heads: int) -> dict[str, dict[str, Any]]:
     generator = torch.Generator().manual_seed(1)
     padding = torch.zeros(2, keys, dtype=torch.bool)
     padding[1, -2:] = True
@@ -103,10 +91,10 @@ def masks(kind: str, queries: int, keys: int, heads: int) -> dict[str, Any]:
             "attn_mask": numbers,
             "key_padding_mask": torch.zeros(2, keys).masked_fill(padding, float("-inf")),
         },
-    }[kind]
+    }
 
 
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("kind", masks(6, 6, 2))
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "+".join(form) or "plain")
 def test_every_form_and_mask(form: dict[str, Any], kind: str) -> None:
     torch.manual_seed(0)
@@ -121,7 +109,7 @@ def test_every_form_and_mask(form: dict[str, Any], kind: str) -> None:
         query = query.transpose(0, 1)
         key = key.transpose(0, 1) if crossed else query
         value = value.transpose(0, 1) if crossed else query
-    given = masks(kind, queries, keys, 2)
+    given = masks(queries, keys, 2)[kind]
     with torch.no_grad(), capture(mha) as captured:
         output, weights = mha(query, key, value, average_attn_weights=False, **given)
     assert len(captured.traces) == 2
@@ -149,7 +137,7 @@ def test_without_weights_and_unbatched(kind: str) -> None:
     torch.manual_seed(0)
     mha = amplified(nn.MultiheadAttention(8, 2))
     x = torch.randn(6, 8)
-    given = masks(kind, 6, 6, 2)
+    given = masks(6, 6, 2)[kind]
     if "key_padding_mask" in given:
         given = {"key_padding_mask": given["key_padding_mask"][1]}
     with torch.no_grad(), capture(mha) as captured:

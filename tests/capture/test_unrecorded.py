@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -63,39 +63,9 @@ class Base(nn.Module):
         return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
 
 
-class Alias(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q, k, v)
-
-
-class HelperOfHelper(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return first(q, k, v)
-
-
-class Table(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return KERNELS["fast"](q, k, v)
-
-
-class Partial(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return BY_PARTIAL(q, k, v)
-
-
-class ByGetattr(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return getattr(F, "scaled_dot_product" + "_attention")(q, k, v)
-
-
-class ByOperator(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten.scaled_dot_product_attention(q, k, v)
-
-
-class ByBackend(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return Backend.run(q, k, v)
+def layer(name: str, attend: Callable[..., torch.Tensor]) -> type[Base]:
+    """A class of this name that attends so."""
+    return type(name, (Base,), {"attend": attend})
 
 
 class InAttribute(Base):
@@ -121,8 +91,8 @@ class InTable(Base):
 
     kernels: ClassVar = {"fast": sdpa, "other": None}
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return self.kernels["fast"](q, k, v)
+    def attend(self, *qkv: torch.Tensor) -> torch.Tensor:
+        return self.kernels["fast"](*qkv)
 
 
 class Given(InAttribute):
@@ -178,10 +148,17 @@ def _scripted() -> Any:
         return torch.jit.script(kernel)
 
 
-READ = [
-    *(Alias, HelperOfHelper, Table, Partial, ByGetattr, ByOperator, ByBackend, InTable, InAttribute),
-    *(Given, GivenPartial, GivenMethod, GivenObject, Scripted),
-]
+BY_NAME_OF_THE_FUNCTION: dict[str, Callable[..., torch.Tensor]] = {
+    "Alias": lambda self, *qkv: sdpa(*qkv),
+    "HelperOfHelper": lambda self, *qkv: first(*qkv),
+    "Table": lambda self, *qkv: KERNELS["fast"](*qkv),
+    "Partial": lambda self, *qkv: BY_PARTIAL(*qkv),
+    "ByGetattr": lambda self, *qkv: getattr(F, "scaled_dot_product" + "_attention")(*qkv),
+    "ByOperator": lambda self, *qkv: torch.ops.aten.scaled_dot_product_attention(*qkv),
+    "ByBackend": lambda self, *qkv: Backend.run(*qkv),
+}
+READ = [layer(name, attend) for name, attend in BY_NAME_OF_THE_FUNCTION.items()]
+READ += [InTable, InAttribute, Given, GivenPartial, GivenMethod, GivenObject, Scripted]
 
 
 class ByHand(Base):
@@ -191,38 +168,6 @@ class ByHand(Base):
         return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
 
 
-class ByEinsum(Base):
-    """Queries before heads, as in code from JAX."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        weights = torch.einsum("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1)
-        return torch.einsum("bqhk,bhkd->bhqd", weights, v)
-
-
-class ByLogSumExp(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        scores = q @ k.mT / 8**0.5
-        return (scores - scores.logsumexp(-1, keepdim=True)).exp() @ v
-
-
-class BySigmoid(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(q @ k.mT / 8**0.5) @ v
-
-
-class ByReluAndEinsum(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bqhk,bhkd->bhqd", torch.einsum("bhqd,bhkd->bqhk", q, k).relu(), v)
-
-
-class ByExp(Base):
-    """A softmax written with exp and a sum."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        weights = (q @ k.mT / 8**0.5).exp()
-        return weights / weights.sum(-1, keepdim=True) @ v
-
-
 class ByBias(Base):
     """Scores made by an operator that adds a bias."""
 
@@ -230,26 +175,6 @@ class ByBias(Base):
         heads = [x.flatten(0, 1) for x in (q, k, v)]
         scores = torch.baddbmm(torch.ones(1), heads[0], heads[1].mT)
         return torch.bmm(torch.clamp(scores, 0, 1), heads[2]).view(q.shape)
-
-
-class Linearly(Base):
-    """Linear attention makes no map at all."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bhqd,bhde->bhqe", q.softmax(-1), torch.einsum("bhkd,bhke->bhde", k, v))
-
-
-class InWindows(Base):
-    """A softmax over fewer keys than any recorded call has."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        parts = zip(*(x.split(4, 2) for x in (q, k, v)), strict=True)
-        return torch.cat([torch.softmax(a @ b.mT, -1) @ c for a, b, c in parts], 2)
-
-
-class ByKernel(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
 
 
 class ByFastPath(Base):
@@ -263,18 +188,43 @@ class ByFastPath(Base):
         return x + found[0]
 
 
+EINSUM, FLASH = torch.einsum, "_scaled_dot_product_flash_attention_for_cpu"
+OTHERS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
+    # Queries before heads, as in code from JAX.
+    "ByEinsum": (
+        lambda self, q, k, v: EINSUM("bqhk,bhkd->bhqd", EINSUM("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1), v),
+        "_softmax",
+    ),
+    "ByLogSumExp": (
+        lambda self, q, k, v: ((s := q @ k.mT / 8**0.5) - s.logsumexp(-1, keepdim=True)).exp() @ v,
+        "logsumexp",
+    ),
+    "BySigmoid": (lambda self, q, k, v: torch.sigmoid(q @ k.mT / 8**0.5) @ v, "bmm"),
+    "ByReluAndEinsum": (
+        lambda self, q, k, v: EINSUM("bqhk,bhkd->bhqd", EINSUM("bhqd,bhkd->bqhk", q, k).relu(), v),
+        "bmm",
+    ),
+    # A softmax written with exp and a sum.
+    "ByExp": (lambda self, q, k, v: (w := (q @ k.mT / 8**0.5).exp()) / w.sum(-1, keepdim=True) @ v, "bmm"),
+    # Linear attention makes no map at all.
+    "Linearly": (
+        lambda self, q, k, v: EINSUM("bhqd,bhde->bhqe", q.softmax(-1), EINSUM("bhkd,bhke->bhde", k, v)),
+        "bmm",
+    ),
+    # A softmax over fewer keys than any recorded call has.
+    "InWindows": (
+        lambda self, *qkv: torch.cat(
+            [torch.softmax(q @ k.mT, -1) @ v for q, k, v in zip(*(x.split(4, 2) for x in qkv), strict=True)], 2
+        ),
+        "_softmax",
+    ),
+    "ByKernel": (lambda self, *qkv: getattr(torch.ops.aten, FLASH)(*qkv)[0], FLASH),
+}
 LISTED = {
     ByHand: "aten::_softmax",
-    ByEinsum: "aten::_softmax",
-    ByLogSumExp: "aten::logsumexp",
-    BySigmoid: "aten::bmm",
-    ByReluAndEinsum: "aten::bmm",
-    ByExp: "aten::bmm",
     ByBias: "aten::bmm",
-    Linearly: "aten::bmm",
-    InWindows: "aten::_softmax",
-    ByKernel: "aten::_scaled_dot_product_flash_attention_for_cpu",
     ByFastPath: "aten::_native_multi_head_attention",
+    **{layer(name, attend): f"aten::{operator}" for name, (attend, operator) in OTHERS.items()},
 }
 
 
