@@ -370,19 +370,10 @@ def index_files(folder: Path) -> list[bytes]:
 def config_files(folder: Path) -> list[bytes]:
     small_bert(folder)
     config = json.loads((folder / "config.json").read_bytes())
-    more = {
-        "id2label": {"0": "no", "1": "yes"},
-        "label2id": {"no": 0, "yes": 1},
-        "position_embedding_type": "absolute",
-        "pruned_heads": {},
-        "tie_word_embeddings": True,
-        "torch_dtype": "float32",
-        "classifier_dropout": None,
-        "is_decoder": False,
-        "auto_map": {},
-        "quantization_config": None,
-        "tokenizer_class": "BertTokenizer",
-    }
+    more = {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}, "pruned_heads": {}, "auto_map": {}}
+    more |= {"position_embedding_type": "absolute", "tie_word_embeddings": True, "torch_dtype": "float32"}
+    more |= {"classifier_dropout": None, "is_decoder": False, "quantization_config": None}
+    more |= {"tokenizer_class": "BertTokenizer"}
     return [json.dumps(config).encode(), json.dumps({**config, **more}).encode()]
 
 
@@ -439,6 +430,7 @@ def settings_files(folder: Path) -> list[bytes]:
     _write_config(folder)
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     token = {"content": "[CLS]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    mecab = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
     settings: list[Any] = [
         {
             "do_lower_case": True,
@@ -453,8 +445,7 @@ def settings_files(folder: Path) -> list[bytes]:
             "added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}},
         },
         {
-            "tokenizer_class": "BertJapaneseTokenizer",
-            "word_tokenizer_type": "mecab",
+            **mecab,
             "subword_tokenizer_type": "wordpiece",
             "do_lower_case": True,
             "do_word_tokenize": False,
@@ -462,8 +453,7 @@ def settings_files(folder: Path) -> list[bytes]:
             "mecab_kwargs": {"mecab_dic": "ipadic"},
         },
         {
-            "tokenizer_class": "BertJapaneseTokenizer",
-            "word_tokenizer_type": "mecab",
+            **mecab,
             "subword_tokenizer_type": "character",
             "mecab_kwargs": {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True},
         },

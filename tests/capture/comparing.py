@@ -1,4 +1,4 @@
-"""Captures, and comparisons of their weights with transformers' own eager attention."""
+"""Captures of one pass, modules of one's own, and comparisons with transformers' own eager attention."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from families import FAMILIES, Family
 from headscope.live import capture
@@ -20,6 +22,34 @@ def captured_of(model: Any, *given: Any, **named: Any) -> Any:
     return captured
 
 
+class Mixer(nn.Module):
+    """Four heads of 8, in a class whose name doesn't mention attention."""
+
+    def __init__(self, *, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.into = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32)
+
+    def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        parts = self.into(x).chunk(3, -1)
+        if not self.heads:
+            return parts
+        return tuple(part.unflatten(-1, (self.heads, 32 // self.heads)).transpose(1, 2) for part in parts)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)
+        return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
+
+
+def own(forward: Any, **parts: Any) -> Any:
+    """A module of a class of its own that runs this forward over these parts."""
+    module = type("Own", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module.eval()
+
+
 def pass_of(
     family: Family, run_in: torch.dtype = torch.float32, *, padded: bool = True, left: bool = False, **options: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
@@ -28,6 +58,18 @@ def pass_of(
     with torch.no_grad(), capture(model, **options) as captured:
         model(**inputs)
     return model, captured, inputs
+
+
+def watched(model: Any, inputs: dict[str, Any]) -> Any:
+    """What a capture has of a pass, in which the model gives what it gives without one."""
+    with torch.no_grad():
+        alone = model(**inputs)
+        with capture(model) as captured:
+            output = model(**inputs)
+    for name, value in alone.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, output[name]), f"{name} changed while it was looked at"
+    return captured
 
 
 def eager_attentions(

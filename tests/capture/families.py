@@ -136,11 +136,6 @@ FAMILIES = [
         "AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_layers": 3}, trap="one module called once per layer"
     ),
     Family(
-        "AlbertModel",
-        {**TEXT, "embedding_size": 16, "num_hidden_layers": 6, "num_hidden_groups": 2},
-        trap="two modules, each called three times",
-    ),
-    Family(
         "MobileBertModel",
         {**TEXT, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
         sharpen=700.0,
@@ -233,10 +228,14 @@ FAMILIES = [
     Family("DPTModel", {**VISION, "is_hybrid": False}, takes="image"),
     Family("BartModel", BART, takes="both", stacks=BOTH, trap="encoder, decoder, cross"),
     *(
-        Family(f"{name}Model", BART, takes="both", stacks=BOTH)
-        for name in ("MBart", "Pegasus", "Blenderbot", "M2M100", "PLBart")
+        Family(f"{name}Model", {**BART, **settings}, takes="both", stacks=BOTH)
+        for name, settings in (
+            ("MBart", {}),
+            ("Pegasus", {}),
+            ("Marian", {"decoder_start_token_id": 2}),
+            *((name, {}) for name in ("Blenderbot", "M2M100", "PLBart")),
+        )
     ),
-    Family("MarianModel", {**BART, "decoder_start_token_id": 2}, takes="both", stacks=BOTH),
     Family("T5Model", T5, takes="both", stacks=BOTH, trap="position bias, no scale"),
     Family("MT5Model", T5, takes="both", stacks=BOTH),
     Family("UMT5Model", T5, takes="both", stacks=BOTH, trap="a position bias in every layer"),
@@ -269,14 +268,16 @@ FAMILIES = [
         trap="scaled before; no text in the encoder",
     ),
     Family("ViTModel", VISION, takes="image", trap="patches; no layer_idx"),
-    *(Family(f"{name}Model", VISION, takes="image") for name in ("DeiT", "Dinov2", "Beit", "ViTMSN", "IJepa")),
+    *(Family(f"{name}Model", VISION, takes="image") for name in ("DeiT", "Dinov2")),
     Family(
         "Dinov2WithRegistersModel",
         {**VISION, "num_register_tokens": 2},
         takes="image",
         config="Dinov2WithRegistersConfig",
     ),
+    *(Family(f"{name}Model", VISION, takes="image") for name in ("Beit", "ViTMSN")),
     Family("YolosModel", {**VISION, "image_size": [16, 16], "num_detection_tokens": 3}, takes="image"),
+    Family("IJepaModel", VISION, takes="image"),
     Family(
         "SiglipVisionModel",
         VISION,
@@ -345,6 +346,9 @@ FAMILIES = [
     ),
 ]
 """The architectures whose every weight is compared with transformers' eager attention."""
+
+IN_GROUPS = Family("AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_layers": 6, "num_hidden_groups": 2})
+"""Two modules, each called three times."""
 
 BY_NAME = {family.name: family for family in reversed(FAMILIES)}
 

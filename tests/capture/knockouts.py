@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -79,15 +78,3 @@ def edited(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Te
     output = output.clone()
     output[edge[:3]] -= weights_of(q, k)[edge] * v[edge.row, edge.head, edge.key]
     return output
-
-
-class Mixer(nn.Module):
-    """A class of one's own around the operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
-        return self.out(SDPA(q, k, v).transpose(1, 2).flatten(2))

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of
+from comparing import Mixer, captured_of, own
 from knockouts import (
     IDS,
     REFUSED,
     SDPA,
     Attend,
     Edge,
-    Mixer,
     bert,
     by_hand,
     edited,
@@ -45,35 +44,37 @@ EDGES = (Edge(), Edge(0, 0, 0, 0), Edge(2, 3, 10, 11), Edge(0, 1, 3, 5))
 # Functions that change what the operator computed.
 
 
-def subtracted_in_place(edge: Edge) -> Attend:
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v)
-        row, head, query, key = edge
-        array = output.detach().float().numpy() if output.dtype == torch.bfloat16 else output.detach().numpy()
-        array[row, head, query] -= (weights_of(q, k)[row, head, query, key] * v[row, head, key]).float().numpy()
-        return torch.from_numpy(array).to(output.dtype).transpose(1, 2).contiguous(), None
-
-    return attend
+Change = Callable[..., torch.Tensor]
 
 
-def zeroed(edge: Edge) -> Attend:
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v).transpose(1, 2).contiguous()
-        output[edge.row, edge.query, edge.head] = 0
-        return output, None
+def changing(change: Change) -> Callable[[Edge], Attend]:
+    """A function that changes PyTorch's contexts, (batch, heads, queries, d)."""
 
-    return attend
+    def of(edge: Edge) -> Attend:
+        return lambda module, q, k, v, mask, **given: (
+            change(edge, SDPA(q, k, v), q, k, v).transpose(1, 2).contiguous(),
+            None,
+        )
+
+    return of
 
 
-def swapped(edge: Edge) -> Attend:
+def subtracted_in_place(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Tensor:
+    array = output.detach().float().numpy() if output.dtype == torch.bfloat16 else output.detach().numpy()
+    array[edge[:3]] -= (weights_of(q, k)[edge] * v[edge.row, edge.head, edge.key]).float().numpy()
+    return torch.from_numpy(array).to(output.dtype)
+
+
+def zeroed(edge: Edge, output: torch.Tensor, *qkv: Any) -> torch.Tensor:
+    output[edge[:3]] = 0
+    return output
+
+
+def swapped(edge: Edge, output: torch.Tensor, *qkv: Any) -> torch.Tensor:
     """Two heads of one query change places."""
-
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v).transpose(1, 2).contiguous()
-        output[edge.row, edge.query, [0, edge.head or 1]] = output[edge.row, edge.query, [edge.head or 1, 0]]
-        return output, None
-
-    return attend
+    two = [0, edge.head or 1]
+    output[edge.row, two, edge.query] = output[edge.row, two[::-1], edge.query]
+    return output
 
 
 def in_chunks(edge: Edge) -> Attend:
@@ -90,12 +91,12 @@ def in_chunks(edge: Edge) -> Attend:
 
 CHANGING = {
     "subtracted": subtracted,
-    "in place": subtracted_in_place,
+    "in place": changing(subtracted_in_place),
     "weights set to 0": by_hand,
     "nothing returned": lambda edge: by_hand(edge, returned=False),
     "renormalised": lambda edge: by_hand(edge, returned=False, renormalised=True),
-    "a context of 0": zeroed,
-    "two heads swapped": swapped,
+    "a context of 0": changing(zeroed),
+    "two heads swapped": changing(swapped),
     "in chunks": in_chunks,
 }
 
@@ -308,15 +309,10 @@ def test_what_stands_between_a_class_of_one_s_own_and_the_operator(how: str, mon
 
 
 def test_tensors_of_another_class() -> None:
-    class Dressed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert = bert()
+    def forward(self: Any, ids: torch.Tensor) -> Any:
+        return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).as_subclass(Subclass))
 
-        def forward(self, ids: torch.Tensor) -> Any:
-            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).as_subclass(Subclass))
-
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), capture(model := Dressed()):
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), capture(model := own(forward, bert=bert())):
         model(IDS)
 
 
@@ -530,9 +526,9 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
             assert captured.traces
         x = torch.randn(3, 12, 32)
         layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
-        for own in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
-            with capture(own) as captured:
-                own(x, x, x) if isinstance(own, nn.MultiheadAttention) else own(x)
+        for module in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
+            with capture(module) as captured:
+                module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
             assert len(captured.traces) == 3
 
 

@@ -157,8 +157,7 @@ def test_a_row_that_is_shifted_as_a_whole(shift: float, causal: bool, of: str) -
     assert_right([trace], q, k, mask.expand(1, 2, 9, 9), 1e-6 + 4 * abs(shift) * 2**-24 if shift > -1e6 else 1e-5)
     if abs(shift) < 1e5:
         expected = exact(q, k, mask, torch.float64)[0].numpy()
-        for head in range(2):
-            np.testing.assert_allclose(trace[0, head].weights[:], expected[head], atol=1e-6 + abs(shift) * 2**-23)
+        np.testing.assert_allclose(trace[0].weights[:], expected, atol=1e-6 + abs(shift) * 2**-23)
     assert trace.verify(reference=False).agrees
 
 
@@ -193,8 +192,7 @@ def test_padding_is_found_as_before(level: float, side: str, form: str) -> None:
     assert trace.layers[0].mask.bias is None
     assert trace.layers[0].mask.causal == form.startswith("causal")
     truth = exact(q, k, mask, torch.float32)[0][:, real][:, :, real].numpy()
-    for head in range(2):
-        np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+    np.testing.assert_allclose(trace[0].weights[:], truth, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), INF])
@@ -227,8 +225,7 @@ def test_masks_of_64_bits_keep_rows_beyond_32() -> None:
     mask[5] -= 20_000
     (trace,) = captured(q, k, v, mask[None, None])
     truth = exact(q, k, mask, torch.float64)[0].numpy()
-    for head in range(2):
-        np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+    np.testing.assert_allclose(trace[0].weights[:], truth, atol=1e-6)
 
 
 BOOLEAN = {
@@ -292,10 +289,10 @@ def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str, l
             assert trace.verify().agrees, (trace.row, trace.verify())
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["BertModel", "DebertaModel", "DebertaV2Model", "DistilBertModel", "ModernBertModel", "MPNetModel", "GPT2Model"],
-)
+ENCODERS = ["BertModel", "DebertaModel", "DebertaV2Model", "DistilBertModel", "ModernBertModel", "MPNetModel"]
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, "GPT2Model", "LlamaModel", "MistralModel"])
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_kept_on_request(name: str, side: str) -> None:
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of
+from comparing import Mixer, captured_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -26,16 +26,12 @@ PLACES = torch.arange(TOKENS)
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """Four heads of 8; `attend` makes contexts (batch, heads, tokens, 8) from q, k and v of the same shape."""
 
     def __init__(self, attend: Attend) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
         self.attend = attend
-
-    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [one(x).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2) for one in (self.q, self.k, self.v)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
@@ -62,10 +58,6 @@ IDS = torch.arange(ROWS * TOKENS).view(ROWS, TOKENS)
 
 def in_chunks(sizes: int | list[int], change: Callable[[torch.Tensor], torch.Tensor] = lambda q: q) -> Attend:
     return lambda q, k, v: torch.cat([sdpa(change(part), k, v) for part in q.split(sizes, 2)], 2)
-
-
-def in_windows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(*parts) for parts in zip(*(x.split(5, 2) for x in (q, k, v)), strict=True)], 2)
 
 
 def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -119,10 +111,6 @@ def buffers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def of_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(*(x[row : row + 1] for x in (q, k, v)), is_causal=True) for row in range(len(q))])
-
-
 def of_rows_and_their_masks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     allowed = [(TOKENS - row > PLACES)[None, None, None] for row in range(len(q))]
     return torch.cat([sdpa(*(x[row : row + 1] for x in (q, k, v)), attn_mask=allowed[row]) for row in range(len(q))])
@@ -144,13 +132,19 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         lambda q, k, v: torch.cat([sdpa(part, k.clone(), v + 0) for part in q.split(5, 2)], 2),
         FULL,
     ),
-    "windows of keys": (in_windows, BLOCKS),
+    "windows of keys": (
+        lambda *qkv: torch.cat([sdpa(*part) for part in zip(*(x.split(5, 2) for x in qkv), strict=True)], 2),
+        BLOCKS,
+    ),
     "causal, with an offset": (causal, BELOW),
     "causal, over growing keys": (growing, BELOW),
     "overlapping windows": (sliding, NEAR),
     "numbers for each head": (per_head_biases, BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
-    "rows": (of_rows, BELOW),
+    "rows": (
+        lambda *qkv: torch.cat([sdpa(*(x[row : row + 1] for x in qkv), is_causal=True) for row in range(ROWS)]),
+        BELOW,
+    ),
     "rows and their masks": (of_rows_and_their_masks, PADDED),
     "rows in a buffer": (buffers, FULL),
     "rows without a batch": (
@@ -327,10 +321,6 @@ def test_a_loop_around_a_module_without_projections(way: str) -> None:
         assert trace.ids == tuple(IDS[trace.row].tolist())
 
 
-def backwards(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(part, k, v) for part in reversed(q.split(4, 2))][::-1], 2)
-
-
 def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     found = torch.zeros_like(q)
     found[1:] = sdpa(q[1:], k[1:], v[1:])
@@ -343,16 +333,14 @@ def windows_of_copies(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
     )
 
 
-def scaled_differently(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(part, k, v, scale=0.1 * at) for at, part in enumerate(q.split(4, 2), 1)], 2)
-
-
 UNKNOWN: dict[str, Attend] = {
-    "from the last to the first": backwards,
+    "from the last to the first": lambda q, k, v: torch.cat([sdpa(x, k, v) for x in q.split(4, 2)[::-1]][::-1], 2),
     "changed before a Linear reads them": lambda q, k, v: in_chunks(4)(q, k, v) * 2,
     "windows of keys that are copies": windows_of_copies,
     "only some of the rows": only_some_rows,
-    "several scales": scaled_differently,
+    "several scales": lambda q, k, v: torch.cat(
+        [sdpa(q[:, :, at : at + 4], k, v, scale=0.1 * (1 + at)) for at in (0, 4, 8)], 2
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from families import BY_NAME, FAMILIES, VISION, Family, here
+from families import BY_NAME, Family, here
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, capture, feed
 
@@ -80,28 +80,6 @@ def test_eager_and_padding_in_bf16_on_both_sides() -> None:
             captured = captured_of(model, **inputs)
             assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 0.12)
             assert captured.traces[0].layers[0].q.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    "family", [f for f in FAMILIES if f.name in ("LlamaModel", "MistralModel", "GPT2Model")], ids=str
-)
-def test_padding_on_the_left(family: Family) -> None:
-    model, captured, inputs = pass_of(family, padded=True, left=True)
-    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
-    assert captured.traces[1].ids == tuple(inputs["input_ids"][1, 2:].tolist())
-    assert captured.traces[1].layers[0].mask.causal
-    assert captured.traces[1].layers[0].mask.bias is None
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_whatever_the_model_uses(implementation: str) -> None:
-    family = BY_NAME["LlamaModel"]
-    model = family.build()
-    model.set_attn_implementation(implementation)
-    inputs = family.inputs(padded=True)
-    captured = captured_of(model, **inputs)
-    assert model.config._attn_implementation == implementation
-    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
 
 
 def test_select_layers_heads_and_precision() -> None:
@@ -323,28 +301,6 @@ def test_models_outside_the_interface_raise_before_anything_runs(name: str) -> N
     assert caught.value.advice
 
 
-def test_invisible_attention_raises_when_it_runs() -> None:
-    """A class that calls scaled_dot_product_attention only sometimes, by hand for some arguments."""
-
-    class SometimesAttention(nn.Module):
-        def forward(self, x: torch.Tensor, by_hand: bool = False) -> torch.Tensor:
-            if by_hand:
-                return torch.softmax(x @ x.transpose(-1, -2) / 2, -1) @ x
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x, scale=0.5)
-
-    model = nn.Sequential(SometimesAttention())
-    x = torch.randn(1, 2, 5, 4)
-    with capture(model) as captured, capture(model) as inner:
-        model(x)
-    np.testing.assert_allclose(
-        np.asarray(captured.trace[0, 1].weights), torch.softmax(x[0, 1] @ x[0, 1].T / 2, -1), atol=1e-6
-    )
-    assert captured.trace.numbers == inner.trace.numbers == (0,)
-    with capture(model[0]) as captured, pytest.raises(UnsupportedError, match=r"_softmax in .*SometimesAttention"):
-        model[0](x, by_hand=True)
-    torch.testing.assert_close(model[0](x, by_hand=True), model(x))
-
-
 SEGFORMER = {
     "hidden_sizes": [8, 8, 16, 16],
     "depths": [1] * 4,
@@ -384,11 +340,3 @@ def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, A
         changed[stage][trace.row, 0, 0] = changed[stage][trace.row, 0, 0].flip(-1)
         with contextlib.suppress(InputError):
             assert not trace.verify(against=changed).agrees
-
-
-def test_patches_have_names() -> None:
-    family = Family("ViTModel", VISION, takes="image")
-    captured = captured_of(family.build(), **family.inputs(padded=False))
-    assert captured.traces[0].tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
-    assert captured.traces[0].tokens[-1] == "patch 3,3"
-    assert set(captured.traces[0].ids) == {-1}

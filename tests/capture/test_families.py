@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from comparing import PADDABLE, assert_same_weights, eager_attentions
+from comparing import PADDABLE, assert_same_weights, eager_attentions, watched
 
-from families import FAMILIES, Family
-from headscope.live import capture
+from families import FAMILIES, IN_GROUPS, Family
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize("family", [*FAMILIES, IN_GROUPS], ids=str)
 def test_weights_are_the_eager_ones(family: Family) -> None:
     model = family.build()
     inputs = family.inputs(padded=family in PADDABLE)
-    with torch.no_grad():
-        alone = model(**inputs)
-        with capture(model) as captured:
-            watched = model(**inputs)
-    for name, value in alone.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, watched[name]), f"{name} changed while it was looked at"
+    captured = watched(model, inputs)
     expected = eager_attentions(model, inputs, family.stacks)
     peak = assert_same_weights(
         captured, expected, 1e-4 if family.name.startswith(("T5", "MT5", "UMT5", "Switch")) else 2e-5

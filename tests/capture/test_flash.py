@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from comparing import assert_same_weights, eager_attentions
+from comparing import assert_same_weights, eager_attentions, watched
 from test_generation import agrees_with, eager, generated, model_of
 from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
 from transformers.integrations import hub_kernels
@@ -209,10 +209,7 @@ def test_weights_are_the_eager_ones(name: str, family: str, padding: str, loaded
     model, inputs = loaded(family, name), BY_NAME[family].inputs(padded=padding != "none", left=padding == "left")
     if family == "BartModel" and padding == "right":
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])  # see the test below
-    with torch.no_grad():
-        alone = model(**inputs).last_hidden_state
-        with capture(model) as captured:
-            assert torch.equal(model(**inputs).last_hidden_state, alone)
+    captured = watched(model, inputs)
     expected = eager_attentions(BY_NAME[family].build(), inputs, BY_NAME[family].stacks)
     assert_same_weights(captured, expected, 2e-5)
     assert all(trace.verify().agrees for trace in captured.traces)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from comparing import captured_of
+from comparing import captured_of, own
 from test_following import ids_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as sdpa
+from transformers.models.bert import modeling_bert
 
 import headscope as hs
 from families import BART, BY_NAME, Family, towers
@@ -113,23 +114,25 @@ def test_a_text_and_an_image_of_as_many_tokens() -> None:
     for trace in captured["vision_model"]:
         assert set(trace.ids) == {-1}
         assert trace.tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
+        assert trace.tokens[-1] == "patch 3,3"
 
 
 def test_patches_that_are_moved() -> None:
     """As a masked autoencoder shuffles them."""
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cut = nn.Conv2d(3, 16, 4, 4)
-            self.cls_token = nn.Parameter(torch.randn(1, 1, 16))
-            self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1)
+    def forward(self: Any, image: torch.Tensor) -> torch.Tensor:
+        x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
+        return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
 
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
-            return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
-
-    captured = captured_of(Model().eval(), torch.randn(2, 3, 8, 8))
+    captured = captured_of(
+        own(
+            forward,
+            cut=nn.Conv2d(3, 16, 4, 4),
+            cls_token=nn.Parameter(torch.randn(1, 1, 16)),
+            layers=nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1),
+        ),
+        torch.randn(2, 3, 8, 8),
+    )
     names = ("[CLS]", "patch 1,1", "patch 0,1", "patch 0,0", "patch 1,0")
     assert [trace.tokens for trace in captured.traces] == [names] * 2
 
@@ -216,66 +219,46 @@ class Switch:
         return x.flip(1) if self.on else x
 
 
-def a_method_of_a_layer(monkeypatch: Any) -> Any:
-    model = Words()
-    return model, lambda: setattr(model.encoder.layers[0], "_ff_block", reversing)
-
-
-def a_method_of_its_class(monkeypatch: Any) -> Any:
-    change = monkeypatch.setattr
-    return Words(), lambda: change(nn.TransformerEncoderLayer, "_ff_block", lambda self, x: reversing(x))
-
-
-def an_activation(monkeypatch: Any) -> Any:
-    model = Words()
-    return model, lambda: setattr(model.encoder.layers[0], "activation", lambda x: x.flip(1))
-
-
-def an_activation_with_a_state(monkeypatch: Any) -> Any:
-    model = Words(Switch())  # of which each layer has a copy
-    return model, lambda: monkeypatch.setattr(Switch, "on", True)
-
-
-def a_function_of_pytorch(monkeypatch: Any) -> Any:
-    dropout = nn.functional.dropout
-    return Words(), lambda: monkeypatch.setattr(nn.functional, "dropout", lambda x, *rest: dropout(x, *rest).flip(1))
-
-
-def a_function_of_the_modules_file(monkeypatch: Any) -> Any:
-    from transformers.models.bert import modeling_bert
-
-    name = "apply_chunking_to_forward"
-    return BERT.build(), lambda: monkeypatch.setattr(modeling_bert, name, lambda f, size, axis, x: f(x).flip(1))
-
-
-def a_setting(monkeypatch: Any) -> Any:
-    """Without it the block has other code run: the norm's place is a plain setting of a layer."""
-    model = Words()
-    return model, lambda: setattr(model.encoder.layers[0], "norm_first", True)
-
-
-CHANGES = [
-    a_method_of_a_layer,
-    a_method_of_its_class,
-    an_activation,
-    an_activation_with_a_state,
-    a_function_of_pytorch,
-    a_function_of_the_modules_file,
-    a_setting,
-]
+DROPOUT = nn.functional.dropout
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any, pytest.MonkeyPatch], None]]] = {
+    "a method of a layer": (Words, lambda model, patch: patch.setattr(model.encoder.layers[0], "_ff_block", reversing)),
+    "a method of its class": (
+        Words,
+        lambda model, patch: patch.setattr(nn.TransformerEncoderLayer, "_ff_block", lambda self, x: reversing(x)),
+    ),
+    "an activation": (
+        Words,
+        lambda model, patch: patch.setattr(model.encoder.layers[0], "activation", lambda x: x.flip(1)),
+    ),
+    # Each layer has a copy of it.
+    "an activation with a state": (lambda: Words(Switch()), lambda model, patch: patch.setattr(Switch, "on", True)),
+    "a function of PyTorch": (
+        Words,
+        lambda model, patch: patch.setattr(nn.functional, "dropout", lambda x, *rest: DROPOUT(x, *rest).flip(1)),
+    ),
+    "a function of the module's file": (
+        BERT.build,
+        lambda model, patch: patch.setattr(
+            modeling_bert, "apply_chunking_to_forward", lambda f, size, axis, x: f(x).flip(1)
+        ),
+    ),
+    # Without it the block has other code run: the norm's place is a plain setting of a layer.
+    "a setting": (Words, lambda model, patch: patch.setattr(model.encoder.layers[0], "norm_first", True)),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_remembered_of_changed_code(change: Any, monkeypatch: Any) -> None:
+def test_nothing_is_remembered_of_changed_code(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that was captured before has the names that a new one would: none where a layer reverses the tokens."""
-    model, apply = change(monkeypatch)
+    build, apply = CHANGES[change]
+    model = build()
     remembered = plan_of(model).memory
     before = rows(captured_of(model, IDS))
     assert before == IDS.tolist()
     blocks = len(remembered.blocks)
-    apply()
+    apply(model, monkeypatch)
     after = rows(captured_of(model, IDS))
-    if change is a_setting:
+    if change == "a setting":
         assert after == before
         assert len(remembered.blocks) > blocks
     else:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import Mixer, captured_of, own
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import headscope as hs
-from families import BY_NAME
+from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """Four heads of 8."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into = nn.Linear(32, 96)
-        self.out = nn.Linear(32, 32)
-
-    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
 
     def weights(self, x: torch.Tensor) -> torch.Tensor:
         q, k, _ = self.parts(x)
@@ -45,20 +38,9 @@ class Twice(Attention):
         return x + self.out(found.transpose(1, 2).flatten(2))
 
 
-def diff_llama() -> nn.Module:
-    from transformers import DiffLlamaConfig, DiffLlamaModel
-
-    torch.manual_seed(0)
-    return DiffLlamaModel(
-        DiffLlamaConfig(
-            vocab_size=50,
-            hidden_size=32,
-            intermediate_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-        )
-    ).eval()
+def diff_llama() -> Any:
+    settings = {**DECODER, "num_hidden_layers": 3, "num_key_value_heads": 4}
+    return Family("DiffLlamaModel", settings, factor=1.0).build()
 
 
 def test_diff_llama_has_two_maps_a_layer() -> None:
@@ -73,8 +55,7 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
     for trace in captured.traces:
         assert trace.verify().agrees
         for layer, theirs in enumerate(eager):
-            for head in range(4):
-                np.testing.assert_allclose(trace[layer, head].weights[:], theirs[0, head], atol=1e-6)
+            np.testing.assert_allclose(trace[layer].weights[:], theirs[0], atol=1e-6)
     assert [trace.stack for trace in captured["self.2"]] == ["self.2"]
 
 
@@ -113,18 +94,13 @@ def test_a_part_can_be_silenced_alone() -> None:
 def test_a_layer_left_out_leaves_its_number_free() -> None:
     """Skip layers as LayerDrop, early exit and stochastic depth do."""
 
-    class Skipping(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(Attention() for _ in range(4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for at in (0, 2, 3):
-                x = self.layers[at](x)
-            return x
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for at in (0, 2, 3):
+            x = self.layers[at](x)
+        return x
 
     torch.manual_seed(0)
-    model, x = Skipping().eval(), torch.randn(1, 6, 32)
+    model, x = own(forward, layers=nn.ModuleList(Attention() for _ in range(4))), torch.randn(1, 6, 32)
     with torch.no_grad():
         captured = captured_of(model, x)
         with ablate(model, [(2, head) for head in range(4)]):
@@ -136,24 +112,18 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
     torch.testing.assert_close(silenced, expected)
-    for head in range(4):
-        np.testing.assert_allclose(trace[2, head].weights[:], weights[0, head], atol=1e-6)
+    np.testing.assert_allclose(trace[2].weights[:], weights[0], atol=1e-6)
 
 
 def test_shared_layers_are_counted_as_they_run() -> None:
-    class Universal(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.ModuleList([Attention()]), nn.ModuleList([Attention()])
-            self.layers = nn.ModuleList([Attention(), Attention()])
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            for layer in self.layers:
+                x = layer(x)
+        return x
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(3):
-                for layer in self.layers:
-                    x = layer(x)
-            return x
-
-    model, x = Universal().eval(), torch.randn(1, 6, 32)
+    a, b, layers = (nn.ModuleList(Attention() for _ in range(count)) for count in (1, 1, 2))
+    model, x = own(forward, a=a, b=b, layers=layers), torch.randn(1, 6, 32)
     captured = captured_of(model, x)
     assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
     assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
@@ -278,14 +248,6 @@ def _traces(model: nn.Module, text: torch.Tensor) -> list[hs.Trace]:
     with capture(model) as captured:
         model(text)
     return list(captured.traces)
-
-
-def test_an_encoder_of_torch_called_twice_leaves_two_traces() -> None:
-    layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
-    model = Siamese(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)).eval()
-    captured = captured_of(model, torch.randn(1, 5, 32), torch.randn(1, 5, 32))
-    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2), (0, 1, 2)]
-    assert all(trace.verify().agrees for trace in captured.traces)
 
 
 def test_the_page_names_the_parts(tmp_path: object) -> None:

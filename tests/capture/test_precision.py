@@ -139,14 +139,8 @@ def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=64 * heads,
-        num_hidden_layers=1,
-        num_attention_heads=heads,
-        intermediate_size=8,
-        vocab_size=99,
-        max_position_embeddings=tokens,
-    )
+    sizes = {"hidden_size": 64 * heads, "num_hidden_layers": 1, "num_attention_heads": heads, "intermediate_size": 8}
+    config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
