@@ -246,15 +246,15 @@ LINES = {
     "attention": 1543,
     "traces": 1623,
     "encoder": 1495,
-    "live": 12936,
-    "heads": 2871,
-    "runs": 2134,
+    "live": 12764,
+    "heads": 2875,
+    "runs": 2136,
     "explain": 3638,
     "verify": 1152,
     "atlas": 10825,
     "screens": 4593,
     "page": 2483,
-    "cli": 1814,
+    "cli": 1821,
     "": 1339,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
@@ -265,7 +265,7 @@ NAMES = {
     "attention": 49,
     "traces": 25,
     "encoder": 42,
-    "live": 292,
+    "live": 289,
     "heads": 75,
     "runs": 61,
     "explain": 84,
@@ -279,11 +279,11 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 307
+FILES_IN_ALL = 306
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 89
+LONG_FUNCTIONS = 90
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

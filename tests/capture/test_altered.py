@@ -35,7 +35,7 @@ from transformers.models.bert import modeling_bert
 
 from families import BY_NAME
 from headscope.errors import NoteWarning, UnsupportedError
-from headscope.live import Consumer, capture, every_query, feed, seats
+from headscope.live import Consumer, capture, checking, feed, seats
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -549,7 +549,7 @@ def test_memory_is_linear() -> None:
         model(x)
     assert len(captured.traces) == 1
     largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
-    assert every_query.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
+    assert checking.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
 
 
 def a_query_at_a_time_of_many(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:

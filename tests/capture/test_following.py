@@ -175,6 +175,18 @@ NAMED = {
         torch.stack([IDS[0].flip(0), IDS[1].flip(0).roll(1, 0), IDS[2].flip(0)]),
     ),
     "ids are wrapped": Case(lambda self, ids: self.table[ids % 7], IDS),
+    "an id is put in the place of others": Case(
+        lambda self, ids: self.placed(torch.where(ids % 3 == 0, 11, ids)), IDS.masked_fill(IDS % 3 == 0, NONE)
+    ),
+    "an id is put in the place of others, and moved": Case(
+        lambda self, ids: self.placed(torch.where(ids % 3 > 0, ids, torch.tensor(11))[:, ORDER]),
+        IDS.masked_fill(IDS % 3 == 0, NONE)[:, ORDER],
+    ),
+    "ids are chosen from two": Case(
+        lambda self, ids, more: self.placed(torch.where(ids % 3 == 0, more, ids)),
+        torch.where(IDS % 3 == 0, IDS.flip(0), IDS),
+        (IDS, IDS.flip(0)),
+    ),
     "ids are mapped after a prefix": Case(
         lambda self, ids: self.placed(torch.cat([torch.full_like(ids[:, :1], 2), MAP[ids]], 1)),
         torch.cat([torch.full_like(IDS[:, :1], 2), IDS], 1),

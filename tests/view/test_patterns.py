@@ -7,8 +7,10 @@ import pytest
 
 from by_hand import axis_of
 from headscope.attention.scores import Mask
+from headscope.heads import grid
 from headscope.heads.kinds import Pattern
 from headscope.heads.measure import all_patterns
+from headscope.heads.reference import roles_of
 from headscope.traces import LayerRecord, Trace
 
 TOKENS = ("[CLS]", "a", "b", "[SEP]", "c", "[SEP]")
@@ -65,3 +67,18 @@ def test_masses_are_means_over_the_queries_that_have_one() -> None:
     assert one.means["previous"] == pytest.approx(np.mean([weights[at, at - 1] for at in range(1, SIZE)]))
     assert one.means["next"] == pytest.approx(np.mean([weights[at, at + 1] for at in range(SIZE - 1)]))
     assert one.means["entropy"] == pytest.approx(np.mean([-(row * np.log(row)).sum() for row in weights]))
+
+
+def test_scores_that_outgrow_fp16() -> None:
+    """Layers kept in fp16 are measured in fp32: products of their queries and keys may be larger than fp16 holds."""
+    axis = axis_of(TOKENS, special=tuple(token.startswith("[") for token in TOKENS))
+    found = []
+    for dtype in (np.float16, np.float64):
+        q = (300 * np.eye(SIZE)[None]).astype(dtype)
+        record = LayerRecord(q=q, k=q, v=None, lse=None, scale=2e-5, mask=Mask(), number=0)
+        trace = Trace(model="-", queries=axis, layers=(record,))
+        (only,) = all_patterns(trace)
+        of_page = grid.measure_layer(record, roles_of(trace)).statistics
+        found.append({**only.means, **{f"page: {name}": values[0] for name, values in of_page.items()}})
+    assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-6, nan_ok=True)
+    assert np.isfinite(found[0]["entropy"])

@@ -55,12 +55,12 @@ class LayerArrays:
     @staticmethod
     def of(record: LayerRecord, W_O: Array | None = None) -> LayerArrays:
         """The layer of a trace, fp16 in fp32, for scores outgrow fp16; with its values if W_O is given."""
-        q, k, v = (
-            x if x is None or x.dtype != np.float16 else x.astype(np.float32)
-            for x in (record.q, record.k, None if W_O is None else record.v)
-        )
-        assert q is not None and k is not None
-        return LayerArrays(q, k, v, record.scale, record.mask, record.terms, W_O)
+        v = None if W_O is None or record.v is None else _wide(record.v)
+        return LayerArrays(_wide(record.q), _wide(record.k), v, record.scale, record.mask, record.terms, W_O)
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
 def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tuple[Array, Array]:

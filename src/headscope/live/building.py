@@ -14,9 +14,10 @@ from headscope.attention.kernels import autocast_now
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, warn
+from headscope.live import contents
 from headscope.live.cached_sequences import CachedSequences
 from headscope.live.calls import Call, Consumer, Forward
-from headscope.live.checking import excess, later_probe, pending_excess, probed_rows
+from headscope.live.checking import excess
 from headscope.live.classes import attention_configs
 from headscope.live.contents import Contents, Weights
 from headscope.live.context_products import products
@@ -165,7 +166,7 @@ class TraceBuilder(Consumer):
             )
         group = groups[key]
         layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
-        self._check(group, call, layers, copies)
+        self._check(call, copies)
         for row, layer in zip(group.rows, layers, strict=True):
             row.append(layer)
 
@@ -199,40 +200,21 @@ class TraceBuilder(Consumer):
                 )
         return sorted({head % heads for head in self.selection.heads})
 
-    def _check(self, group: Group, call: Call, layers: list[LayerCopy], copies: Copies) -> None:
-        """Check a call: at once, or from its copies when the forward pass is over, with the others.
+    def _check(self, call: Call, copies: Copies) -> None:
+        """Check a call: at once, or when the forward pass is over on a device that nobody waits for.
 
         Raises:
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
-        kind = type(call.module).__name__
-        place = kind, f"{call.path or kind}, layer {call.layer}", call.rules
         if not call.proven:
             return  # every query has been compared before the call was delivered
-        if call.q.is_cuda:
-            times = pending_excess(call)
-            copies.pending += [] if times is None else [(times, place)]
-        elif not self._keeps_all(group, call):
-            if (now := excess(call)) is not None:
-                refuse(now, *place)
-        else:
-            for row in probed_rows(call):
-                q, k, v = layers[row].tensors.values()
-                probe = later_probe(call, row, q, k, v)  # type: ignore[arg-type]
-                copies.probes += [] if probe is None else [(probe, place)]
-
-    def _keeps_all(self, group: Group, call: Call) -> bool:
-        """Return True if the copies are all that the contexts follow from: in full precision, nothing left out."""
-        keep, rows = self.selection, probed_rows(call)
-        return (
-            keep.heads is None
-            and keep.values
-            and keep.dtype == torch.float32
-            and keep.device.type == "cpu"
-            and call.returned is None
-            and all(group.queries_kept[row] is None and group.keys_kept[row] is None for row in rows)
-            and all(call.terms(row).nothing for row in rows)
-        )
+        kind = type(call.module).__name__
+        place = kind, f"{call.path or kind}, layer {call.layer}", call.rules
+        times = excess(call)
+        if times is not None and times.device.type not in contents.HASHED:
+            copies.pending.append((times, place))
+        elif times is not None and not times <= 1:
+            refuse(float(times), *place)
 
     def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)

@@ -2,23 +2,29 @@
 
 Contexts are recomputed from Q, K, V, the mask's rule and the score terms, and compared with the module's output.
 Attention that isn't softmax(scale Q K^T + mask) V raises an error. Of the libraries' own attention, which treats all
-queries alike, a few queries are recomputed: at once (`excess`), or kept as a `Probe` and recomputed together with those
-of other layers (`first_excess`), which takes a third of the time. Of any other, `refuse_altered` recomputes every query
-of every row, in blocks.
+queries alike, a few queries are recomputed (`excess`); of any other, which may change a single cell, every query of
+every row, in blocks (`refuse_altered`).
+
+The tolerance of each number follows from rounding alone, by the derivation in headscope.verify.rounding: errors of
+scores within [-d, d] change a context by at most (exp(2 d) - 1) / 2 times the largest value, and rounding weights,
+values and sums by a few units of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from headscope.attention.scores import FAR, scores
-from headscope.attention.terms import NO_TERMS, Terms, add_terms
+from headscope.attention.terms import Terms, add_terms
+from headscope.errors import UnsupportedError
+from headscope.live.refusals import refuse
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call, Projection
@@ -29,8 +35,17 @@ EPS = torch.finfo(torch.float32).eps
 SAMPLED_QUERIES = 4
 """Number of queries recomputed in the first and in the last row of a batch."""
 
-BATCH_CELLS = 1 << 22
-"""Maximum number of scores of the queries that are recomputed together."""
+CELLS = {"cpu": 1 << 20}
+"""Maximum number of scores in a block of queries: 4 MiB of fp32 on a CPU."""
+
+OTHER_CELLS = 1 << 24
+"""The same for other devices, which need more work at once."""
+
+SUMS = 1e-5
+"""Error of exponentials and short sums in fp32, as a share of the largest value."""
+
+LEAST_WEIGHT = 1e-7
+"""Weights may differ by this, whatever their size: fp16 has no smaller numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,57 +140,53 @@ class Probe(NamedTuple):
     rounded: float
 
 
-def excess(call: Call) -> float | None:
+def excess(call: Call) -> torch.Tensor | None:
     """Error of the recomputed contexts of a few queries, in multiples of what rounding explains.
 
     Returns:
-        None if rounding explains the error, and under dropout, where contexts can't be recomputed. NaN if the numbers
-        compared are not finite.
+        A number on the call's device, which nothing has waited for; NaN if the numbers compared are not finite. None
+        under dropout, where contexts can't be recomputed.
     """
-    return next((times for probe in _probes(call) if (times := _excess(probe)) is not None), None)
-
-
-def pending_excess(call: Call) -> torch.Tensor | None:
-    """The same as a tensor on the call's device, which nothing waits for; at most 1 if rounding explains the error."""
-    times = [_difference(probe)[0] / _rounding(probe) for probe in _probes(call)]
+    times = [_times(probe, None).amax() for probe in _probes(call)]
     return torch.stack(times).amax() if times else None
 
 
-def later_probe(call: Call, row: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Probe | None:
-    """A probe that remains valid when the call is over; None if there is nothing to recompute.
+def refuse_altered(call: Call) -> None:
+    """Compare every query of a call.
 
-    Args:
-        call: a call without terms, whose contexts were observed.
-        row: the row of the batch.
-        q, k, v: copies of the row's queries, keys and values in fp32, which are compared instead of the live ones.
+    Raises:
+        UnsupportedError: rounding doesn't explain the difference, or dropout makes a comparison impossible.
     """
-    sample = sample_of(call, row)
-    if sample is None:
-        return None
-    observed = call.context[row, :, sample.index].clone()
-    return probe_of(call, sample, q[:, sample.index], k, v, observed, NO_TERMS)
-
-
-def first_excess(probes: Sequence[Probe]) -> tuple[int, float] | None:
-    """The first of several probes whose error rounding doesn't explain: its index, and the error as in `excess`.
-
-    The probes are those of `later_probe`. Those of the same sizes are recomputed together.
-    """
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for at, probe in enumerate(probes):
-        key = (id(probe.sample), probe.q.shape, probe.k.shape, probe.v.shape, probe.observed.dtype)
-        alike.setdefault(key, []).append(at)
-    for places in alike.values():
-        most = max(1, BATCH_CELLS // max(1, probes[places[0]].q[..., 0].numel() * probes[places[0]].k.shape[1]))
-        for start in range(0, len(places), most):
-            part = places[start : start + most]
-            if _explained([probes[at] for at in part]):
-                continue
-            for at in part:
-                times = _excess(probes[at])
-                if times is not None:
-                    return at, times
-    return None
+    kind = type(call.module).__name__
+    where = f"{call.path or kind}, layer {call.layer}"
+    if call.dropout:
+        raise UnsupportedError(
+            f"{kind} applies dropout in attention that isn't a library's own, so its contexts can't be compared",
+            where=where,
+            advice="call model.eval() first",
+        )
+    device = call.q.device.type
+    with (
+        torch.no_grad(),
+        torch.autocast(device, enabled=False),
+        torch._C.DisableTorchFunction(),
+        _disable_current_modes(),
+    ):
+        for row in range(len(call.q)):
+            places, q = eligible(call.rules.row(row), call.q.shape[2]), call.q[row]
+            k, v = call.k[row].float(), call.v[row].float()
+            step = max(1, CELLS.get(device, OTHER_CELLS) // (len(q) * k.shape[1]))
+            for start in range(0, len(places), step):
+                part = places[start : start + step]
+                sample = sample_at(call.rules.row(row), part, q.shape[1], k.shape[1], q.device)
+                observed = observed_of(call, row, sample)
+                probe = probe_of(call, sample, q[:, sample.index], k, v, observed, call.terms(row))
+                returned = None if call.weights is None else call.weights[row, :, sample.index]
+                times = _times(probe, returned)
+                if not bool((times <= 1).all()):
+                    head, query = divmod(int(times.argmax()), len(part))
+                    place = f"query {part[query]}" if probe.projection else f"head {head}, query {part[query]}"
+                    refuse(float(times.max()), kind, f"{where}, row {row}, {place}", call.rules)
 
 
 def sample_of(call: Call, row: int) -> Sample | None:
@@ -236,54 +247,6 @@ def probe_of(
     )
 
 
-def _excess(probe: Probe) -> float | None:
-    worst, size = _difference(probe)
-    difference = float(worst)
-    if difference <= float(size) * _share(probe.eps):
-        return None
-    times = difference / float(_rounding(probe))
-    return None if times <= 1 else times
-
-
-def _explained(probes: Sequence[Probe]) -> bool:
-    """Return True if rounding certainly explains the errors of these probes, which are of the same sizes."""
-    sample, eps = probes[0].sample, probes[0].eps
-    heads, n, width = probes[0].q.shape
-    kv_heads, keys, d_value = probes[0].v.shape
-    rows = heads // kv_heads * n
-    cells = probes[0].q.new_empty(len(probes), kv_heads, rows, keys)
-    for out, probe in zip(cells, probes, strict=True):
-        q, k = probe.q.reshape(kv_heads, rows, width), probe.k.transpose(1, 2)
-        torch.baddbmm(out, q, k, beta=0, alpha=probe.scale, out=out)
-    if sample.hidden is not None:
-        cells.view(-1, heads, n, keys).add_(sample.hidden)
-    weights = torch.softmax(cells, -1)
-    recomputed = cells.new_empty(len(probes), kv_heads, rows, d_value)
-    for weight, context, probe in zip(weights, recomputed, probes, strict=True):
-        torch.bmm(weight, probe.v, out=context)
-    recomputed = recomputed.view(-1, heads, n, d_value)
-    observed = torch.stack([probe.observed for probe in probes])
-    if sample.empty is not None:
-        recomputed = recomputed.masked_fill(sample.empty, 0)
-        observed = without_nan(observed, recomputed, sample.empty)
-    worst, size = (x.flatten(1).abs().amax(1) for x in (recomputed - observed, recomputed))
-    return bool((worst <= size * _share(eps)).all())
-
-
-def _difference(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest difference between recomputed contexts, or outputs, and the module's; and a bound of their size.
-
-    The bound is lower than the size that `_rounding` multiplies, and cheaper: no context is larger than the largest
-    value.
-    """
-    contexts = recompute(probe)[1]
-    if probe.projection is None:
-        return _largest(contexts - without_nan(probe.observed, contexts, probe.sample.empty)), _largest(contexts)
-    size = _largest(contexts) * probe.projection.weight[0].float().abs().sum()
-    outputs = projected(contexts, probe.projection)
-    return _largest(outputs - without_nan(probe.observed, outputs, probe.sample.empty)), size
-
-
 def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
     """The observed numbers, with the recomputed ones where a query sees no key and the module computed NaN.
 
@@ -337,34 +300,51 @@ def _with_terms(cells: torch.Tensor, probe: Probe) -> torch.Tensor:
     )
 
 
-def _share(eps: float) -> float:
-    """Lower bound of the error that rounding explains, as a share of the largest value."""
-    return 1e-4 + 4 * eps
+def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:
+    """(heads, n), or (1, n) for outputs: each query's error, in multiples of what rounding explains.
 
-
-def _rounding(probe: Probe) -> torch.Tensor:
-    """The error that rounding explains.
-
-    Scores are sums in fp32: their error is the spacing of fp32 times |q| |k|, plus that of the number that shifts a
-    row; if products round their factors, it is that spacing times |q| |k|. Contexts are rounded to the model's
-    precision, and so are scores if the model computed its weights itself. In half precision a large shift leaves little
-    of the scores: the weights then don't follow from Q and K, and the attention is refused.
+    Args:
+        probe: the queries.
+        returned: (heads, n, keys), the weights that the module returned, if it did.
     """
-    sample, q, k, v = probe.sample, probe.q, probe.k, probe.v
-    longest_q, longest_k = (x.norm(dim=-1).amax() for x in (q, k))
-    reach = abs(probe.scale) * longest_q * longest_k
-    reach = reach + reach_of_terms(probe)
-    share = _share(probe.eps) + (8 * EPS + probe.rounded) * reach
-    if probe.stepwise:
-        share = share + 2 * probe.eps * _largest(raw_scores(probe))
-    if sample.hidden is not None:
-        shift = sample.hidden.amax(-1)
-        largest = shift.masked_fill(shift == float("-inf"), 0).abs().amax().to(v.device)
-        share = share + (largest * EPS).clamp(max=1.0)
-    size = _largest(v).clamp(min=1e-30)
+    weights, contexts = recompute(probe)
+    heads = len(contexts)
+    share = _share(probe)
+    largest = probe.v.abs().amax(1, keepdim=True).repeat_interleave(heads // len(probe.v), 0)
+    observed, tolerance = probe.observed.float(), share * largest
     if probe.projection is not None:
-        size = size * probe.projection.weight.float().abs().sum(1).amax()
-    return share * size
+        outputs = projected(contexts, probe.projection)
+        observed = without_nan(observed, outputs, probe.sample.empty)
+        absolute = type(probe.projection)(probe.projection.weight.abs(), None)
+        tolerance = projected(tolerance, absolute) + probe.eps * outputs.abs()
+        return _worst(outputs - observed, tolerance)[None]
+    empty = probe.sample.empty
+    times = _worst(contexts - without_nan(observed, contexts, empty), tolerance)
+    if returned is None or returned.shape != weights.shape:
+        return times
+    if empty is not None:
+        weights = weights.masked_fill(empty.to(weights.device), 0)
+    different = weights - without_nan(returned.float(), weights, empty)
+    return torch.maximum(times, _worst(different, 2 * share * weights + LEAST_WEIGHT))
+
+
+def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
+    return (difference.abs() / tolerance.clamp(min=1e-30)).amax(-1)
+
+
+def _share(probe: Probe) -> torch.Tensor:
+    """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value."""
+    heads, width = len(probe.q), probe.q.shape[-1]
+    longest = probe.k.norm(dim=-1).amax(1).repeat_interleave(heads // len(probe.k))[:, None, None]
+    reach = abs(probe.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + reach_of_terms(probe)
+    error = (2 * width**0.5 * EPS + probe.rounded) * reach
+    if probe.sample.hidden is not None:
+        shift = probe.sample.hidden.amax(-1, keepdim=True).to(error.device)
+        error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
+    if probe.stepwise and not probe.rounded and probe.eps > EPS:
+        error = error + 2 * probe.eps * raw_scores(probe).abs().amax(-1, keepdim=True)
+    sums = SUMS + 2 * probe.k.shape[1] ** 0.5 * EPS
+    return sums + 2 * probe.eps + torch.expm1(2 * error.clamp(max=1)) / 2
 
 
 def raw_scores(probe: Probe) -> torch.Tensor:
@@ -387,8 +367,3 @@ def reach_of_terms(probe: Probe) -> float:
 
 def _on_cpu(table: torch.Tensor) -> torch.Tensor:
     return table.float().cpu()
-
-
-def _largest(x: torch.Tensor) -> torch.Tensor:
-    """The largest absolute value; NaN if any value is NaN."""
-    return torch.linalg.vector_norm(x, float("inf"))

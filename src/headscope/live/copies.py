@@ -19,7 +19,6 @@ from headscope.attention.terms import Terms
 from headscope.errors import InputError, first_line
 from headscope.live.cached_sequences import KeySpan
 from headscope.live.calls import Call, Forward
-from headscope.live.checking import Probe, first_excess
 from headscope.live.context_products import ContextProducts
 from headscope.live.evaluating import together
 from headscope.live.masks.finding import RowRule, Rules
@@ -186,14 +185,12 @@ class Copies:
         context_products: makes those of the products of contexts, which are always on the CPU.
         groups: the copies.
         pending: on a GPU, each layer's error, which is read when the forward pass is over.
-        probes: on a CPU, the queries that are recomputed when the forward pass is over, each with its layer.
     """
 
     carrier: Carrier
     context_products: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
     pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
-    probes: list[tuple[Probe, Place]] = field(default_factory=list)
 
     def refuse_unexplained(self) -> None:
         """Raise an error if rounding doesn't explain the errors of these layers.
@@ -205,10 +202,6 @@ class Copies:
         for times, (_, place) in zip(errors, self.pending, strict=True):
             if not times <= 1:
                 refuse(times, *place)
-        wrong = first_excess([probe for probe, _ in self.probes])
-        if wrong is not None:
-            at, times = wrong
-            refuse(times, *self.probes[at][1])
 
 
 def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:

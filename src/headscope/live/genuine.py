@@ -42,6 +42,7 @@ PRIMITIVES: tuple[tuple[Any, str], ...] = (
 
 
 PLAIN = (bool, int, float, str)
+OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
 _SHIPPED: dict[tuple[FunctionType, ...], tuple[Any, ...]] = {}
 """Functions that were found to be as shipped -> the objects that showed it."""
@@ -177,6 +178,8 @@ def own_settings(module: nn.Module) -> tuple[Any, ...] | None:
     """The plain settings among a module's attributes; None if one replaces a method or is anybody else's function."""
     settings = []
     for name, value in vars(module).items():
+        if name in OF_EVERY_MODULE:
+            continue
         if isinstance(value, PLAIN):
             settings.append((name, value))
         elif callable(value) and (hasattr(type(module), name) or not from_library(value)):

@@ -235,7 +235,7 @@ def _arrangements(parts: list[Ran]) -> list[tuple[int, list[Ran]]]:
 
 def note_reader(forward: Pass, x: Any, path: str) -> None:
     """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
-    if forward.held is None and forward.awaited is None:
+    if forward.held is None and (forward.awaited is None or not forward.awaited.may_be(x)):
         return
     with operators.Unwatched(), torch.no_grad():
         if forward.held is not None and is_plain(x):

@@ -81,8 +81,9 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
             advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
         )
     if "torch.distributed.tensor" in sys.modules:
-        for path, tensor in chain(model.named_parameters(), model.named_buffers()):
-            refuse_sharded(tensor, path, type(model).__name__)
+        for path, module in model.named_modules():
+            for name, tensor in chain(module._parameters.items(), module._buffers.items()):
+                refuse_sharded(tensor, f"{path}.{name}".lstrip("."), type(model).__name__)
     at = id(model), strict
     kept = KEPT.get(at)
     if kept is not None and kept.modules[0]() is model:

@@ -63,9 +63,13 @@ class Awaited:
             return None
         return cls((stack, layer), WeakStorage(output), output.data_ptr(), tuple(output.shape), mark)
 
+    def may_be(self, argument: Any) -> bool:
+        """Return True if an argument begins where this output does."""
+        return is_plain(argument) and argument.data_ptr() == self.pointer
+
     def is_in(self, argument: Any) -> bool:
         """Return True if a Linear's argument is this output, with the heads side by side."""
-        if not is_plain(argument) or argument.data_ptr() != self.pointer:
+        if not self.may_be(argument):
             return False
         batch, queries, heads, d_value = self.shape
         sizes = (argument.numel(), argument.shape[-1])

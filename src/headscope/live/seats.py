@@ -10,7 +10,7 @@ from torch import nn
 
 from headscope.attention.precision import exact_products, rounding_of
 from headscope.live.calls import Call
-from headscope.live.every_query import refuse_altered
+from headscope.live.checking import refuse_altered
 from headscope.live.held import Held, settle
 from headscope.live.refusals import refuse_transforms
 from headscope.live.sessions import COVERED, Pass, Session
