@@ -16,7 +16,6 @@ import random
 import resource
 import signal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Iterable
@@ -69,8 +68,6 @@ class Counts:
 
     Attributes:
         mutations, read, refused, foreign, code: how many; code that was run counts as foreign too.
-        slowest: seconds of processor time, and the mutation that took them.
-        peak: bytes of memory, of the whole process.
         findings: one of each kind, the first.
     """
 
@@ -79,15 +76,11 @@ class Counts:
     refused: int = 0
     foreign: int = 0
     code: int = 0
-    slowest: tuple[float, int] = (0.0, 0)
-    peak: int = 0
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
         for name in ("mutations", "read", "refused", "foreign", "code"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.slowest = max(self.slowest, other.slowest)
-        self.peak = max(self.peak, other.peak)
         for kind, finding in other.findings.items():
             first = self.findings.setdefault(kind, finding)
             if finding.index < first.index:
@@ -139,14 +132,12 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
     files, folder = prepared(name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _reset_peak()
         for index in indices:
             data = mutation(name, index, seed, files)
             if counts.mutations % 100 == 0:
                 faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
             counts.mutations += 1
             before = counts.foreign
-            started = time.process_time()
             _watching = True
             try:
                 reader.read(data, folder)
@@ -161,7 +152,6 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
                 counts.found(_finding(name, index, error))
             finally:
                 _watching = False
-            counts.slowest = max(counts.slowest, (time.process_time() - started, index))
             if _events:
                 counts.code += 1
                 counts.found(Finding(name, index, f"code: {_events[0]}", ", ".join(_events)))
@@ -169,7 +159,6 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
             if keep is not None and counts.foreign > before:
                 (keep / f"{name}-{index}").write_bytes(data)
         faulthandler.cancel_dump_traceback_later()
-        counts.peak = _peak()
     return counts
 
 
@@ -178,19 +167,6 @@ def _finding(name: str, index: int, error: BaseException) -> Finding:
     inside = [frame for frame in frames if "headscope" in frame.filename] or frames
     kind = f"{type(error).__name__} at {Path(inside[-1].filename).name}:{inside[-1].lineno}"
     return Finding(name, index, kind, "".join(traceback.format_exception(error)[-6:])[-2000:])
-
-
-def _reset_peak() -> None:
-    if sys.platform == "linux":
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak() -> int:
-    """The most memory since the reset; where there is none to reset, since the process began."""
-    if sys.platform == "linux":
-        status = Path("/proc/self/status").read_text()
-        return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _start(worker: bool) -> None:
@@ -224,47 +200,40 @@ def forget() -> None:
 
 def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | None) -> tuple[dict[str, Counts], bool]:
     """All mutations of all readers, in several processes; what came of them, and whether it was interrupted."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     results = {name: Counts() for name in names}
-    bar = (TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     chunks = [(name, indices[at : at + CHUNK]) for name in names for at in range(0, len(indices), CHUNK)]
-    with Progress(*bar, console=Console(stderr=True)) as progress:
-        tasks = {name: progress.add_task(name, total=len(indices)) for name in names}
 
-        def done(name: str, counts: Counts) -> None:
-            results[name].add(counts)
-            progress.update(tasks[name], completed=results[name].mutations)
-            if results[name].mutations == len(indices) and not progress.console.is_terminal:
-                print(name, results[name], file=sys.stderr, flush=True)
+    def done(name: str, counts: Counts) -> None:
+        results[name].add(counts)
+        if results[name].mutations == len(indices):
+            print(name, results[name], file=sys.stderr, flush=True)
 
-        if jobs == 1:
-            try:
-                _start(worker=False)
-                for name, part in chunks:
-                    done(name, fuzz(name, part, seed, keep))
-            except KeyboardInterrupt:
-                return results, True
-            return results, False
-        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
-        waiting: dict[Future[Counts], tuple[str, range]] = {}
+    if jobs == 1:
         try:
-            waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
-            for future in as_completed(waiting):
-                name, part = waiting[future]
-                done(name, future.result())
-        except BrokenProcessPool:
-            lost = [waiting[future] for future in waiting if not future.done() or future.exception() is not None]
-            name, part = lost[0]
-            detail = f"a process died or hung in one of: {', '.join(f'{one} {two}' for one, two in lost[:jobs])}"
-            results[name].found(Finding(name, part[0], "a process died", detail))
+            _start(worker=False)
+            for name, part in chunks:
+                done(name, fuzz(name, part, seed, keep))
         except KeyboardInterrupt:
             return results, True
-        finally:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
+        return results, False
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
+    waiting: dict[Future[Counts], tuple[str, range]] = {}
+    try:
+        waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
+        for future in as_completed(waiting):
+            name, part = waiting[future]
+            done(name, future.result())
+    except BrokenProcessPool:
+        lost = [waiting[future] for future in waiting if not future.done() or future.exception() is not None]
+        name, part = lost[0]
+        detail = f"a process died or hung in one of: {', '.join(f'{one} {two}' for one, two in lost[:jobs])}"
+        results[name].found(Finding(name, part[0], "a process died", detail))
+    except KeyboardInterrupt:
+        return results, True
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
     return results, False
 
 
@@ -275,13 +244,11 @@ def show(results: dict[str, Counts], seed: int) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 110)
     table = Table(title=f"mutations with seed {seed}")
-    columns = ("reader", "mutations", "read", "refused", "foreign", "code run", "slowest", "peak memory")
-    for column in columns:
+    for column in ("reader", "mutations", "read", "refused", "foreign", "code run"):
         table.add_column(column, justify="left" if column == "reader" else "right", no_wrap=True)
     for name, counts in results.items():
         numbers = (counts.mutations, counts.read, counts.refused, counts.foreign, counts.code)
-        slowest = f"{counts.slowest[0] * 1e3:,.0f} ms (#{counts.slowest[1]})"
-        table.add_row(name, *(f"{number:,}" for number in numbers), slowest, f"{counts.peak / 1e6:,.0f} MB")
+        table.add_row(name, *(f"{number:,}" for number in numbers))
     console.print(table)
     for counts in results.values():
         for finding in counts.findings.values():

@@ -18,36 +18,9 @@ EXTREMES += [str(2**64), "9" * 99, "9" * 5000, "0.5", "-0.0", "1e308", "1e999", 
 EXTREMES += ["-Infinity", "true", "null"]
 """Numbers, or what may stand where a number does, as JSON spells them."""
 
-WORDS = [
-    "",
-    " ",
-    "bert",
-    "roberta",
-    "gelu",
-    "relu",
-    "float32",
-    "F32",
-    "BF16",
-    "F4",
-    "[CLS]",
-    "##",
-    "\0",
-    "\ud800",
-    "é" * 9,
-]
-WORDS += [
-    "../x",
-    "/dev/zero",
-    "a" * 300,
-    "‮",
-    "x\ny",
-    "%s{0}",
-    "BertForMaskedLM",
-    "BertJapaneseTokenizer",
-    "▁",
-    "(",
-    "[",
-]
+WORDS = ["", " ", "bert", "roberta", "gelu", "relu", "float32", "F32", "BF16", "F4", "[CLS]", "##", "\0", "\ud800"]
+WORDS += ["é" * 9, "../x", "/dev/zero", "a" * 300, "\u202e", "x\ny", "%s{0}", "BertForMaskedLM"]
+WORDS += ["BertJapaneseTokenizer", "▁", "(", "["]
 
 DIGITS = re.compile(rb"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 PLACEHOLDER = "\x01raw{}\x01"
@@ -130,8 +103,7 @@ def change_value(rng: random.Random, value: Any) -> tuple[Any, dict[str, str]]:
             container[key] = rng.choice(([container[key]], {"x": container[key]}, [container[key]] * 2))
         elif kind < 0.85:
             other, place = _place(rng, holder)
-            taken = json.loads(json.dumps(other[place]))
-            container[key] = taken
+            container[key] = json.loads(json.dumps(other[place]))
         elif isinstance(container, dict):
             renamed = rng.choice((*WORDS, key + "s", key[:-1], "0", "-1", "1" * 400))
             container[renamed] = container.pop(key)
@@ -229,9 +201,9 @@ def mutate_archive(rng: random.Random, data: bytes, others: list[bytes]) -> byte
         chosen = names[0] if rng.random() < 0.8 else rng.choice(names)
         for name in names:
             content = archive.read(name)
-            file.writestr(
-                name, mutate_bytes(rng, content, [content, rng.choice(others)]) if name == chosen else content
-            )
+            if name == chosen:
+                content = mutate_bytes(rng, content, [content, rng.choice(others)])
+            file.writestr(name, content)
     return changed.getvalue()
 
 
@@ -265,11 +237,8 @@ def mutate_table(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
         elif kind == 1:
             table = table.drop_columns(name)
         elif kind == 2:
-            names = [
-                *table.column_names[:at],
-                rng.choice(("", "layer", "x\ny", name + "s")),
-                *table.column_names[at + 1 :],
-            ]
+            names = table.column_names
+            names[at] = rng.choice(("", "layer", "x\ny", name + "s"))
             table = table.rename_columns(names)
         elif kind == 3:
             table = table.slice(rng.randrange(len(table) + 1), rng.choice((0, 1, len(table))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,8 +21,19 @@ import numpy as np
 
 import headscope as hs
 from attacks import mutations as ways
-from attacks.pickle_files import ARCHIVES, GOOD, LEGACY_DATA, PICKLES, UNSAFE, legacy, state, storage, tensor
-from attacks.safetensors_files import shards
+from attacks.hostile import (
+    ARCHIVES,
+    GOOD,
+    LEGACY_DATA,
+    PICKLES,
+    UNSAFE,
+    archive,
+    legacy,
+    shards,
+    state,
+    storage,
+    tensor,
+)
 from finished_survey import finished
 from headscope.atlas.result import Survey
 from headscope.atlas.survey_data import FIELDS, file_record, read_findings
@@ -239,30 +251,15 @@ def survey_files(name: str) -> Callable[[Path], list[bytes]]:
 
 
 def stranger_files(folder: Path) -> list[bytes]:
-    """Each file of a survey with everything in it, after its name."""
+    """Each file of the survey of a small model over a treebank, with everything in it, after its name."""
     text = (Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu").read_text(encoding="utf-8")
     (folder / "texts.conllu").write_text(text, encoding="utf-8")
-    survey = stranger_survey(folder)
+    (folder / "model").mkdir()
+    options: dict[str, Any] = {"labels": True, "examples": 2, "effects": 4, "writes": 4, "head_distances": 2}
+    options |= {"part_size": 400, "report": False, "statistics": ["same", "norm"]}
+    survey = hs.survey(small_bert(folder / "model"), folder / "texts.conllu", out=folder / "survey", **options)
     files = sorted(path for path in survey.folder.rglob("*") if path.suffix in (".json", ".parquet", ".npy"))
     return [f"{path.relative_to(survey.folder)}".encode() + b"\0" + path.read_bytes() for path in files]
-
-
-def stranger_survey(folder: Path) -> Survey:
-    """The survey of a small model over a treebank, made or resumed."""
-    model = folder / "model"
-    if not model.exists():
-        model.mkdir()
-        small_bert(model)
-    options = {
-        "labels": True,
-        "examples": 2,
-        "effects": 4,
-        "writes": 4,
-        "head_distances": 2,
-        "part_size": 400,
-        "report": False,
-    }
-    return hs.survey(model, folder / "texts.conllu", out=folder / "survey", statistics=["same", "norm"], **options)
 
 
 def read_stranger(data: bytes, folder: Path) -> None:
@@ -300,9 +297,8 @@ def use_survey(survey: Survey) -> None:
     uses: list[Callable[[], object]] = [
         *(partial(survey.measure, name, field) for name in survey for field in FIELDS),
         *(partial(getattr, survey, name) for name in ("syntax", "labels", "effects", "removal", "relations", "lines")),
-        lambda: survey.writes,
+        *(partial(getattr, survey, name) for name in ("writes", "distributions")),
         lambda: [str(example) for examples in survey.examples.values() for example in examples],
-        lambda: survey.distributions,
         survey.rows,
         lambda: draw(survey_sheet(survey)),
         lambda: (site := Site(survey.folder, read_findings(survey.folder))) and [*map(site.content, site.names)],
@@ -314,7 +310,6 @@ def use_survey(survey: Survey) -> None:
 
 
 def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
-    """Our error, if one is raised."""
     try:
         use()
     except HeadscopeError as error:
@@ -325,11 +320,8 @@ def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
 def safetensors_files(_: Path) -> list[bytes]:
     files = []
     for metadata in (None, {"format": "pt"}):
-        for dtypes in (("F32", "F16"), ("BF16", "I64"), ("F8_E4M3", "BOOL"), ("F64", "U8")):
-            tensors = {
-                f"x.{dtype}": (dtype, shape) for dtype in dtypes for shape in ((2, 3), ())[: 1 + (dtype != "F16")]
-            }
-            tensors |= {"scalar": (dtypes[0], ()), "empty": (dtypes[1], (0, 3))}
+        for one, other in (("F32", "F16"), ("BF16", "I64"), ("F8_E4M3", "BOOL"), ("F64", "U8")):
+            tensors = {"x": (one, (2, 3)), "y": (other, (2, 3)), "scalar": (one, ()), "empty": (other, (0, 3))}
             size = sum(int(np.prod(shape, dtype=int)) * SIZES[dtype] for dtype, shape in tensors.values())
             files.append(header_bytes(tensors, metadata) + bytes(size))
     return files
@@ -339,7 +331,7 @@ def zip_files(folder: Path) -> list[bytes]:
     several = state(
         tensor(), tensor((2, 2), (2, 1)), tensor((2, 2), (1, 2)), tensor((), (), 3), tensor((3, 2), (0, 1), 2)
     )
-    whole = [GOOD, _archive(several)]
+    whole = [GOOD, archive(several)]
     return whole + [data for data in _made(folder, {**UNSAFE, **PICKLES, **ARCHIVES}) if _is_archive(data)]
 
 
@@ -347,12 +339,6 @@ def legacy_files(folder: Path) -> list[bytes]:
     whole = [legacy(state(tensor()), LEGACY_DATA), legacy(state(tensor(), tensor((2, 2), (1, 2))), LEGACY_DATA)]
     whole.append(legacy(state(tensor(held=storage(kind="torch\nBFloat16Storage"))), LEGACY_DATA[:16]))
     return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
-
-
-def _archive(pickled: bytes) -> bytes:
-    from attacks.pickle_files import archive
-
-    return archive(pickled)
 
 
 def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
@@ -366,8 +352,6 @@ def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
 
 
 def _is_archive(data: bytes) -> bool:
-    import zipfile
-
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return bool(archive.namelist()) and archive.testzip() is None
@@ -385,19 +369,10 @@ def index_files(folder: Path) -> list[bytes]:
 def config_files(folder: Path) -> list[bytes]:
     small_bert(folder)
     config = json.loads((folder / "config.json").read_bytes())
-    more = {
-        "id2label": {"0": "no", "1": "yes"},
-        "label2id": {"no": 0, "yes": 1},
-        "position_embedding_type": "absolute",
-        "pruned_heads": {},
-        "tie_word_embeddings": True,
-        "torch_dtype": "float32",
-        "classifier_dropout": None,
-        "is_decoder": False,
-        "auto_map": {},
-        "quantization_config": None,
-        "tokenizer_class": "BertTokenizer",
-    }
+    more = {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}, "pruned_heads": {}, "auto_map": {}}
+    more |= {"position_embedding_type": "absolute", "tie_word_embeddings": True, "torch_dtype": "float32"}
+    more |= {"classifier_dropout": None, "is_decoder": False, "quantization_config": None}
+    more |= {"tokenizer_class": "BertTokenizer"}
     return [json.dumps(config).encode(), json.dumps({**config, **more}).encode()]
 
 
@@ -454,6 +429,7 @@ def settings_files(folder: Path) -> list[bytes]:
     _write_config(folder)
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     token = {"content": "[CLS]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    mecab = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
     settings: list[Any] = [
         {
             "do_lower_case": True,
@@ -468,8 +444,7 @@ def settings_files(folder: Path) -> list[bytes]:
             "added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}},
         },
         {
-            "tokenizer_class": "BertJapaneseTokenizer",
-            "word_tokenizer_type": "mecab",
+            **mecab,
             "subword_tokenizer_type": "wordpiece",
             "do_lower_case": True,
             "do_word_tokenize": False,
@@ -477,8 +452,7 @@ def settings_files(folder: Path) -> list[bytes]:
             "mecab_kwargs": {"mecab_dic": "ipadic"},
         },
         {
-            "tokenizer_class": "BertJapaneseTokenizer",
-            "word_tokenizer_type": "mecab",
+            **mecab,
             "subword_tokenizer_type": "character",
             "mecab_kwargs": {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True},
         },

@@ -7,36 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from attacks.config_files import CONFIGS
-from attacks.pickle_files import (
-    ARCHIVES,
-    GOOD,
-    LEGACY_DATA,
-    PICKLES,
-    RUN,
-    SENTINEL,
-    UNSAFE,
-    binary,
-    legacy,
-    state,
-    tensor,
-)
-from attacks.safetensors_files import HEADERS, INDEXES
+from attacks.hostile import ATTACKS, GOOD, LEGACY_DATA, RUN, SENTINEL, binary, legacy, state, tensor
 from headscope.checkpoint import open_checkpoint
 from headscope.errors import HeadscopeError, UnsafeError
 
-TABLES = {
-    "header": HEADERS,
-    "index": INDEXES,
-    "unsafe": UNSAFE,
-    "pickle": PICKLES,
-    "archive": ARCHIVES,
-    "config": CONFIGS,
-}
-ATTACKS = [(f"{table}: {name}", *attack) for table, attacks in TABLES.items() for name, attack in attacks.items()]
 
-
-@pytest.mark.parametrize(("make", "kind"), [attack[1:] for attack in ATTACKS], ids=[a[0] for a in ATTACKS])
+@pytest.mark.parametrize(("make", "kind"), ATTACKS.values(), ids=ATTACKS)
 def test_attack_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, kind) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path)

@@ -14,7 +14,6 @@ import headscope as hs
 from attacks.readers import READERS, TokenizerFiles, draw, read_config
 from headscope.atlas.store import array_and_record, array_bytes
 from headscope.checkpoint.tokenizer import load_tokenizer
-from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
 from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import summary_sheet
@@ -34,19 +33,21 @@ def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any) -> None:
             read_config(tmp_path)
 
 
+def bert_with(folder: Path, name: str, **fields: Any) -> hs.Model:
+    """The small BERT with these fields in a file."""
+    path = small_bert(folder) / name
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **fields}))
+    return hs.open(folder)
+
+
 def test_architectures_that_are_no_list_name_no_class(tmp_path: Path) -> None:
-    folder = small_bert(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "architectures": float("nan")}))
-    draw(summary_sheet(hs.open(folder)))
+    draw(summary_sheet(bert_with(tmp_path, "config.json", architectures=float("nan"))))
 
 
 def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
-    folder = small_bert(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e308}))
+    model = bert_with(tmp_path, "config.json", layer_norm_eps=1e308)
     with pytest.raises(ConfigError, match="layer_norm_eps"):
-        hs.open(folder).trace("the cat")
+        model.trace("the cat")
 
 
 def wordpiece(folder: Path, **parts: Any) -> TokenizerFiles:
@@ -81,33 +82,34 @@ def test_a_panic_is_an_error_of_ours(tmp_path: Path) -> None:
         tokenizer.encode("cat")
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_is_not_swallowed(kind: type[BaseException]) -> None:
-    with pytest.raises(kind), library_errors("here", "do that"):
-        raise kind
+MECAB = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
+    *(
+        ({**MECAB, option: value}, HeadscopeError, option)
+        for option, value in (
+            ("never_split", [{"a": "x" * 9000}]),
+            ("mecab_kwargs", "x" * 9000),
+            ("do_lower_case", ["x" * 9000]),
+        )
+    ),
+    *(
+        ({**MECAB, "mecab_kwargs": {"mecab_dic": dictionary}}, UnsupportedError, "mecab_dic is")
+        for dictionary in (["ipadic"], {"a": 1}, 5, "other")
+    ),
+    ({**MECAB, "mecab_kwargs": {"mecab_option": "\ud800", "mecab_dic": None}}, HeadscopeError, None),
+    ({"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {"9" * 5000: 5}}, CheckpointError, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("never_split", [{"a": "x" * 9000}]), ("mecab_kwargs", "x" * 9000), ("do_lower_case", ["x" * 9000])],
-)
-def test_a_long_value_makes_a_short_message(tmp_path: Path, option: str, value: Any) -> None:
-    config = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab", option: value}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
-    with pytest.raises(HeadscopeError, match=option) as refused:
-        load_tokenizer(TokenizerFiles(tmp_path, {})).encode("cat")
+@pytest.mark.parametrize(("settings", "kind", "message"), SETTINGS)
+def test_any_settings_of_a_tokenizer(
+    tmp_path: Path, settings: dict[str, Any], kind: type[HeadscopeError], message: str | None
+) -> None:
+    """A long value makes a short message, and a dictionary may have any type."""
+    model = bert_with(tmp_path, "tokenizer_config.json", **settings)
+    with pytest.raises(kind, match=message) as refused:
+        model.trace("the cat")
     assert len(str(refused.value)) < 1000
-
-
-@pytest.mark.parametrize("dictionary", [["ipadic"], {"a": 1}, 5, "other"])
-def test_a_dictionary_of_any_type(tmp_path: Path, dictionary: Any) -> None:
-    config = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
-    config["mecab_kwargs"] = {"mecab_dic": dictionary}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
-    with pytest.raises(UnsupportedError, match="mecab_dic is"):
-        load_tokenizer(TokenizerFiles(tmp_path, {})).encode("cat")
 
 
 @pytest.mark.parametrize("model", ["half \ud800 of a pair", "x" * 5000, "a\0b", "./" + "x" * 5000])
@@ -117,24 +119,6 @@ def test_a_trace_whose_model_is_called_anything(tmp_path: Path, model: str) -> N
     again = hs.load(trace.save(tmp_path / "t.safetensors"))
     assert again.model == model
     assert page_file(again)[0]
-
-
-def test_numbers_of_added_tokens_of_any_length(tmp_path: Path) -> None:
-    folder = small_bert(tmp_path)
-    settings = {"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {"9" * 5000: 5}}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError) as refused:
-        hs.open(folder).trace("the cat")
-    assert len(str(refused.value)) < 1000
-
-
-def test_an_option_of_mecab_that_is_not_unicode(tmp_path: Path) -> None:
-    folder = small_bert(tmp_path)
-    settings = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
-    settings |= {"subword_tokenizer_type": "wordpiece", "mecab_kwargs": {"mecab_option": "\ud800", "mecab_dic": None}}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(HeadscopeError):
-        hs.open(folder).trace("the cat")
 
 
 def test_an_infinite_effect_in_the_survey_of_a_stranger(tmp_path: Path) -> None:

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from attacks import fuzz, readers
+from attacks.hostile import LEGACY_DATA, legacy, storage, tensor
 from attacks.mutations import mutate_bytes
-from attacks.pickle_files import GOOD, LEGACY_DATA, legacy, state, storage, tensor
 from headscope.checkpoint.entry import DTYPE_BITS
-from headscope.checkpoint.pickle_machine import read_pickle
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.errors import CheckpointError, HeadscopeError, InputError
+from headscope.errors import HeadscopeError, InputError
 
 COMMAND = [sys.executable, str(Path(__file__).parent / "fuzz.py")]
 DEAR = {"survey by a stranger": 30}
@@ -76,7 +75,7 @@ def test_the_command_prints_a_row_for_each_reader() -> None:
     options = [text for name in names for text in ("--reader", name)]
     done = subprocess.run([*COMMAND, "--mutations", "3", "--jobs", "1", *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 9]
+    rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 7]
     assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(names, "3")
 
 
@@ -133,16 +132,6 @@ entries = st.fixed_dictionaries(
 headers = st.dictionaries(st.text(max_size=5) | st.just("__metadata__"), entries | values, max_size=4)
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_as_safetensors(data: bytes) -> None:
-    check(readers.read_safetensors, data)
-
-
-@given(st.binary(max_size=300), st.binary(max_size=20))
-def test_any_header_bytes(text: bytes, data: bytes) -> None:
-    check(readers.read_safetensors, len(text).to_bytes(8, "little") + b"{" + text + data)
-
-
 @given(headers, st.integers(0, 80))
 def test_any_header_object(header: dict[str, object], size: int) -> None:
     text = json.dumps(header).encode()
@@ -183,22 +172,6 @@ pieces = st.sampled_from(
 )
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_as_pickle(data: bytes) -> None:
-    with suppress(CheckpointError):
-        read_pickle(data, 0, "memory")
-
-
 @given(st.lists(opcodes | pieces | st.binary(max_size=3), max_size=40).map(b"".join))
 def test_any_opcodes(data: bytes) -> None:
     check(readers.read_pickle, legacy(b"\x80\x02" + data + b".", LEGACY_DATA))
-
-
-@settings(max_examples=300)
-@given(st.sampled_from([GOOD, legacy(state(tensor()), LEGACY_DATA)]), st.data())
-def test_any_change_to_a_checkpoint(good: bytes, draw: st.DataObject) -> None:
-    data = bytearray(good)
-    for _ in range(draw.draw(st.integers(1, 4))):
-        at = draw.draw(st.integers(0, len(data) - 1))
-        data[at : at + draw.draw(st.integers(0, 4))] = draw.draw(st.binary(max_size=4))
-    check(readers.read_pickle, bytes(data))

@@ -8,15 +8,19 @@ from typing import Any
 import torch
 import transformers
 
-TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 99}
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+TEXT = {**SHAPE, "vocab_size": 99}
 DECODER = {**TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
-VISION = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 16,
-    "patch_size": 4,
+VISION = {**SHAPE, "image_size": 16, "patch_size": 4}
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}
+WAVES = {
+    **TEXT,
+    "conv_dim": [16, 16],
+    "conv_kernel": [10, 3],
+    "conv_stride": [5, 2],
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
 }
 BART = {
     "d_model": 32,
@@ -31,22 +35,10 @@ BART = {
     "pad_token_id": 1,
 }
 BOTH = (("encoder", "encoder_attentions"), ("decoder", "decoder_attentions"), ("cross", "cross_attentions"))
-T5 = {
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-    "vocab_size": 99,
-    "decoder_start_token_id": 0,
-}
-DEBERTA = {
-    **TEXT,
-    "relative_attention": True,
-    "max_position_embeddings": 32,
-    "type_vocab_size": 0,
-    "position_biased_input": False,
-}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
+T5["decoder_start_token_id"] = 0
+DEBERTA = {**TEXT, "relative_attention": True, "max_position_embeddings": 32}
+DEBERTA |= {"type_vocab_size": 0, "position_biased_input": False}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 DEBERTA_V2 = {**DEBERTA, "position_buckets": 4, "norm_rel_ebd": "layer_norm"}
 
@@ -130,11 +122,10 @@ def towers(**settings: Any) -> dict[str, Any]:
 
 FAMILIES = [
     Family("BertModel", TEXT),
-    Family("RobertaModel", {**TEXT, "pad_token_id": 1}),
-    Family("XLMRobertaModel", {**TEXT, "pad_token_id": 1}),
-    Family("XLMRobertaXLModel", {**TEXT, "pad_token_id": 1}),
-    Family("RobertaPreLayerNormModel", {**TEXT, "pad_token_id": 1}),
-    Family("CamembertModel", {**TEXT, "pad_token_id": 1}),
+    *(
+        Family(f"{name}Model", {**TEXT, "pad_token_id": 1})
+        for name in ("Roberta", "XLMRoberta", "XLMRobertaXL", "RobertaPreLayerNorm", "Camembert")
+    ),
     Family("ElectraModel", {**TEXT, "embedding_size": 16}),
     Family(
         "DistilBertModel",
@@ -183,17 +174,9 @@ FAMILIES = [
         trap="window on both sides",
     ),
     Family("DPRQuestionEncoder", TEXT, config="DPRConfig"),
-    Family(
-        "GPT2Model",
-        {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64},
-        trap="one fused projection",
-    ),
+    Family("GPT2Model", GPT, trap="one fused projection"),
     Family("GPTNeoXModel", {**TEXT, "max_position_embeddings": 64}, stage="rotated"),
-    Family(
-        "GPTBigCodeModel",
-        {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64},
-        trap="one key head",
-    ),
+    Family("GPTBigCodeModel", GPT, trap="one key head"),
     Family(
         "OPTModel",
         {**TEXT, "ffn_dim": 48, "word_embed_proj_dim": 32, "max_position_embeddings": 64, "pad_token_id": 1},
@@ -219,14 +202,11 @@ FAMILIES = [
     Family(
         "Gemma3TextModel", {**DECODER, "head_dim": 8, "sliding_window": 3}, config="Gemma3TextConfig", stage="rotated"
     ),
-    Family("PhiModel", {**DECODER}, stage="rotated", trap="rotates a part"),
+    Family("PhiModel", DECODER, stage="rotated", trap="rotates a part"),
     Family(
         "Phi3Model", {**DECODER, "bos_token_id": 1, "eos_token_id": 2}, stage="rotated", trap="one fused projection"
     ),
-    Family("Olmo2Model", DECODER, stage="rotated"),
-    Family("CohereModel", DECODER, stage="rotated"),
-    Family("StableLmModel", DECODER, stage="rotated"),
-    Family("Starcoder2Model", DECODER, stage="rotated"),
+    *(Family(f"{name}Model", DECODER, stage="rotated") for name in ("Olmo2", "Cohere", "StableLm", "Starcoder2")),
     Family(
         "GptOssModel",
         {**DECODER, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 3},
@@ -244,18 +224,21 @@ FAMILIES = [
     ),
     Family("MixtralModel", {**DECODER, "num_local_experts": 2}, stage="rotated"),
     Family("SmolLM3Model", {**DECODER, "no_rope_layers": [1, 1]}, stage="rotated"),
-    Family("CTRLModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 48, "vocab_size": 99, "n_positions": 64}),
+    Family("CTRLModel", {**GPT, "dff": 48}),
     Family("DPTModel", {**VISION, "is_hybrid": False}, takes="image"),
     Family("BartModel", BART, takes="both", stacks=BOTH, trap="encoder, decoder, cross"),
-    Family("MBartModel", BART, takes="both", stacks=BOTH),
-    Family("PegasusModel", BART, takes="both", stacks=BOTH),
-    Family("MarianModel", {**BART, "decoder_start_token_id": 2}, takes="both", stacks=BOTH),
-    Family("BlenderbotModel", BART, takes="both", stacks=BOTH),
-    Family("M2M100Model", BART, takes="both", stacks=BOTH),
-    Family("PLBartModel", BART, takes="both", stacks=BOTH),
+    *(
+        Family(f"{name}Model", {**BART, **settings}, takes="both", stacks=BOTH)
+        for name, settings in (
+            ("MBart", {}),
+            ("Pegasus", {}),
+            ("Marian", {"decoder_start_token_id": 2}),
+            *((name, {}) for name in ("Blenderbot", "M2M100", "PLBart")),
+        )
+    ),
     Family("T5Model", T5, takes="both", stacks=BOTH, trap="position bias, no scale"),
-    Family("MT5Model", {**T5}, takes="both", stacks=BOTH),
-    Family("UMT5Model", {**T5}, takes="both", stacks=BOTH, trap="a position bias in every layer"),
+    Family("MT5Model", T5, takes="both", stacks=BOTH),
+    Family("UMT5Model", T5, takes="both", stacks=BOTH, trap="a position bias in every layer"),
     Family(
         "SwitchTransformersModel",
         {
@@ -285,16 +268,14 @@ FAMILIES = [
         trap="scaled before; no text in the encoder",
     ),
     Family("ViTModel", VISION, takes="image", trap="patches; no layer_idx"),
-    Family("DeiTModel", VISION, takes="image"),
-    Family("Dinov2Model", {**VISION}, takes="image"),
+    *(Family(f"{name}Model", VISION, takes="image") for name in ("DeiT", "Dinov2")),
     Family(
         "Dinov2WithRegistersModel",
         {**VISION, "num_register_tokens": 2},
         takes="image",
         config="Dinov2WithRegistersConfig",
     ),
-    Family("BeitModel", VISION, takes="image"),
-    Family("ViTMSNModel", VISION, takes="image"),
+    *(Family(f"{name}Model", VISION, takes="image") for name in ("Beit", "ViTMSN")),
     Family("YolosModel", {**VISION, "image_size": [16, 16], "num_detection_tokens": 3}, takes="image"),
     Family("IJepaModel", VISION, takes="image"),
     Family(
@@ -320,32 +301,8 @@ FAMILIES = [
         {**TEXT, "max_position_embeddings": 32, "pad_token_id": 1, "projection_size": 32},
         config="SiglipTextConfig",
     ),
-    Family(
-        "Wav2Vec2Model",
-        {
-            **TEXT,
-            "conv_dim": [16, 16],
-            "conv_kernel": [10, 3],
-            "conv_stride": [5, 2],
-            "num_feat_extract_layers": 2,
-            "num_conv_pos_embeddings": 4,
-            "num_conv_pos_embedding_groups": 2,
-        },
-        takes="audio",
-    ),
-    Family(
-        "HubertModel",
-        {
-            **TEXT,
-            "conv_dim": [16, 16],
-            "conv_kernel": [10, 3],
-            "conv_stride": [5, 2],
-            "num_feat_extract_layers": 2,
-            "num_conv_pos_embeddings": 4,
-            "num_conv_pos_embedding_groups": 2,
-        },
-        takes="audio",
-    ),
+    Family("Wav2Vec2Model", WAVES, takes="audio"),
+    Family("HubertModel", WAVES, takes="audio"),
     # Those that compute their attention themselves, and have a reader.
     *(
         Family("DebertaModel", {**DEBERTA, **settings}, trap=trap)
@@ -388,8 +345,10 @@ FAMILIES = [
         trap="grouped queries",
     ),
 ]
-
 """The architectures whose every weight is compared with transformers' eager attention."""
+
+IN_GROUPS = Family("AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_layers": 6, "num_hidden_groups": 2})
+"""Two modules, each called three times."""
 
 BY_NAME = {family.name: family for family in reversed(FAMILIES)}
 

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from families import BY_NAME
-from headscope.live import capture
 
 BERT = BY_NAME["BertModel"]
 IDS = torch.randint(3, 99, (3, 12), generator=torch.Generator().manual_seed(1))
@@ -51,12 +49,6 @@ def bert(function: Attend | None = None, dtype: torch.dtype = torch.float32, fac
     return model.to(dtype)
 
 
-def captured_of(model: Any, ids: torch.Tensor = IDS) -> Any:
-    with torch.no_grad(), capture(model) as captured:
-        model(input_ids=ids)
-    return captured
-
-
 def subtracted(edge: Edge) -> Attend:
     """The context without what one key contributes: its weight has become 0."""
 
@@ -86,15 +78,3 @@ def edited(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Te
     output = output.clone()
     output[edge[:3]] -= weights_of(q, k)[edge] * v[edge.row, edge.head, edge.key]
     return output
-
-
-class Mixer(nn.Module):
-    """A class of one's own around the operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
-        return self.out(SDPA(q, k, v).transpose(1, 2).flatten(2))

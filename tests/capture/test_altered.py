@@ -11,30 +11,31 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import Mixer, captured_of, own
 from knockouts import (
     IDS,
     REFUSED,
     SDPA,
     Attend,
     Edge,
-    Mixer,
     bert,
     by_hand,
-    captured_of,
     edited,
     subtracted,
     weights_of,
 )
 from torch import nn
+from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface
+from transformers.integrations import flex_attention as flex_integration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.bert import modeling_bert
 
 from families import BY_NAME
 from headscope.errors import NoteWarning, UnsupportedError
-from headscope.live import Consumer, capture, feed
+from headscope.live import Consumer, capture, checking, feed, seats
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -43,35 +44,37 @@ EDGES = (Edge(), Edge(0, 0, 0, 0), Edge(2, 3, 10, 11), Edge(0, 1, 3, 5))
 # Functions that change what the operator computed.
 
 
-def subtracted_in_place(edge: Edge) -> Attend:
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v)
-        row, head, query, key = edge
-        array = output.detach().float().numpy() if output.dtype == torch.bfloat16 else output.detach().numpy()
-        array[row, head, query] -= (weights_of(q, k)[row, head, query, key] * v[row, head, key]).float().numpy()
-        return torch.from_numpy(array).to(output.dtype).transpose(1, 2).contiguous(), None
-
-    return attend
+Change = Callable[..., torch.Tensor]
 
 
-def zeroed(edge: Edge) -> Attend:
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v).transpose(1, 2).contiguous()
-        output[edge.row, edge.query, edge.head] = 0
-        return output, None
+def changing(change: Change) -> Callable[[Edge], Attend]:
+    """A function that changes PyTorch's contexts, (batch, heads, queries, d)."""
 
-    return attend
+    def of(edge: Edge) -> Attend:
+        return lambda module, q, k, v, mask, **given: (
+            change(edge, SDPA(q, k, v), q, k, v).transpose(1, 2).contiguous(),
+            None,
+        )
+
+    return of
 
 
-def swapped(edge: Edge) -> Attend:
+def subtracted_in_place(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Tensor:
+    array = output.detach().float().numpy() if output.dtype == torch.bfloat16 else output.detach().numpy()
+    array[edge[:3]] -= (weights_of(q, k)[edge] * v[edge.row, edge.head, edge.key]).float().numpy()
+    return torch.from_numpy(array).to(output.dtype)
+
+
+def zeroed(edge: Edge, output: torch.Tensor, *qkv: Any) -> torch.Tensor:
+    output[edge[:3]] = 0
+    return output
+
+
+def swapped(edge: Edge, output: torch.Tensor, *qkv: Any) -> torch.Tensor:
     """Two heads of one query change places."""
-
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v).transpose(1, 2).contiguous()
-        output[edge.row, edge.query, [0, edge.head or 1]] = output[edge.row, edge.query, [edge.head or 1, 0]]
-        return output, None
-
-    return attend
+    two = [0, edge.head or 1]
+    output[edge.row, two, edge.query] = output[edge.row, two[::-1], edge.query]
+    return output
 
 
 def in_chunks(edge: Edge) -> Attend:
@@ -88,12 +91,12 @@ def in_chunks(edge: Edge) -> Attend:
 
 CHANGING = {
     "subtracted": subtracted,
-    "in place": subtracted_in_place,
+    "in place": changing(subtracted_in_place),
     "weights set to 0": by_hand,
     "nothing returned": lambda edge: by_hand(edge, returned=False),
     "renormalised": lambda edge: by_hand(edge, returned=False, renormalised=True),
-    "a context of 0": zeroed,
-    "two heads swapped": swapped,
+    "a context of 0": changing(zeroed),
+    "two heads swapped": changing(swapped),
     "in chunks": in_chunks,
 }
 
@@ -102,7 +105,7 @@ CHANGING = {
 @pytest.mark.parametrize("how", CHANGING)
 def test_a_function_that_changes_one_edge(how: str, edge: Edge) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED) as error:
-        captured_of(bert(CHANGING[how](edge)))
+        captured_of(bert(CHANGING[how](edge)), IDS)
     if how != "in chunks":
         assert f"layer 0, row {edge.row}, head " in str(error.value)
         assert f"query {edge.query}\n" in str(error.value)
@@ -114,7 +117,7 @@ def test_a_function_that_changes_one_edge(how: str, edge: Edge) -> None:
 )
 def test_the_same_in_half_precision(how: str, dtype: torch.dtype) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED):
-        captured_of(bert(CHANGING[how](Edge()), dtype))
+        captured_of(bert(CHANGING[how](Edge()), dtype), IDS)
 
 
 def test_a_small_weight_in_half_precision_is_missed_nowhere_that_weights_are_returned() -> None:
@@ -127,7 +130,7 @@ def test_a_small_weight_in_half_precision_is_missed_nowhere_that_weights_are_ret
         return (weights @ v).transpose(1, 2).contiguous(), weights
 
     with pytest.raises(UnsupportedError, match=r"row 1, head 2, query 4"):
-        captured_of(bert(attend, torch.bfloat16))
+        captured_of(bert(attend, torch.bfloat16), IDS)
 
 
 # Functions that change what the operator is given: they are read there.
@@ -172,7 +175,7 @@ def test_what_a_function_gives_the_operator_is_what_is_captured(how: str, dtype:
                 tensor.zero_()  # after the operator, nothing of this counts
         return output.transpose(1, 2).contiguous(), None
 
-    captured = captured_of(bert(attend, dtype))
+    captured = captured_of(bert(attend, dtype), IDS)
     for trace in captured.traces:
         for number in range(2):
             np.testing.assert_allclose(trace[number].weights[...], seen[number][trace.row], atol=1e-5)
@@ -196,8 +199,7 @@ def test_keys_that_a_function_repeats_are_kept_once(enable_gqa: bool) -> None:
     model = family.build()
     AttentionInterface.register("own", attend)
     model.set_attn_implementation("own")
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    captured = captured_of(model, **family.inputs(padded=False))
     trace = captured.traces[0]
     assert trace.layers[0].k.shape == (2, 7, 8)
     assert (np.asarray(trace[0].weights)[:, 4, 2] == 0).all()
@@ -235,7 +237,7 @@ def test_in_the_last_layer_only() -> None:
     model = bert(attend)
     last = model.encoder.layer[1].attention.self
     with pytest.raises(UnsupportedError, match=r"layer\.1\.attention\.self, layer 1, row 1, head 2, query 4"):
-        captured_of(model)
+        captured_of(model, IDS)
 
 
 def wrapped(q: Any, k: Any, v: Any, *rest: Any, **given: Any) -> torch.Tensor:
@@ -277,7 +279,7 @@ def test_modes_that_change_what_operators_do(mode: Callable[[], Any], implementa
     model = bert()
     model.set_attn_implementation(implementation)
     with mode(), pytest.raises(UnsupportedError, match=REFUSED):
-        captured_of(model)
+        captured_of(model, IDS)
 
 
 def test_a_mode_below_the_operator_of_a_class_of_one_s_own() -> None:
@@ -302,30 +304,16 @@ def test_what_stands_between_a_class_of_one_s_own_and_the_operator(how: str, mon
             context.setattr(torch.nn.functional, "scaled_dot_product_attention", replaced)
         with pytest.raises(UnsupportedError, match="stands between Looking"), capture(model):
             model(x.as_subclass(Subclass) if how == "tensors" else x)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert len(captured.traces) == 3
 
 
 def test_tensors_of_another_class() -> None:
-    class Dressed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert = bert()
+    def forward(self: Any, ids: torch.Tensor) -> Any:
+        return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).as_subclass(Subclass))
 
-        def forward(self, ids: torch.Tensor) -> Any:
-            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).as_subclass(Subclass))
-
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), capture(model := Dressed()):
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), capture(model := own(forward, bert=bert())):
         model(IDS)
-
-
-def changed_sdpa(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrapped)
-
-
-def changed_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_bert, "eager_attention_forward", by_hand(Edge()))
 
 
 def changed_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,14 +327,6 @@ def changed_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
 
 
-def changed_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", subtracted(Edge()))
-
-
-def changed_locally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(modeling_bert.ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", subtracted(Edge()))
-
-
 def changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def sdpa_attention_forward(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **given: Any) -> Any:
         output = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).contiguous()
@@ -357,23 +337,27 @@ def changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function, "__code__", sdpa_attention_forward.__code__)
 
 
-PATCHES = {
-    changed_sdpa: "sdpa",
-    changed_eager: "eager",
-    changed_softmax: "eager",
-    changed_entry: "sdpa",
-    changed_locally: "sdpa",
-    changed_code: "sdpa",
+PATCHES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "sdpa": ("sdpa", lambda patch: patch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrapped)),
+    "eager": ("eager", lambda patch: patch.setattr(modeling_bert, "eager_attention_forward", by_hand(Edge()))),
+    "softmax": ("eager", changed_softmax),
+    "entry": ("sdpa", lambda patch: patch.setitem(AttentionInterface._global_mapping, "sdpa", subtracted(Edge()))),
+    "locally": (
+        "sdpa",
+        lambda patch: patch.setitem(modeling_bert.ALL_ATTENTION_FUNCTIONS._local_mapping, "sdpa", subtracted(Edge())),
+    ),
+    "code": ("sdpa", changed_code),
 }
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before the block", "inside the block"])
-@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("changed", PATCHES)
 def test_a_library_s_function_that_somebody_changed(
-    patch: Callable[[pytest.MonkeyPatch], None], inside: bool, monkeypatch: pytest.MonkeyPatch
+    changed: str, inside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    implementation, patch = PATCHES[changed]
     model = bert()
-    model.set_attn_implementation(PATCHES[patch])
+    model.set_attn_implementation(implementation)
     with monkeypatch.context() as context, torch.no_grad():
         if not inside:
             patch(context)
@@ -383,7 +367,7 @@ def test_a_library_s_function_that_somebody_changed(
                 patch(context)
             with pytest.raises(UnsupportedError, match=REFUSED):
                 model(input_ids=IDS)
-    captured = captured_of(model)
+    captured = captured_of(model, IDS)
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
@@ -411,7 +395,7 @@ def disguised(*given: Any, **options: Any) -> Any:
 )
 def test_names_prove_nothing(function: Any) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED):
-        captured_of(bert(function))
+        captured_of(bert(function), IDS)
 
 
 def test_a_function_that_calls_the_interface_s_own() -> None:
@@ -421,10 +405,9 @@ def test_a_function_that_calls_the_interface_s_own() -> None:
         allowed = torch.ones(1, 1, 12, 12, dtype=torch.bool)
         allowed[..., 4, 7] = False
         function = modeling_bert.ALL_ATTENTION_FUNCTIONS["sdpa"]
-        result: Any = function(module, q, k, v, allowed, **given)
-        return result
+        return function(module, q, k, v, allowed, **given)
 
-    captured = captured_of(bert(attend))
+    captured = captured_of(bert(attend), IDS)
     assert [trace.stack for trace in captured.traces] == ["self"] * 3
     for trace in captured.traces:
         assert trace.numbers == (0, 1)
@@ -449,3 +432,126 @@ def test_dropout_leaves_nothing_to_compare() -> None:
     refused = pytest.raises(UnsupportedError, match="applies dropout")
     with torch.no_grad(), pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
         model(input_ids=IDS)
+
+
+# The comparison of every query: what it accepts, what it sees, and when it runs.
+
+
+def naive(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+    weights = weights_of(q, k, scaling)
+    return (weights @ v).transpose(1, 2).contiguous(), weights
+
+
+def in_other_order(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+    """Scaled queries, powers divided at the end, head by head."""
+    scores = (q * (q.shape[-1] ** -0.5 if scaling is None else scaling)) @ k.mT
+    powers = (scores - scores.amax(-1, keepdim=True)).exp()
+    contexts = [(powers[:, h] @ v[:, h]) / powers[:, h].sum(-1, keepdim=True) for h in range(q.shape[1])]
+    return torch.stack(contexts, 2), None
+
+
+def a_query_at_a_time(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **_: Any) -> Any:
+    parts = [SDPA(q[:, :, at : at + 5], k, v, scale=scaling) for at in range(0, q.shape[2], 5)]
+    return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
+
+
+def through_sdpa(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+    return sdpa_attention_forward(module, q, k, v, mask, scaling=scaling)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("factor", [0.1, 1.0, 8.0], ids=["flat", "usual", "sharp"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time, through_sdpa])
+def test_right_attention_is_accepted(function: Attend, dtype: torch.dtype, factor: float, autocast: bool) -> None:
+    casts = torch.autocast("cpu", dtype=torch.bfloat16) if autocast and dtype == torch.float32 else nullcontext()
+    with casts:
+        captured = captured_of(bert(function, dtype, factor), IDS)
+    assert [trace.numbers for trace in captured.traces] == [(0, 1)] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time])
+def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch.dtype) -> None:
+    class Long(nn.Module):
+        """Attention of transformers' interface over any q, k and v."""
+
+        is_causal = False
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
+            return attend(self, q, k, v, None, scaling=0.125)[0]
+
+    Long.__module__ = "transformers.long"
+    AttentionInterface.register("own", function)
+    generator = torch.Generator().manual_seed(0)
+    model = Long()
+    longest = 3000 if function is naive else 1200  # how a function adds matters more than how much
+    for size, length in ((1.0, longest), (6.0, 600), (1.0, 600)):
+        q, k = (size * torch.randn(1, 2, length, 64, generator=generator) for _ in range(2))
+        v = torch.randn(1, 2, length, 64, generator=generator) * torch.tensor([1e-3, 50.0])[:, None, None]
+        q[..., 5, :] *= 4
+        captured = captured_of(model, *(x.to(dtype) for x in (q, k, v)))
+        assert len(captured.traces) == 1
+
+
+def test_small_values_beside_large_ones() -> None:
+    """A head whose values are ten thousand times smaller than another's is compared by its own."""
+    model = bert(subtracted(Edge()))
+    with torch.no_grad():
+        for layer in model.encoder.layer:
+            layer.attention.self.value.weight[:8] *= 1e4
+    with pytest.raises(UnsupportedError, match=r"row 1, head 2, query 4"):
+        captured_of(model, IDS)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not more: a full comparison of each call would cost as much as the attention itself."""
+
+    def too_much(call: Any) -> None:
+        pytest.fail(f"{call.path} is PyTorch's or transformers' own")
+
+    monkeypatch.setattr(seats, "refuse_altered", too_much)
+    monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
+    with torch.no_grad():
+        for implementation in ("sdpa", "eager", "flex_attention"):
+            model = bert()
+            model.set_attn_implementation(implementation)
+            assert len(captured_of(model, IDS).traces) == 3
+        for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
+            model, inputs = BY_NAME[name].build(), BY_NAME[name].inputs(padded=True)
+            with capture(model) as captured, torch.device("cpu"):
+                model(**inputs)
+            assert captured.traces
+        x = torch.randn(3, 12, 32)
+        layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+        for module in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
+            with capture(module) as captured:
+                module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
+            assert len(captured.traces) == 3
+
+
+def test_memory_is_linear() -> None:
+    """A function of any code over 6,000 tokens: nothing as large as a sixteenth of a map is allocated."""
+
+    class Long(nn.Module):
+        is_causal = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
+            return attend(self, x, x, x, None)[0]
+
+    Long.__module__ = "transformers.long"
+    AttentionInterface.register("own", lambda *given, **options: a_query_at_a_time_of_many(*given, **options))
+    x, model = torch.randn(1, 1, 6000, 8), Long()
+    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
+        model(x)
+    assert len(captured.traces) == 1
+    largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
+    assert checking.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
+
+
+def a_query_at_a_time_of_many(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
+    parts = [SDPA(part, k, v) for part in q.split(1000, 2)]
+    return torch.cat(parts, 2).transpose(1, 2).contiguous(), None

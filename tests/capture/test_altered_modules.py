@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import captured_of
 from knockouts import IDS, REFUSED, Edge, bert, weights_of
 from torch import nn
 
@@ -90,11 +91,9 @@ def test_hooks_that_only_look_are_no_obstacle() -> None:
     for part in model.modules():
         part.register_forward_hook(lambda *given: seen.append(given))
     with torch.no_grad():
-        with capture(module) as captured:
-            module(x, x, x)
+        captured = captured_of(module, x, x, x)
         assert all(trace.verify().agrees for trace in captured.traces)
-        with capture(model) as captured:
-            model(**family.inputs(padded=True))
+        captured = captured_of(model, **family.inputs(padded=True))
         assert all(trace.verify().agrees for trace in captured.traces)
     assert seen
 

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME, here
+from headscope.attention.scores import Mask
 from headscope.errors import InputError, UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
+from headscope.live.masks.finding import Analyst, RawMask, find_rules
+from headscope.live.observed import raw_mask
 from headscope.traces import Trace, load
 
 LEAST = torch.finfo(torch.float32).min
@@ -153,8 +157,7 @@ def test_a_row_that_is_shifted_as_a_whole(shift: float, causal: bool, of: str) -
     assert_right([trace], q, k, mask.expand(1, 2, 9, 9), 1e-6 + 4 * abs(shift) * 2**-24 if shift > -1e6 else 1e-5)
     if abs(shift) < 1e5:
         expected = exact(q, k, mask, torch.float64)[0].numpy()
-        for head in range(2):
-            np.testing.assert_allclose(trace[0, head].weights[:], expected[head], atol=1e-6 + abs(shift) * 2**-23)
+        np.testing.assert_allclose(trace[0].weights[:], expected, atol=1e-6 + abs(shift) * 2**-23)
     assert trace.verify(reference=False).agrees
 
 
@@ -189,8 +192,7 @@ def test_padding_is_found_as_before(level: float, side: str, form: str) -> None:
     assert trace.layers[0].mask.bias is None
     assert trace.layers[0].mask.causal == form.startswith("causal")
     truth = exact(q, k, mask, torch.float32)[0][:, real][:, :, real].numpy()
-    for head in range(2):
-        np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+    np.testing.assert_allclose(trace[0].weights[:], truth, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), INF])
@@ -223,8 +225,7 @@ def test_masks_of_64_bits_keep_rows_beyond_32() -> None:
     mask[5] -= 20_000
     (trace,) = captured(q, k, v, mask[None, None])
     truth = exact(q, k, mask, torch.float64)[0].numpy()
-    for head in range(2):
-        np.testing.assert_allclose(trace[0, head].weights[:], truth[head], atol=1e-6)
+    np.testing.assert_allclose(trace[0].weights[:], truth, atol=1e-6)
 
 
 BOOLEAN = {
@@ -248,10 +249,8 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     with torch.no_grad():
         if name != "MPNetModel":  # which always adds its mask
             numbers = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
-            with capture(model) as meant:
-                model(ids, attention_mask=numbers)
-        with capture(model) as captured:
-            model(ids, attention_mask=mask)
+            meant = captured_of(model, ids, attention_mask=numbers)
+        captured = captured_of(model, ids, attention_mask=mask)
         trace = captured.traces[0]
         assert trace.verify().agrees, trace.verify()
         if name == "MPNetModel":
@@ -260,8 +259,7 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
         model.set_attn_implementation("eager")
         returned = model(ids, attention_mask=mask, output_attentions=True)
         theirs = returned.encoder_attentions if name == "BartModel" else returned.attentions
-        with capture(model) as added:
-            model(ids, attention_mask=mask)
+        added = captured_of(model, ids, attention_mask=mask)
     if kind == "causal":
         np.testing.assert_allclose(trace.weights[:], meant.traces[0].weights[:], atol=1e-5)
     report = trace.verify(against=theirs)
@@ -291,10 +289,10 @@ def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str, l
             assert trace.verify().agrees, (trace.row, trace.verify())
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["BertModel", "DebertaModel", "DebertaV2Model", "DistilBertModel", "ModernBertModel", "MPNetModel", "GPT2Model"],
-)
+ENCODERS = ["BertModel", "DebertaModel", "DebertaV2Model", "DistilBertModel", "ModernBertModel", "MPNetModel"]
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, "GPT2Model", "LlamaModel", "MistralModel"])
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_kept_on_request(name: str, side: str) -> None:
     torch.manual_seed(0)
@@ -367,8 +365,7 @@ def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) ->
     hidden = ~torch.tril(torch.ones(5, 5), -1).bool()
     with torch.no_grad(), capture(mha, padding="keep") as kept:
         mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
-    with torch.no_grad(), capture(mha) as dropped:
-        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    dropped = captured_of(mha, x, x, x, attn_mask=hidden, need_weights=need_weights)
     with torch.no_grad():
         _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
     np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)
@@ -378,3 +375,131 @@ def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) ->
 def test_an_unknown_way_to_treat_padding() -> None:
     with pytest.raises(InputError, match="padding"):
         capture(nn.MultiheadAttention(16, 4), padding="cut")
+
+
+# Rules derived from masks: the rule reproduces any mask cell for cell.
+
+
+def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:
+    """(queries, keys): True for the cells that a mask allows."""
+    allowed = mask.allowed(np.arange(queries), np.arange(keys), (queries, keys))
+    flags = np.ones((queries, keys), dtype=bool) if allowed is None else allowed
+    if mask.bias is not None:
+        flags = flags & (np.asarray(mask.bias)[0] > -np.inf)
+    return flags
+
+
+@settings(max_examples=80)
+@given(
+    size=st.integers(1, 12),
+    causal=st.booleans(),
+    left=st.none() | st.integers(0, 5),
+    right=st.none() | st.integers(0, 5),
+    padding=st.integers(0, 4),
+    at_left=st.booleans(),
+    additive=st.sampled_from([None, float("-inf"), -1e9, -1e4, torch.finfo(torch.float32).min]),
+)
+def test_rules_come_back(
+    size: int, causal: bool, left: int | None, right: int | None, padding: int, at_left: bool, additive: float | None
+) -> None:
+    padding = min(padding, size - 1)
+    real = np.ones(size, dtype=bool)
+    if padding:
+        real[slice(0, padding) if at_left else slice(size - padding, size)] = False
+    rule = Mask(causal, (left, right) if (left, right) != (None, None) else None, real)
+    wanted = cells(rule, size, size)
+    mask = torch.from_numpy(wanted.copy())[None, None]
+    if additive is not None:
+        mask = torch.zeros(mask.shape).masked_fill(~mask, additive)
+    row_rule = find_rules(RawMask(mask=mask), 1, size, size, slice(0, size)).row(0)
+    kept = real
+    ahead = np.triu(wanted[kept][:, kept], 1).any()
+    if additive is not None and np.isfinite(additive) and padding and not at_left and not ahead:
+        # Softmax can't tell rows of padding from rows that are shifted: these may be either.
+        np.testing.assert_array_equal(cells(row_rule.mask, size, size)[kept], wanted[kept])
+        return
+    np.testing.assert_array_equal(cells(row_rule.mask, size, size)[kept], wanted[kept])
+    assert row_rule.mask.bias is None
+    cut = row_rule.cut(row_rule.queries, row_rule.keys)
+    np.testing.assert_array_equal(cells(cut, int(kept.sum()), int(kept.sum())), wanted[kept][:, kept])
+
+
+@settings(max_examples=60)
+@given(data=st.data(), queries=st.integers(1, 8), keys=st.integers(1, 8))
+def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> None:
+    bits = data.draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))
+    wanted = np.array(bits).reshape(queries, keys)
+    rule = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
+    np.testing.assert_array_equal(cells(rule.mask, queries, keys), wanted)
+    unseen = np.zeros(queries, dtype=bool) if rule.unseen is None else rule.unseen
+    np.testing.assert_array_equal(unseen, ~wanted.any(1))
+
+
+def test_numbers_are_kept_as_a_bias() -> None:
+    numbers = torch.randn(1, 2, 4, 4)
+    rules = find_rules(RawMask(mask=numbers), 3, 4, 4, slice(0, 4))
+    assert rules.shared
+    assert torch.equal(rules.row(2).mask.bias, numbers[0])
+
+
+def test_each_mask_is_looked_at_once() -> None:
+    analyst = Analyst()
+    mask = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
+    first = analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6))
+    assert analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(RawMask(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
+    assert analyst.rules(RawMask(mask=mask), 2, 6, 6, None) is not first
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_queries_at_the_end_of_a_cache(queries: int) -> None:
+    wanted = np.tri(queries, 7, 7 - queries, dtype=bool)
+    rule = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
+    assert rule.mask.bias is None
+    np.testing.assert_array_equal(cells(rule.mask, queries, 7), wanted)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("width", [None, 3])
+def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
+    """Flash attention takes padding, is_causal and sliding_window: a query sees itself and width - 1 keys before."""
+    q = torch.zeros(2, 4, 7, 8)
+    padding = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
+    options = {"is_causal": causal, "sliding_window": width}
+    seen, used = raw_mask("flash_attention_2", nn.Module(), q, q, padding, options)
+    rules = find_rules(seen, 2, 7, used, slice(0, 7))
+    at = np.arange(7)
+    back = at[:, None] - at
+    for row in range(2):
+        expected = np.tile(padding[row].bool().numpy(), (7, 1))
+        if causal:
+            expected &= back >= 0
+        if width is not None:
+            expected &= np.abs(back) < width
+        kept = slice(0, 5) if row else slice(None)
+        np.testing.assert_array_equal(cells(rules.row(row).mask, 7, 7)[kept], expected[kept])
+
+
+@pytest.mark.parametrize("kept", [[True] * 6, [False, True, True, True, True, False]])
+def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None:
+    """No rule describes chunks of 3, so the mask stays a bias; its padding is recognised nevertheless."""
+    real = torch.tensor(kept)
+    place = torch.arange(6)
+    mask = (place[:, None] // 3 == place // 3) & (place <= place[:, None]) & real & real[:, None]
+    rule = find_rules(RawMask(mask=mask[None, None]), 1, 6, 6, slice(0, 6)).row(0)
+    assert rule.mask.bias is not None
+    expected = None if all(kept) else real.numpy()
+    np.testing.assert_array_equal(rule.keys, expected)
+    np.testing.assert_array_equal(rule.queries, expected)
+    cut = rule.cut(rule.queries, rule.keys)
+    assert cut.bias is not None
+    np.testing.assert_array_equal(cut.bias[0] == 0, mask[real][:, real])
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (7, 5), (5, 7)])
+def test_causal_masks_begin_where_pytorch_lets_them_begin(queries: int, keys: int) -> None:
+    q, k, v = torch.randn(1, 1, queries, 4), torch.randn(1, 1, keys, 4), torch.eye(keys)[None, None]
+    weights = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
+    given = RawMask.causal_from_the_first(queries, keys)
+    rule = find_rules(given, 1, queries, keys, None).row(0).mask
+    np.testing.assert_array_equal(cells(rule, queries, keys), weights.numpy() > 0)

@@ -2,16 +2,136 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import transformers
-from architectures import architectures, as_markdown
+from torch import nn
+from transformers import models
 
 from families import FAMILIES
-from headscope.live.readers import READERS
-from headscope.live.refusals import REASONS
+from headscope.live.classes import kind_of, names_used
+from headscope.live.readers import READERS, reader_of
+from headscope.live.refusals import REASONS, WITHOUT_WEIGHTS
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One folder of transformers.models.
+
+    Attributes:
+        name: the folder's name.
+        reads: True if it has attention that capture reads.
+        inside: classes that compute attention themselves and have a reader.
+        alone: classes that compute attention themselves and have none.
+        terms: features of its config that become score terms: soft caps, sinks.
+    """
+
+    name: str
+    reads: bool
+    inside: tuple[str, ...]
+    alone: tuple[str, ...]
+    terms: tuple[str, ...]
+
+
+def architectures() -> Iterator[Architecture]:
+    """Every architecture with a modeling file that can be imported here."""
+    for folder in pkgutil.iter_modules(models.__path__):
+        classes = [cls for file in _modeling_files(folder.name) for cls in _modules_of(file)]
+        if not classes:
+            continue
+        kinds = {cls: kind_of(cls) for cls in classes}
+        used = frozenset(name for cls, kind in kinds.items() if not kind.is_model for name in names_used(cls))
+        yield Architecture(
+            folder.name,
+            any(kind.uses_interface or kind.calls_sdpa or reader_of(cls) for cls, kind in kinds.items())
+            or "MultiheadAttention" in used,
+            tuple(sorted(cls.__name__ for cls in classes if reader_of(cls))),
+            tuple(
+                sorted(
+                    cls.__name__ for cls, kind in kinds.items() if kind.computes_own_attention and not reader_of(cls)
+                )
+            ),
+            tuple(word for name, word in (("attn_logit_softcapping", "soft cap"), ("sinks", "sinks")) if name in used),
+        )
+
+
+def _modeling_files(name: str) -> Iterator[ModuleType]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old architectures warn that they are deprecated
+        folder = importlib.import_module(f"{models.__name__}.{name}")
+        for file in pkgutil.iter_modules(getattr(folder, "__path__", ())):
+            if file.name.startswith("modeling_"):
+                try:
+                    yield importlib.import_module(f"{folder.__name__}.{file.name}")
+                except ImportError:
+                    continue  # it requires a library that is not installed, so it can't run here either
+
+
+def _modules_of(file: ModuleType) -> list[type]:
+    return [
+        cls
+        for cls in vars(file).values()
+        if inspect.isclass(cls) and issubclass(cls, nn.Module) and cls.__module__ == file.__name__
+    ]
+
+
+PROVEN = {
+    "compared": "every weight is compared with transformers' own eager attention in the tests",
+    "while it runs": "contexts are recomputed and compared while it runs",
+    "own reader": "a reader turns the class's inputs into Q, K, V and score terms; compared as above",
+}
+"""How an architecture is proven -> what that means."""
+
+
+def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
+    """The tables of docs/reference/architectures.md, collapsed.
+
+    Args:
+        compared: architectures whose weights the tests compare with transformers' eager attention.
+    """
+    read, refused, none = [], [], []
+    for each in listed:
+        classes = ", ".join(f"`{name}`" for name in each.alone)
+        if each.reads:
+            proof = "compared" if each.name in compared else "while it runs"
+            notes = [f"own reader: {', '.join(f'`{name}`' for name in each.inside)}"] if each.inside else []
+            notes += [f"with {' and '.join(each.terms)}"] if each.terms else []
+            notes += [f"except {classes}"] if each.alone else []
+            read.append(f"| {each.name} | {proof} | {'; '.join(notes)} |")
+        elif each.alone:
+            reasons = dict.fromkeys(REASONS[name] for name in each.alone if name in REASONS)
+            refused.append(f"| {each.name} | {classes} | {'; '.join(reasons) or 'computes its attention itself'} |")
+        else:
+            none.append(each.name)
+    silent = [f"| {name} | {WITHOUT_WEIGHTS.get(name, '')} |" for name in none]
+    proven = sum(each.reads and each.name in compared for each in listed)
+    return "\n\n".join(
+        [
+            f"Of {len(listed)} architectures, {len(read)} are read, {proven} of which the tests compare cell by cell; "
+            f"{len(refused)} have attention classes without a reader; {len(none)} have no attention of their own.",
+            "Proven:\n\n" + "\n".join(f"- **{name}**: {meaning}." for name, meaning in PROVEN.items()),
+            _table(f"Read ({len(read)})", ("architecture", "proven", "notes"), read),
+            _table(f"Not read ({len(refused)})", ("architecture", "classes", "why"), refused),
+            "Whether a model inside one without attention of its own is read depends on that model.",
+            _table(f"Without attention of their own ({len(none)})", ("architecture", "why"), silent),
+        ]
+    )
+
+
+def _table(summary: str, columns: tuple[str, ...], rows: list[str]) -> str:
+    """A Markdown table that is collapsed until its summary is clicked."""
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows]
+    return f"<details markdown><summary>{summary}</summary>\n\n" + "\n".join(lines) + "\n\n</details>"
+
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "architectures.md"
 BLOCK = re.compile(r"(<!-- architectures of transformers (\S+) -->\n).*(\n<!-- end -->)", re.DOTALL)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import Mixer, captured_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -25,20 +26,15 @@ PLACES = torch.arange(TOKENS)
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """Four heads of 8; `attend` makes contexts (batch, heads, tokens, 8) from q, k and v of the same shape."""
 
     def __init__(self, attend: Attend) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
         self.attend = attend
 
-    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [one(x).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2) for one in (self.q, self.k, self.v)]
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
-        return found
+        return self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
 
 
 class Model(nn.Module):
@@ -62,10 +58,6 @@ IDS = torch.arange(ROWS * TOKENS).view(ROWS, TOKENS)
 
 def in_chunks(sizes: int | list[int], change: Callable[[torch.Tensor], torch.Tensor] = lambda q: q) -> Attend:
     return lambda q, k, v: torch.cat([sdpa(change(part), k, v) for part in q.split(sizes, 2)], 2)
-
-
-def in_windows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(*parts) for parts in zip(*(x.split(5, 2) for x in (q, k, v)), strict=True)], 2)
 
 
 def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -98,8 +90,7 @@ def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
         def masked(score: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
             return torch.where(i + start >= j, score + BIAS[h, i + start, j], -float("inf"))
 
-        found: torch.Tensor = flex_attention(q[:, :, start : start + 5], k, v, score_mod=masked)
-        return found
+        return flex_attention(q[:, :, start : start + 5], k, v, score_mod=masked)
 
     return torch.cat([part(start) for start in (0, 5, 10)], 2)
 
@@ -118,10 +109,6 @@ def buffers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     for place in room:
         place.zero_()
     return torch.cat(found)
-
-
-def of_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(*(x[row : row + 1] for x in (q, k, v)), is_causal=True) for row in range(len(q))])
 
 
 def of_rows_and_their_masks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -145,13 +132,19 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         lambda q, k, v: torch.cat([sdpa(part, k.clone(), v + 0) for part in q.split(5, 2)], 2),
         FULL,
     ),
-    "windows of keys": (in_windows, BLOCKS),
+    "windows of keys": (
+        lambda *qkv: torch.cat([sdpa(*part) for part in zip(*(x.split(5, 2) for x in qkv), strict=True)], 2),
+        BLOCKS,
+    ),
     "causal, with an offset": (causal, BELOW),
     "causal, over growing keys": (growing, BELOW),
     "overlapping windows": (sliding, NEAR),
     "numbers for each head": (per_head_biases, BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
-    "rows": (of_rows, BELOW),
+    "rows": (
+        lambda *qkv: torch.cat([sdpa(*(x[row : row + 1] for x in qkv), is_causal=True) for row in range(ROWS)]),
+        BELOW,
+    ),
     "rows and their masks": (of_rows_and_their_masks, PADDED),
     "rows in a buffer": (buffers, FULL),
     "rows without a batch": (
@@ -230,8 +223,7 @@ def test_in_every_mode(way: str, mode: Any) -> None:
 def test_rules_are_found_in_masks_of_parts() -> None:
     for way, causal_rule, window in (("causal, over growing keys", True, None), ("overlapping windows", False, (3, 3))):
         model = Model(JOINED[way][0])
-        with torch.no_grad(), capture(model) as captured:
-            model(IDS)
+        captured = captured_of(model, IDS)
         mask = captured.traces[0][1].mask
         assert (mask.causal, mask.window, mask.bias) == (causal_rule, window, None)
 
@@ -307,8 +299,7 @@ class WithInner(Attention):
         self.inner = Inner()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
-        return found
+        return self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
 
 
 LOOPS: dict[str, Any] = {
@@ -330,10 +321,6 @@ def test_a_loop_around_a_module_without_projections(way: str) -> None:
         assert trace.ids == tuple(IDS[trace.row].tolist())
 
 
-def backwards(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(part, k, v) for part in reversed(q.split(4, 2))][::-1], 2)
-
-
 def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     found = torch.zeros_like(q)
     found[1:] = sdpa(q[1:], k[1:], v[1:])
@@ -346,16 +333,14 @@ def windows_of_copies(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
     )
 
 
-def scaled_differently(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(part, k, v, scale=0.1 * at) for at, part in enumerate(q.split(4, 2), 1)], 2)
-
-
 UNKNOWN: dict[str, Attend] = {
-    "from the last to the first": backwards,
+    "from the last to the first": lambda q, k, v: torch.cat([sdpa(x, k, v) for x in q.split(4, 2)[::-1]][::-1], 2),
     "changed before a Linear reads them": lambda q, k, v: in_chunks(4)(q, k, v) * 2,
     "windows of keys that are copies": windows_of_copies,
     "only some of the rows": only_some_rows,
-    "several scales": scaled_differently,
+    "several scales": lambda q, k, v: torch.cat(
+        [sdpa(q[:, :, at : at + 4], k, v, scale=0.1 * (1 + at)) for at in (0, 4, 8)], 2
+    ),
 }
 
 
@@ -413,8 +398,7 @@ class Image(Looped):
 
 
 def mha(module: Any, query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = module(query, x, x, need_weights=False)[0]
-    return found
+    return module(query, x, x, need_weights=False)[0]
 
 
 AROUND: dict[str, tuple[Callable[[], nn.Module], Any]] = {
@@ -452,16 +436,6 @@ def test_a_module_called_around_its_hooks_is_refused_if_it_attends_again() -> No
         model(IDS)
 
 
-def test_layers_that_share_a_module_are_still_layers() -> None:
-    def repeat(inner: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        return inner(inner(inner(x)))  # type: ignore[no-any-return]
-
-    model = Looped(Attention(sdpa), repeat)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
-    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * ROWS
-
-
 @pytest.mark.parametrize("heads", [4, 1])
 def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
     """The difference of two maps: no Linear reads them side by side, and each is whole."""
@@ -487,8 +461,7 @@ def test_queries_that_are_some_of_the_tokens_are_not_taken_for_the_last() -> Non
         return sdpa(q[:, :, :1], k, v)
 
     model = Looped(Attention(first_only), lambda inner, x: inner(x))
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     for trace in captured.traces:
         assert (len(trace.queries), trace.keys.ids) == (1, tuple(IDS[trace.row].tolist()))
         assert trace.keys is not trace.queries
@@ -548,8 +521,7 @@ def test_several_images_in_one_sequence(implementation: str) -> None:
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     table, key = transformers.AttentionInterface._global_mapping, "sdpa"
     with torch.no_grad():
-        with capture(model) as captured:
-            model(torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
+        captured = captured_of(model, torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
         original = table[key]
         try:
             table[key] = lambda module, q, k, *rest, **named: (

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from test_families import assert_same_weights, eager_attentions
+from comparing import assert_same_weights, captured_of, eager_attentions, pass_of
 from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from families import BY_NAME, DECODER, FAMILIES, TEXT, VISION, Family, here
-from headscope.errors import InputError, NoteWarning, UnsupportedError
+from families import BY_NAME, Family, here
+from headscope.errors import InputError, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, capture, feed
 
 BERT = BY_NAME["BertModel"]
@@ -78,43 +77,15 @@ def test_eager_and_padding_in_bf16_on_both_sides() -> None:
                 continue
             model = family.build(torch.bfloat16)
             inputs = family.inputs(padded=True, left=left)
-            with torch.no_grad(), capture(model) as captured:
-                model(**inputs)
+            captured = captured_of(model, **inputs)
             assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 0.12)
             assert captured.traces[0].layers[0].q.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    "family", [f for f in FAMILIES if f.name in ("LlamaModel", "MistralModel", "GPT2Model")], ids=str
-)
-def test_padding_on_the_left(family: Family) -> None:
-    model = family.build()
-    inputs = family.inputs(padded=True, left=True)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
-    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
-    assert captured.traces[1].ids == tuple(inputs["input_ids"][1, 2:].tolist())
-    assert captured.traces[1].layers[0].mask.causal
-    assert captured.traces[1].layers[0].mask.bias is None
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_whatever_the_model_uses(implementation: str) -> None:
-    family = BY_NAME["LlamaModel"]
-    model = family.build()
-    model.set_attn_implementation(implementation)
-    inputs = family.inputs(padded=True)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
-    assert model.config._attn_implementation == implementation
-    assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 2e-5)
 
 
 def test_select_layers_heads_and_precision() -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=False)
     with torch.no_grad():
-        with capture(model) as whole:
-            model(**inputs)
+        whole = captured_of(model, **inputs)
         with capture(model, layers=[1], heads=[3, 1], values=False, dtype="fp16") as some:
             model(**inputs)
     trace, reference = some.traces[0], whole.traces[0]
@@ -131,8 +102,7 @@ def test_selected_heads_under_grouped_queries() -> None:
     family = BY_NAME["LlamaModel"]
     model, inputs = family.build(), family.inputs(padded=False)
     with torch.no_grad():
-        with capture(model) as whole:
-            model(**inputs)
+        whole = captured_of(model, **inputs)
         with capture(model, heads=[2]) as some:
             model(**inputs)
     assert whole.traces[0].layers[0].k.shape[0] == 2
@@ -183,28 +153,6 @@ def test_nested_captures_see_the_same() -> None:
     assert AttentionInterface._global_mapping["sdpa"] is transformers.integrations.sdpa_attention.sdpa_attention_forward
 
 
-def test_two_threads_each_with_its_own_forward() -> None:
-    model = BERT.build()
-    lengths = [3, 5, 7, 9]
-    with capture(model) as captured:
-
-        def run(length: int) -> None:
-            with torch.no_grad():
-                for _ in range(5):
-                    model(torch.full((1, length), length))
-
-        threads = [threading.Thread(target=run, args=(length,)) for length in lengths]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(len(trace) for trace in captured.traces) == sorted(lengths * 5)
-    for trace in captured.traces:
-        assert set(trace.ids) == {len(trace)}
-        assert len(trace.layers) == 2
-        assert trace.verify(reference=False).agrees
-
-
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_modes(mode: Any) -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=True)
@@ -214,26 +162,6 @@ def test_modes(mode: Any) -> None:
     if mode is torch.enable_grad:
         output.sum().backward()
         assert model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
-
-
-def test_autocast() -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=True)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        alone = model(**inputs).last_hidden_state
-        with capture(model) as captured:
-            watched = model(**inputs).last_hidden_state
-    assert torch.equal(alone, watched)
-    assert captured.traces[0].verify(reference=False).agrees
-
-
-def test_dropout_is_reported_and_not_verified() -> None:
-    model = BERT.build().train()
-    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
-        model(**BERT.inputs(padded=False))
-    report = captured.traces[0].verify()
-    assert report.agrees
-    assert {name for name, _ in report.skipped} == {"module output", "eager weights"}
-    assert "tokens" in {check.name for check in report.checks}  # two passes with the same random numbers agree
 
 
 def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
@@ -250,8 +178,7 @@ def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
 
 def test_a_trace_goes_to_another_process_without_its_model() -> None:
     model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.tensor([[4, 5, 6]]))
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     again = pickle.loads(pickle.dumps(captured.trace))
     np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
     report = again.verify()
@@ -263,39 +190,18 @@ def test_a_trace_goes_to_another_process_without_its_model() -> None:
 def test_data_parallel_over_one_place_works_and_over_more_is_refused() -> None:
     model = BERT.build()
     wrapped = nn.DataParallel(model)
-    with torch.no_grad(), capture(wrapped) as captured:
-        wrapped(**BERT.inputs(padded=False))
+    captured = captured_of(wrapped, **BERT.inputs(padded=False))
     assert len(captured.traces) == 2
     wrapped.device_ids = [0, 1]
     with pytest.raises(UnsupportedError, match=r"2 devices[\s\S]*model\.module"):
         capture(wrapped)
 
 
-def test_generation_with_a_cache() -> None:
-    family = Family("LlamaForCausalLM", DECODER, config="LlamaConfig")
-    model = family.build()
-    prompt = torch.tensor([[5, 6, 7, 8]])
-    with torch.no_grad(), capture(model) as captured:
-        generated = model.generate(prompt, max_new_tokens=3, do_sample=False, eos_token_id=None, pad_token_id=0)
-    assert [(len(trace.queries), len(trace.keys)) for trace in captured.traces] == [(4, 4), (1, 5), (1, 6)]
-    assert captured.traces[2].keys.ids == tuple(generated[0, :6].tolist())
-    with torch.no_grad(), capture(model) as whole:
-        model(generated[:, :6])
-    one, all_of_it = captured.traces[2], whole.trace
-    for layer in range(2):
-        for head in range(4):
-            last = all_of_it[layer, head].weights[5]
-            np.testing.assert_allclose(one[layer, head].weights[0], last, atol=2e-5)
-
-
 @pytest.mark.parametrize("name", here("T5Model", "BartModel"))
 def test_the_kept_trace_can_be_saved(name: str, tmp_path: Any) -> None:
     import headscope.traces
 
-    family = BY_NAME[name]
-    model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=True))
+    _, captured, _ = pass_of(BY_NAME[name], padded=True)
     cross = captured["cross"][1]
     again = headscope.traces.load(cross.save(tmp_path / "cross.safetensors"))
     assert (again.stack, again.keys.tokens) == ("cross", cross.keys.tokens)
@@ -307,13 +213,9 @@ def biased(name: str) -> Any:
     if name == "TransformerEncoder":
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
         model: Any = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-        with torch.no_grad(), capture(model) as captured:
-            model(torch.randn(1, 5, 16), mask=torch.randn(5, 5))
+        captured = captured_of(model, torch.randn(1, 5, 16), mask=torch.randn(5, 5))
         return captured.trace
-    family = BY_NAME[name]
-    model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    model, captured, _ = pass_of(BY_NAME[name], padded=False)
     assert captured["cross"][0].layers[0].mask.everything
     return captured["encoder"][0]
 
@@ -399,46 +301,6 @@ def test_models_outside_the_interface_raise_before_anything_runs(name: str) -> N
     assert caught.value.advice
 
 
-def test_invisible_attention_raises_when_it_runs() -> None:
-    """A class that calls scaled_dot_product_attention only sometimes, by hand for some arguments."""
-
-    class SometimesAttention(nn.Module):
-        def forward(self, x: torch.Tensor, by_hand: bool = False) -> torch.Tensor:
-            if by_hand:
-                return torch.softmax(x @ x.transpose(-1, -2) / 2, -1) @ x
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x, scale=0.5)
-
-    model = nn.Sequential(SometimesAttention())
-    x = torch.randn(1, 2, 5, 4)
-    with capture(model) as captured, capture(model) as inner:
-        model(x)
-    np.testing.assert_allclose(
-        np.asarray(captured.trace[0, 1].weights), torch.softmax(x[0, 1] @ x[0, 1].T / 2, -1), atol=1e-6
-    )
-    assert captured.trace.numbers == inner.trace.numbers == (0,)
-    with capture(model[0]) as captured, pytest.raises(UnsupportedError, match=r"_softmax in .*SometimesAttention"):
-        model[0](x, by_hand=True)
-    torch.testing.assert_close(model[0](x, by_hand=True), model(x))
-
-
-def test_attention_that_is_not_what_it_seems_is_refused() -> None:
-    """A registered attention function that computes something else."""
-
-    def odd(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any) -> Any:
-        cells = torch.softmax(2 * (query @ key.transpose(2, 3)) * kwargs["scaling"], -1)
-        return (cells @ value).transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register("odd", odd)
-    try:
-        family = BY_NAME["ViTModel"]
-        model = family.build()
-        model.set_attn_implementation("odd")
-        with pytest.raises(UnsupportedError, match="other than softmax"), torch.no_grad(), capture(model):
-            model(**family.inputs(padded=False))
-    finally:
-        del AttentionInterface._global_mapping["odd"]
-
-
 SEGFORMER = {
     "hidden_sizes": [8, 8, 16, 16],
     "depths": [1] * 4,
@@ -453,8 +315,7 @@ def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: d
     family = Family(name, settings, takes="image")
     model = family.build()
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad(), capture(model) as captured:
-        model(pixel_values=images)
+    captured = captured_of(model, pixel_values=images)
     assert len(captured.traces) > 2
     assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
@@ -479,17 +340,3 @@ def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, A
         changed[stage][trace.row, 0, 0] = changed[stage][trace.row, 0, 0].flip(-1)
         with contextlib.suppress(InputError):
             assert not trace.verify(against=changed).agrees
-
-
-def test_patches_have_names() -> None:
-    family = Family("ViTModel", VISION, takes="image")
-    with torch.no_grad(), capture(model := family.build()) as captured:
-        model(**family.inputs(padded=False))
-    assert captured.traces[0].tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
-    assert captured.traces[0].tokens[-1] == "patch 3,3"
-    assert set(captured.traces[0].ids) == {-1}
-
-
-def test_text_settings_are_as_they_were() -> None:
-    """No test above may have changed the table of families."""
-    assert TEXT["num_hidden_layers"] == 2

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of, own
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.nn.functional import scaled_dot_product_attention
@@ -71,8 +72,7 @@ def weights_by_hand(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> np.
     added = np.where(mask.numpy(), 0, -np.inf) if mask.dtype == torch.bool else mask.double().numpy()
     scores = (q @ k.mT * q.shape[-1] ** -0.5).detach().double().numpy() + added
     powers = np.exp(scores - scores.max(-1, keepdims=True))
-    weights: np.ndarray = powers / powers.sum(-1, keepdims=True)
-    return weights
+    return powers / powers.sum(-1, keepdims=True)
 
 
 class Layer(nn.Module):
@@ -145,37 +145,27 @@ def stack(make: Callable[[], nn.Module]) -> Stack:
     return Stack(*(make() for _ in range(3))).eval()
 
 
+GIVEN: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, Any]]]] = {
+    **{kind: (Layer, lambda make=make: (make(), None)) for kind, make in MASKS.items()},
+    **{kind: (Layer, lambda to=to: ((mask := allowed(TOKENS)), to(mask))) for kind, to in EXPANDED.items()},
+    "one head without an axis of heads": (lambda: Layer(heads=0), lambda: (allowed(2, TOKENS), None)),
+}
+"""Layers, and the mask that somebody changes with what the layers are given if that isn't the mask itself."""
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("kind", GIVEN)
 def test_a_mask_that_changes_between_layers(kind: str, way: str) -> None:
-    mode, change = WAYS[way]
-    model = stack(Layer)
+    (mode, change), (make, masks) = WAYS[way], GIVEN[kind]
+    model = stack(make)
     with mode(), capture(model) as captured:
-        model(torch.randn(2, TOKENS, 32), MASKS[kind](), change)
+        mask, given = masks()
+        model(torch.randn(2, TOKENS, 32), mask, change, given)
     assert_right(captured.traces, model.layers)
-    changed, before = (model.layers[number].weights for number in (1, 0))
-    assert (changed[..., 3] == 0).any(), "the layer in the middle had a masked edge"
-    assert ((before[..., 3] > 0) != (changed[..., 3] > 0)).any()
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", EXPANDED)
-def test_a_mask_that_expand_repeats(kind: str, way: str) -> None:
-    mode, change = WAYS[way]
-    model = stack(Layer)
-    with mode(), capture(model) as captured:
-        mask = allowed(TOKENS)
-        model(torch.randn(2, TOKENS, 32), mask, change, EXPANDED[kind](mask))
-    assert_right(captured.traces, model.layers)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_one_head_without_an_axis_of_heads(way: str) -> None:
-    mode, change = WAYS[way]
-    model = stack(lambda: Layer(heads=0))
-    with mode(), capture(model) as captured:
-        model(torch.randn(2, TOKENS, 32), allowed(2, TOKENS), change)
-    assert_right(captured.traces, model.layers)
+    if kind in MASKS:
+        changed, before = (model.layers[number].weights for number in (1, 0))
+        assert (changed[..., 3] == 0).any(), "the layer in the middle had a masked edge"
+        assert ((before[..., 3] > 0) != (changed[..., 3] > 0)).any()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -202,8 +192,7 @@ def test_padding_that_a_later_layer_looks_at() -> None:
     model = stack(Layer)
     mask = allowed(2, 1, 1)
     mask[1, ..., TOKENS - 4 :] = False
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(2, TOKENS, 32), mask, fill)
+    captured = captured_of(model, torch.randn(2, TOKENS, 32), mask, fill)
     assert_right(captured.traces, model.layers)
     assert [(trace.numbers, len(trace)) for trace in captured.traces if trace.row] == [
         ((0, 2), TOKENS - 4),
@@ -230,8 +219,7 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
     ids = torch.arange(3, 15)[None]
     inputs = {"input_ids": ids, "attention_mask": torch.zeros(1, 1, 12, 12)}
     with torch.no_grad():
-        with capture(model) as captured:
-            model(**inputs)
+        captured = captured_of(model, **inputs)
         inputs["attention_mask"] = torch.zeros(1, 1, 12, 12)
         model.set_attn_implementation("eager")
         attentions = model(**inputs, output_attentions=True).attentions
@@ -278,21 +266,15 @@ def test_functions_of_flex_attention_that_look_at_what_changes() -> None:
         lambda: (slopes.zero_(), HELD[2].fill_(1.5)),
     ]
 
-    class All(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = layers
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            block_mask = flex.create_block_mask(mask_mod, None, None, 12, 12, device="cpu")
-            for layer, change in zip(self.layers, changes, strict=True):
-                change()
-                x = layer(x, block_mask)
-            return x
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        block_mask = flex.create_block_mask(mask_mod, None, None, 12, 12, device="cpu")
+        for layer, change in zip(self.layers, changes, strict=True):
+            change()
+            x = layer(x, block_mask)
+        return x
 
     try:
-        with torch.no_grad(), capture(model := All()) as captured:
-            model(torch.randn(2, 12, 32))
+        captured = captured_of(own(forward, layers=layers), torch.randn(2, 12, 32))
         assert_right(captured.traces, layers)
     finally:
         HELD.zero_()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -169,21 +170,18 @@ def by_hand(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **kw
     return weights.matmul(value).transpose(1, 2).contiguous(), None
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("function", [twice, without_an_edge, by_hand])
 def test_a_wrong_map_is_noticed_in_a_compiled_model(function: Callable[..., Any]) -> None:
     transformers.AttentionInterface.register("own", function)
-    try:
-        model = SHORT.build()
-        model.set_attn_implementation("own")
-        graph, _ = compiled(model)
-        inputs = SHORT.inputs(padded=False)
-        if function is by_hand:
-            assert_same(traces_of(model, model, inputs), traces_of(graph, graph, inputs), 1e-5)
-            return
-        with pytest.raises(UnsupportedError, match="something other than softmax"):
-            traces_of(graph, graph, inputs)
-    finally:
-        del transformers.AttentionInterface._global_mapping["own"]
+    model, inputs = SHORT.build(), SHORT.inputs(padded=False)
+    model.set_attn_implementation("own")
+    graph, _ = compiled(model)
+    if function is by_hand:
+        assert_same(traces_of(model, model, inputs), traces_of(graph, graph, inputs), 1e-5)
+        return
+    with pytest.raises(UnsupportedError, match="something other than softmax"):
+        traces_of(graph, graph, inputs)
 
 
 class WithMore(nn.Module):
@@ -227,7 +225,6 @@ def test_other_attention_in_a_compiled_model(model: nn.Module) -> None:
     inputs = (torch.randn(1, 5, 8),) * (3 if isinstance(model, nn.MultiheadAttention) else 1)
     weights = []
     for one in (model, compiled(model)[0]):
-        with torch.no_grad(), capture(one) as captured:
-            one(*inputs)
+        captured = captured_of(one, *inputs)
         weights.append([np.asarray(trace[0].weights) for trace in captured.traces])
     np.testing.assert_allclose(weights[1], weights[0], rtol=0, atol=1e-6)

@@ -57,8 +57,7 @@ WAYS: list[Callable[[nn.Module], Any]] = [
 
 
 def output(result: Any) -> torch.Tensor:
-    first: torch.Tensor = result if isinstance(result, torch.Tensor) else result[0]
-    return first
+    return result if isinstance(result, torch.Tensor) else result[0]
 
 
 @pytest.mark.parametrize("silenced", [False, True])

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import PADDABLE, assert_same_weights, captured_of, eager_attentions, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_compiled import check_backend
-from test_families import PADDABLE, assert_same_weights, eager_attentions
 from test_generation import agrees_with, eager, generated, model_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
@@ -80,13 +80,8 @@ def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
     inputs = family.inputs(padded=padding != "none", left=padding == "left")
     if family.name in ONE_ROW:
         inputs = {name: value[:1] for name, value in inputs.items()}
-    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        alone = model(**inputs)
-        with capture(model) as captured:
-            watched = model(**inputs)
-    for name, value in alone.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, watched[name])
+    with torch.compiler.set_stance("force_eager"):
+        captured = watched(model, inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     again = family.name in WHOLE  # every query was just compared: other passes of each model add the ids of its tokens
     assert all(trace.verify(reference=again).agrees for trace in captured.traces)
@@ -125,8 +120,7 @@ def as_on_a_gpu() -> Callable[..., Any]:
     source = inspect.getsource(integration.flex_attention_forward).replace('query.device.type != "cpu"', "True")
     space = vars(integration).copy()
     exec(source, space)
-    function: Callable[..., Any] = space["flex_attention_forward"]
-    return function
+    return space["flex_attention_forward"]
 
 
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", *SINKS])
@@ -135,23 +129,9 @@ def test_log_sum_exps_beside_the_output_are_no_weights(name: str, monkeypatch: p
     model, inputs = family.build(), family.inputs(padded=True)
     model.set_attn_implementation("flex_attention")
     monkeypatch.setitem(AttentionInterface._global_mapping, "flex_attention", as_on_a_gpu())
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     assert ("sinks" in captured.traces[0][0].terms.named) == (name in SINKS)
-
-
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_log_sum_exps_are_natural_above_the_operator_and_in_powers_of_2_in_it(kv_heads: int) -> None:
-    """What flex_attention returns is ln 2 times what its operator computes: capture uses neither."""
-    q, k, v = torch.randn(2, 4, 9, 8), torch.randn(2, kv_heads, 9, 8), torch.randn(2, kv_heads, 9, 8)
-    naive = (q @ k.repeat_interleave(4 // kv_heads, 1).mT / 8**0.5).logsumexp(-1)
-    aux = flex.AuxRequest(lse=True)
-    _, returned = flex.flex_attention(q, k, v, enable_gqa=True, return_aux=aux)
-    torch.testing.assert_close(returned.lse, naive)
-    plain = flex._create_empty_block_mask(q, k).as_tuple()
-    _, of_operator, _ = torch.ops.higher_order.flex_attention(q, k, v, flex._identity, plain, 8**-0.5, {})
-    torch.testing.assert_close(of_operator * np.log(2), naive)
 
 
 HEADS, TOKENS = 4, 9
@@ -170,8 +150,7 @@ class Slopes:
     """A score_mod as a method, and as an object."""
 
     def of_head(self, s: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
-        found: torch.Tensor = s + SLOPES[h] * (j - i)
-        return found
+        return s + SLOPES[h] * (j - i)
 
     def __call__(self, s: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
         return self.of_head(s, b, h, i, j)
@@ -179,18 +158,16 @@ class Slopes:
 
 Mod = Callable[..., torch.Tensor]
 Formula = Callable[[torch.Tensor], torch.Tensor]
+
+
+def alibi(s: torch.Tensor) -> torch.Tensor:
+    return s + SLOPES[:, None, None] * (COLUMNS - ROWS)
+
+
 MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
-    "alibi": (
-        lambda s, b, h, i, j: s + SLOPES[h] * (j - i),
-        lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS),
-        ("by_distance",),
-    ),
-    "a method": (
-        Slopes().of_head,
-        lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS),
-        ("by_distance",),
-    ),
-    "an object": (Slopes(), lambda s: s + SLOPES[:, None, None] * (COLUMNS - ROWS), ("by_distance",)),
+    "alibi": (lambda s, b, h, i, j: s + SLOPES[h] * (j - i), alibi, ("by_distance",)),
+    "a method": (Slopes().of_head, alibi, ("by_distance",)),
+    "an object": (Slopes(), alibi, ("by_distance",)),
     "the same distances in all heads": (
         lambda s, b, h, i, j: s - 0.3 * (i - j).abs(),
         lambda s: s - 0.3 * (ROWS - COLUMNS).abs(),
@@ -220,7 +197,7 @@ MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
     "cap in a tensor": (lambda s, b, h, i, j: CAP * torch.tanh(s / CAP), lambda s: 3 * torch.tanh(s / 3), ("cap",)),
     "cap of the sum": (
         lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4,
-        lambda s: 4 * torch.tanh((s + SLOPES[:, None, None] * (COLUMNS - ROWS)) / 4),
+        lambda s: 4 * torch.tanh(alibi(s) / 4),
         ("by_distance", "cap"),
     ),
     "factor": (lambda s, b, h, i, j: s * 0.5 - 1, lambda s: s / 2 - 1, ("by_key",)),
@@ -232,7 +209,7 @@ MODS: dict[str, tuple[Mod, Formula, tuple[str, ...]]] = {
     "causal as numbers": (lambda s, b, h, i, j: s + LOWER[i, j], lambda s: s + LOWER, ()),
     "causal after alibi": (
         lambda s, b, h, i, j: (s + SLOPES[h] * (j - i)).masked_fill(i < j, float("-inf")),
-        lambda s: (s + SLOPES[:, None, None] * (COLUMNS - ROWS)).masked_fill(ROWS < COLUMNS, float("-inf")),
+        lambda s: alibi(s).masked_fill(ROWS < COLUMNS, float("-inf")),
         ("by_distance",),
     ),
     "identity": (lambda s, b, h, i, j: s.float().clone(), lambda s: s, ()),
@@ -450,8 +427,7 @@ def test_a_graph_of_the_whole_model_is_read() -> None:
     graph = torch.compile(model, backend="aot_eager")
     maps = []
     for one in (model, graph):
-        with torch.no_grad(), capture(one) as captured:
-            one(**inputs)
+        captured = captured_of(one, **inputs)
         maps.append([np.asarray(trace[0, 1].weights) for trace in captured.traces])
     for plain, other in zip(*maps, strict=True):
         np.testing.assert_allclose(other, plain, rtol=0, atol=1e-6)
@@ -483,12 +459,8 @@ def test_other_score_mods_are_named_unless_nobody_wants_their_layer(name: str) -
     with torch.no_grad(), capture(model, layers=[1]) as captured:
         model(torch.randn(2, TOKENS, 32))
     assert captured.traces[0].numbers == (1,)
-    with (
-        torch.no_grad(),
-        pytest.raises(UnsupportedError, match=rf"{message}[\s\S]*where: 0[\s\S]*sdpa"),
-        capture(model),
-    ):
-        model(torch.randn(2, TOKENS, 32))
+    with pytest.raises(UnsupportedError, match=rf"{message}[\s\S]*where: 0[\s\S]*sdpa"):
+        captured_of(model, torch.randn(2, TOKENS, 32))
 
 
 DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2]] * 2)

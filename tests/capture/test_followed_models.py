@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
 import torch
-from test_following import ids_of, traces_of
+from comparing import captured_of, own
+from test_following import ids_of
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+from transformers.models.bert import modeling_bert
 
 import headscope as hs
 from families import BART, BY_NAME, Family, towers
 from headscope.live import capture
+from headscope.live.genuine import from_library
 from headscope.live.plans import plan_of
 
 BERT = BY_NAME["BertModel"]
@@ -45,15 +51,15 @@ def rows(captured: Any) -> list[list[int]]:
 def test_rows_in_another_order_have_their_own_words_and_segments() -> None:
     types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
     model = Around("rows")
-    captured = traces_of(model, IDS, types)
+    captured = captured_of(model, IDS, types)
     assert rows(captured) == IDS.flip(0).tolist()
     assert [list(trace.segments) for trace in captured.traces] == types.flip(0).tolist()
     assert captured.traces[0].verify().agrees
 
 
 def test_vectors_that_a_model_embeds_itself() -> None:
-    assert rows(traces_of(Around("embedded"), IDS)) == IDS.flip(1).tolist()
-    prefixed = traces_of(Around("prefix"), IDS)
+    assert rows(captured_of(Around("embedded"), IDS)) == IDS.flip(1).tolist()
+    prefixed = captured_of(Around("prefix"), IDS)
     assert rows(prefixed) == [[-1, -1, *row] for row in IDS.tolist()]
     assert prefixed.traces[0].tokens[:3] == ("[0]", "[1]", str(int(IDS[0, 0])))
 
@@ -71,10 +77,10 @@ def test_vectors_that_are_given_have_no_names_whatever_ran_before() -> None:
 def test_a_block_is_followed_once_and_then_known() -> None:
     model = BERT.build()
     for ids in (IDS, IDS.flip(0), IDS.flip(1)):
-        assert rows(traces_of(model, ids)) == ids.tolist()
+        assert rows(captured_of(model, ids)) == ids.tolist()
     blocks = plan_of(model).memory.blocks
     assert len(blocks) == len(model.encoder.layer)
-    assert rows(traces_of(model, IDS[:, :4])) == IDS[:, :4].tolist()
+    assert rows(captured_of(model, IDS[:, :4])) == IDS[:, :4].tolist()
     assert len(blocks) == 2 * len(model.encoder.layer)
 
 
@@ -85,14 +91,14 @@ def test_a_block_that_somebody_changed_is_followed(way: str, known: bool) -> Non
     model = BERT.build()
     first = model.encoder.layer[0]
     if known:
-        assert rows(traces_of(model, IDS)) == IDS.tolist()
+        assert rows(captured_of(model, IDS)) == IDS.tolist()
     if way == "forward":
         before = first.forward
         first.forward = lambda *args, **kwargs: before(*args, **kwargs).flip(1)
     else:
         part = first if way == "hook" else first.output
         part.register_forward_hook(lambda module, args, output: output.flip(1))
-    captured = traces_of(model, IDS)
+    captured = captured_of(model, IDS)
     assert [[number for at, number in enumerate(row) if at != 3] for row in rows(captured)] == [[-1] * 6] * 2
     with torch.no_grad(), capture(model, layers=[1]) as second:
         model(input_ids=IDS)
@@ -103,28 +109,30 @@ def test_a_text_and_an_image_of_as_many_tokens() -> None:
     family = Family("CLIPModel", towers(projection_dim=16), takes="text and image")
     model, inputs = family.build(), family.inputs(padded=False)
     inputs["input_ids"] = ids_of(2, 17, seed=4)
-    captured = traces_of(model, **inputs)
+    captured = captured_of(model, **inputs)
     assert [list(trace.ids) for trace in captured["text_model"]] == inputs["input_ids"].tolist()
     for trace in captured["vision_model"]:
         assert set(trace.ids) == {-1}
         assert trace.tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
+        assert trace.tokens[-1] == "patch 3,3"
 
 
 def test_patches_that_are_moved() -> None:
     """As a masked autoencoder shuffles them."""
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cut = nn.Conv2d(3, 16, 4, 4)
-            self.cls_token = nn.Parameter(torch.randn(1, 1, 16))
-            self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1)
+    def forward(self: Any, image: torch.Tensor) -> torch.Tensor:
+        x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
+        return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
 
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
-            return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
-
-    captured = traces_of(Model().eval(), torch.randn(2, 3, 8, 8))
+    captured = captured_of(
+        own(
+            forward,
+            cut=nn.Conv2d(3, 16, 4, 4),
+            cls_token=nn.Parameter(torch.randn(1, 1, 16)),
+            layers=nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1),
+        ),
+        torch.randn(2, 3, 8, 8),
+    )
     names = ("[CLS]", "patch 1,1", "patch 0,1", "patch 0,0", "patch 1,0")
     assert [trace.tokens for trace in captured.traces] == [names] * 2
 
@@ -153,7 +161,7 @@ def test_another_encoders_output_has_no_names() -> None:
 @pytest.mark.parametrize("name", ["MixtralModel", "MobileBertModel", "AlbertModel", "DebertaV2Model"])
 def test_names_are_verified(name: str) -> None:
     family = BY_NAME[name]
-    captured = traces_of(family.build(), **family.inputs(padded=True))
+    captured = captured_of(family.build(), **family.inputs(padded=True))
     for trace in captured.traces:
         report = trace.verify()
         assert report.agrees
@@ -166,7 +174,7 @@ def test_a_compiled_model_names_what_it_looked_up_this_time() -> None:
     graph = torch.compile(model, backend="eager", fullgraph=True)
     types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
     for ids, segments in ((IDS, types), (IDS.flip(1), types), (IDS + 1, types.flip(0))):
-        captured = traces_of(graph, ids, segments)
+        captured = captured_of(graph, ids, segments)
         assert rows(captured) == ids.flip(0).tolist()
         assert [list(trace.segments) for trace in captured.traces] == segments.flip(0).tolist()
 
@@ -195,8 +203,7 @@ class Words(nn.Module):
         self.eval()
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.encoder(self.words(ids))
-        return states
+        return self.encoder(self.words(ids))
 
 
 def reversing(x: torch.Tensor) -> torch.Tensor:
@@ -212,67 +219,123 @@ class Switch:
         return x.flip(1) if self.on else x
 
 
-def a_method_of_a_layer(monkeypatch: Any) -> Any:
-    model = Words()
-    return model, lambda: setattr(model.encoder.layers[0], "_ff_block", reversing)
-
-
-def a_method_of_its_class(monkeypatch: Any) -> Any:
-    change = monkeypatch.setattr
-    return Words(), lambda: change(nn.TransformerEncoderLayer, "_ff_block", lambda self, x: reversing(x))
-
-
-def an_activation(monkeypatch: Any) -> Any:
-    model = Words()
-    return model, lambda: setattr(model.encoder.layers[0], "activation", lambda x: x.flip(1))
-
-
-def an_activation_with_a_state(monkeypatch: Any) -> Any:
-    model = Words(Switch())  # of which each layer has a copy
-    return model, lambda: monkeypatch.setattr(Switch, "on", True)
-
-
-def a_function_of_pytorch(monkeypatch: Any) -> Any:
-    dropout = nn.functional.dropout
-    return Words(), lambda: monkeypatch.setattr(nn.functional, "dropout", lambda x, *rest: dropout(x, *rest).flip(1))
-
-
-def a_function_of_the_modules_file(monkeypatch: Any) -> Any:
-    from transformers.models.bert import modeling_bert
-
-    name = "apply_chunking_to_forward"
-    return BERT.build(), lambda: monkeypatch.setattr(modeling_bert, name, lambda f, size, axis, x: f(x).flip(1))
-
-
-def a_setting(monkeypatch: Any) -> Any:
-    """Without it the block has other code run: the norm's place is a plain setting of a layer."""
-    model = Words()
-    return model, lambda: setattr(model.encoder.layers[0], "norm_first", True)
-
-
-CHANGES = [
-    a_method_of_a_layer,
-    a_method_of_its_class,
-    an_activation,
-    an_activation_with_a_state,
-    a_function_of_pytorch,
-    a_function_of_the_modules_file,
-    a_setting,
-]
+DROPOUT = nn.functional.dropout
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any, pytest.MonkeyPatch], None]]] = {
+    "a method of a layer": (Words, lambda model, patch: patch.setattr(model.encoder.layers[0], "_ff_block", reversing)),
+    "a method of its class": (
+        Words,
+        lambda model, patch: patch.setattr(nn.TransformerEncoderLayer, "_ff_block", lambda self, x: reversing(x)),
+    ),
+    "an activation": (
+        Words,
+        lambda model, patch: patch.setattr(model.encoder.layers[0], "activation", lambda x: x.flip(1)),
+    ),
+    # Each layer has a copy of it.
+    "an activation with a state": (lambda: Words(Switch()), lambda model, patch: patch.setattr(Switch, "on", True)),
+    "a function of PyTorch": (
+        Words,
+        lambda model, patch: patch.setattr(nn.functional, "dropout", lambda x, *rest: DROPOUT(x, *rest).flip(1)),
+    ),
+    "a function of the module's file": (
+        BERT.build,
+        lambda model, patch: patch.setattr(
+            modeling_bert, "apply_chunking_to_forward", lambda f, size, axis, x: f(x).flip(1)
+        ),
+    ),
+    # Without it the block has other code run: the norm's place is a plain setting of a layer.
+    "a setting": (Words, lambda model, patch: patch.setattr(model.encoder.layers[0], "norm_first", True)),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_remembered_of_changed_code(change: Any, monkeypatch: Any) -> None:
+def test_nothing_is_remembered_of_changed_code(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that was captured before has the names that a new one would: none where a layer reverses the tokens."""
-    model, apply = change(monkeypatch)
+    build, apply = CHANGES[change]
+    model = build()
     remembered = plan_of(model).memory
-    before = rows(traces_of(model, IDS))
+    before = rows(captured_of(model, IDS))
     assert before == IDS.tolist()
     blocks = len(remembered.blocks)
-    apply()
-    after = rows(traces_of(model, IDS))
-    if change is a_setting:
+    apply(model, monkeypatch)
+    after = rows(captured_of(model, IDS))
+    if change == "a setting":
         assert after == before
         assert len(remembered.blocks) > blocks
     else:
         assert [[number for at, number in enumerate(row) if at != 3] for row in after] == [[-1] * 6] * 2
+
+
+# Operators that are observed as well: attention itself, and products of batches.
+
+SHUFFLED = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:12].reshape(2, 6)
+
+
+class Attention(nn.Module):
+    """Two heads of 8, whose contexts are the output: nothing carries the tokens around them."""
+
+    def __init__(self, norm: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 16, 2, 8) / 4)
+        self.out = nn.Linear(16, 16)
+        self.norm = norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = torch.einsum("bsd,pdhe->pbhse", self.norm(x), self.weight)
+        return self.out(sdpa(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Model(nn.Module):
+    """Layers without residual streams, and what happens between them."""
+
+    def __init__(self, norm: Callable[[torch.Tensor], torch.Tensor], between: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(40, 16)
+        self.layers = nn.ModuleList(Attention(norm) for _ in range(3))
+        self.between = between
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x: torch.Tensor = self.words(ids)
+        for at, layer in enumerate(self.layers):
+            x = self.between(layer(x), at)
+        return x
+
+
+NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "layer_norm": lambda x: nn.functional.layer_norm(x, (16,)),
+    "native_layer_norm": lambda x: torch.native_layer_norm(x, (16,), None, None, 1e-5)[0],
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_contexts_stand_for_their_queries(norm: str) -> None:
+    model = Model(NORMS[norm], lambda x, at: x)
+    captured = captured_of(model, SHUFFLED)
+    assert [list(trace.ids) for trace in captured.traces] == SHUFFLED.tolist()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_tokens_that_move_between_layers_are_not_named(axis: int) -> None:
+    model = Model(NORMS["none"], lambda x, at: x.flip(axis) if at == 0 else x)
+    captured = captured_of(model, SHUFFLED)
+    assert all(number == -1 for trace in captured.traces for number in trace.ids)
+
+
+def test_a_librarys_function_whose_closure_has_itself() -> None:
+    def countdown(n: int) -> int:
+        return countdown(n - 1) if n else 0
+
+    assert countdown(2) == 0
+    assert not from_library(countdown)
+    assert countdown.__closure__ is not None
+    twin = FunctionType(countdown.__code__, vars(torch.nn.functional), "countdown", None, countdown.__closure__)
+    countdown.__closure__[0].cell_contents = twin
+    assert not from_library(twin)  # its code is not in the library's file
+    assert from_library(nn.Linear.forward)
+
+
+def test_a_parameter_that_is_made_in_the_pass() -> None:
+    model = Model(NORMS["none"], lambda x, at: nn.Parameter(x) if at == 0 else x)
+    captured = captured_of(model, SHUFFLED)
+    assert all(number == -1 for trace in captured.traces for number in trace.ids)

@@ -6,6 +6,7 @@ the names, and differs from names that are moved by one place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,10 +14,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from comparing import captured_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-from headscope.live import capture
 
 WORDS, WIDTH, LENGTH = 40, 16, 6
 NONE = -1
@@ -62,24 +62,31 @@ class Case:
     """A way to embed ids.
 
     Attributes:
-        forward: what the model does with its arguments.
+        embed: what enters the layers, from the model's arguments.
         expected: the ids that must be named, (rows, tokens); None for none at all.
         args, kwargs: the model's arguments.
     """
 
-    forward: Callable[..., torch.Tensor]
-    expected: torch.Tensor | None
+    embed: Callable[..., torch.Tensor]
+    expected: torch.Tensor | None = None
     args: tuple[Any, ...] = (IDS,)
     kwargs: Any = None
 
 
+class Whole(Case):
+    """A case whose function is the model's whole forward."""
+
+
 def run(case: Case, batch_first: bool = True) -> Any:
+    @functools.wraps(case.embed)
+    def through_the_layers(self: Encoder, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.layers(case.embed(self, *args, **kwargs))
+
     class Model(Encoder):
-        forward = case.forward
+        forward = case.embed if isinstance(case, Whole) else through_the_layers
 
     model = Model(batch_first)
-    with torch.no_grad(), capture(model) as captured:
-        model(*case.args, **(case.kwargs or {}))
+    captured = captured_of(model, *case.args, **(case.kwargs or {}))
     captured.kept = model  # traces refer to it weakly
     return captured
 
@@ -93,12 +100,12 @@ def padded_buffer(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     states = torch.zeros(len(ids), LENGTH + 1, WIDTH)
     states[:, 1:] = self.words(ids)
     states[:, 0] = self.first[0, 0]
-    return self.layers(states)
+    return states
 
 
 def packed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     """The words of all rows that are not 0, as one text."""
-    return self.layers(self.placed(ids)[ids != SKIPPED][None])
+    return self.placed(ids)[ids != SKIPPED][None]
 
 
 def shifted(x: torch.Tensor, by: int = 1) -> torch.Tensor:
@@ -120,153 +127,134 @@ def rotated(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     """Rotary embeddings before the layers, complex, as in the first Llama."""
     states = torch.view_as_complex(self.words(ids).reshape(len(ids), LENGTH, -1, 2))
     angles = torch.polar(torch.ones(LENGTH, WIDTH // 2), torch.arange(LENGTH * WIDTH // 2.0).reshape(LENGTH, -1))
-    return self.layers(torch.view_as_real(states * angles).flatten(2))
+    return torch.view_as_real(states * angles).flatten(2)
 
 
 MAP = torch.randperm(WORDS, generator=torch.Generator().manual_seed(8))
 MATRIX = torch.eye(LENGTH).flip(0)
 
 NAMED = {
-    "a module": Case(lambda self, ids: self.layers(self.words(ids)), IDS),
-    "with positions": Case(lambda self, ids: self.layers(self.norm(self.placed(ids) * 4)), IDS),
-    "a function": Case(lambda self, ids: self.layers(F.embedding(ids, self.table)), IDS),
-    "an indexed table": Case(lambda self, ids: self.layers(self.table[ids]), IDS),
-    "selected rows": Case(
-        lambda self, ids: self.layers(self.table.index_select(0, ids.flatten()).view(*ids.shape, -1)), IDS
-    ),
-    "one-hot vectors": Case(lambda self, ids: self.layers(F.one_hot(ids, WORDS).float() @ self.table), IDS),
-    "ids in a container": Case(lambda self, batch: self.layers(self.words(batch["text"][0])), IDS, ({"text": [IDS]},)),
-    "ids are moved": Case(lambda self, ids: self.layers(self.placed(ids[:, ORDER])), IDS[:, ORDER]),
-    "ids are sorted": Case(lambda self, ids: self.layers(self.placed(ids.sort(1).values)), IDS.sort(1).values),
-    "ids are clipped": Case(lambda self, ids: self.layers(self.placed(ids.clamp(max=20))), IDS),
-    "ids are mapped": Case(lambda self, ids: self.layers(self.placed(MAP[ids])), IDS),
-    "ids are mapped and moved": Case(
-        lambda self, ids: self.layers(self.placed(MAP[ids + 1 - 1][:, ORDER])), IDS[:, ORDER]
-    ),
+    "a module": Case(lambda self, ids: self.words(ids), IDS),
+    "with positions": Case(lambda self, ids: self.norm(self.placed(ids) * 4), IDS),
+    "a function": Case(lambda self, ids: F.embedding(ids, self.table), IDS),
+    "an indexed table": Case(lambda self, ids: self.table[ids], IDS),
+    "selected rows": Case(lambda self, ids: self.table.index_select(0, ids.flatten()).view(*ids.shape, -1), IDS),
+    "one-hot vectors": Case(lambda self, ids: F.one_hot(ids, WORDS).float() @ self.table, IDS),
+    "ids in a container": Case(lambda self, batch: self.words(batch["text"][0]), IDS, ({"text": [IDS]},)),
+    "ids are moved": Case(lambda self, ids: self.placed(ids[:, ORDER]), IDS[:, ORDER]),
+    "ids are sorted": Case(lambda self, ids: self.placed(ids.sort(1).values), IDS.sort(1).values),
+    "ids are clipped": Case(lambda self, ids: self.placed(ids.clamp(max=20)), IDS),
+    "ids are mapped": Case(lambda self, ids: self.placed(MAP[ids]), IDS),
+    "ids are mapped and moved": Case(lambda self, ids: self.placed(MAP[ids + 1 - 1][:, ORDER]), IDS[:, ORDER]),
     "ids are mapped and sorted": Case(
-        lambda self, ids: self.layers(self.placed(MAP[ids].sort(1).values)), IDS.gather(1, MAP[IDS].sort(1).indices)
+        lambda self, ids: self.placed(MAP[ids].sort(1).values), IDS.gather(1, MAP[IDS].sort(1).indices)
     ),
-    "the largest ids": Case(lambda self, ids: self.layers(self.placed(ids.topk(5, 1).values)), IDS.topk(5, 1).values),
-    "ids are mapped by a table of numbers": Case(
-        lambda self, ids: self.layers(self.placed(MAP.float()[ids].long())), IDS
-    ),
+    "the largest ids": Case(lambda self, ids: self.placed(ids.topk(5, 1).values), IDS.topk(5, 1).values),
+    "ids are mapped by a table of numbers": Case(lambda self, ids: self.placed(MAP.float()[ids].long()), IDS),
     "ids are mapped by a table of numbers and moved": Case(
-        lambda self, ids: self.layers(self.placed(MAP.double()[ids][:, ORDER].round().int())), IDS[:, ORDER]
+        lambda self, ids: self.placed(MAP.double()[ids][:, ORDER].round().int()), IDS[:, ORDER]
     ),
-    "ids are mapped twice": Case(lambda self, ids: self.layers(self.placed(MAP[MAP.half()[ids].long()])), IDS),
+    "ids are mapped twice": Case(lambda self, ids: self.placed(MAP[MAP.half()[ids].long()]), IDS),
     "ids are summed with what they are mapped to": Case(
-        lambda self, ids: self.layers(self.placed((MAP.float()[ids] + ids).long() % WORDS)), IDS
+        lambda self, ids: self.placed((MAP.float()[ids] + ids).long() % WORDS), IDS
     ),
-    "ids are taken": Case(lambda self, ids: self.layers(self.placed(torch.take(MAP.float(), ids).long())), IDS),
+    "ids are taken": Case(lambda self, ids: self.placed(torch.take(MAP.float(), ids).long()), IDS),
     "ids are multiplied": Case(
-        lambda self, ids: self.layers(self.placed((F.one_hot(ids, WORDS).double() @ MAP.double()).long())), IDS
+        lambda self, ids: self.placed((F.one_hot(ids, WORDS).double() @ MAP.double()).long()), IDS
     ),
-    "moved by a convolution": Case(lambda self, ids: self.layers(shifted(self.words(ids))), unnamed(IDS[:, :-1], 1)),
+    "moved by a convolution": Case(lambda self, ids: shifted(self.words(ids)), unnamed(IDS[:, :-1], 1)),
     "moved by a convolution, and itself": Case(
-        lambda self, ids: self.layers((x := self.words(ids)) + shifted(x, 2)),
+        lambda self, ids: (x := self.words(ids)) + shifted(x, 2),
         torch.cat([IDS[:, :2], torch.full_like(IDS[:, 2:], NONE)], 1),
     ),
     "moved by a sparse matrix": Case(
-        lambda self, ids: self.layers(torch.stack([MATRIX.to_sparse() @ x for x in self.words(ids)])), IDS.flip(1)
+        lambda self, ids: torch.stack([MATRIX.to_sparse() @ x for x in self.words(ids)]), IDS.flip(1)
     ),
     "moved by a matrix for each row": Case(
-        lambda self, ids: self.layers(torch.bmm(torch.stack([MATRIX, MATRIX.roll(1, 0), MATRIX]), self.words(ids))),
+        lambda self, ids: torch.bmm(torch.stack([MATRIX, MATRIX.roll(1, 0), MATRIX]), self.words(ids)),
         torch.stack([IDS[0].flip(0), IDS[1].flip(0).roll(1, 0), IDS[2].flip(0)]),
     ),
-    "ids are wrapped": Case(lambda self, ids: self.layers(self.table[ids % 7]), IDS),
+    "ids are wrapped": Case(lambda self, ids: self.table[ids % 7], IDS),
     "an id is put in the place of others": Case(
-        lambda self, ids: self.layers(self.placed(torch.where(ids % 3 == 0, 11, ids))),
-        IDS.masked_fill(IDS % 3 == 0, NONE),
+        lambda self, ids: self.placed(torch.where(ids % 3 == 0, 11, ids)), IDS.masked_fill(IDS % 3 == 0, NONE)
     ),
     "an id is put in the place of others, and moved": Case(
-        lambda self, ids: self.layers(self.placed(torch.where(ids % 3 > 0, ids, torch.tensor(11))[:, ORDER])),
+        lambda self, ids: self.placed(torch.where(ids % 3 > 0, ids, torch.tensor(11))[:, ORDER]),
         IDS.masked_fill(IDS % 3 == 0, NONE)[:, ORDER],
     ),
     "ids are chosen from two": Case(
-        lambda self, ids, more: self.layers(self.placed(torch.where(ids % 3 == 0, more, ids))),
+        lambda self, ids, more: self.placed(torch.where(ids % 3 == 0, more, ids)),
         torch.where(IDS % 3 == 0, IDS.flip(0), IDS),
         (IDS, IDS.flip(0)),
     ),
     "ids are mapped after a prefix": Case(
-        lambda self, ids: self.layers(self.placed(torch.cat([torch.full_like(ids[:, :1], 2), MAP[ids]], 1))),
+        lambda self, ids: self.placed(torch.cat([torch.full_like(ids[:, :1], 2), MAP[ids]], 1)),
         torch.cat([torch.full_like(IDS[:, :1], 2), IDS], 1),
     ),
-    "flipped": Case(lambda self, ids: self.layers(self.placed(ids).flip(1)), IDS.flip(1)),
-    "permuted": Case(lambda self, ids: self.layers(self.placed(ids)[:, ORDER]), IDS[:, ORDER]),
+    "flipped": Case(lambda self, ids: self.placed(ids).flip(1), IDS.flip(1)),
+    "permuted": Case(lambda self, ids: self.placed(ids)[:, ORDER], IDS[:, ORDER]),
     "gathered": Case(
-        lambda self, ids: self.layers(self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH))),
+        lambda self, ids: self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH)),
         IDS[:, ORDER],
     ),
-    "rolled": Case(lambda self, ids: self.layers(self.placed(ids).roll(2, 1)), IDS.roll(2, 1)),
-    "sliced": Case(lambda self, ids: self.layers(self.placed(ids)[:, 1:-1]), IDS[:, 1:-1]),
-    "rows in another order": Case(
-        lambda self, ids: self.layers(self.placed(ids)[torch.tensor([2, 0, 1])]), IDS[[2, 0, 1]]
-    ),
-    "rows repeated": Case(
-        lambda self, ids: self.layers(self.placed(ids).repeat_interleave(2, 0)), IDS.repeat_interleave(2, 0)
-    ),
-    "all rows as one": Case(lambda self, ids: self.layers(self.words(ids).reshape(1, -1, WIDTH)), IDS.reshape(1, -1)),
+    "rolled": Case(lambda self, ids: self.placed(ids).roll(2, 1), IDS.roll(2, 1)),
+    "sliced": Case(lambda self, ids: self.placed(ids)[:, 1:-1], IDS[:, 1:-1]),
+    "rows in another order": Case(lambda self, ids: self.placed(ids)[torch.tensor([2, 0, 1])], IDS[[2, 0, 1]]),
+    "rows repeated": Case(lambda self, ids: self.placed(ids).repeat_interleave(2, 0), IDS.repeat_interleave(2, 0)),
+    "all rows as one": Case(lambda self, ids: self.words(ids).reshape(1, -1, WIDTH), IDS.reshape(1, -1)),
     "packed": Case(packed, IDS[IDS != SKIPPED][None]),
-    "chunks of the batch": Case(by_slices, IDS),
+    "chunks of the batch": Whole(by_slices, IDS),
     "a learned token before": Case(
-        lambda self, ids: self.layers(torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1)),
+        lambda self, ids: torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1),
         unnamed(IDS, 1),
     ),
     "a soft prompt": Case(
-        lambda self, ids: self.layers(torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1)),
+        lambda self, ids: torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1),
         unnamed(IDS, 3),
     ),
-    "moved by a matrix": Case(lambda self, ids: self.layers(MATRIX @ self.words(ids)), IDS.flip(1)),
-    "moved by a matrix on the right": Case(
-        lambda self, ids: self.layers((self.words(ids).mT @ MATRIX).mT), IDS.flip(1)
-    ),
+    "moved by a matrix": Case(lambda self, ids: MATRIX @ self.words(ids), IDS.flip(1)),
+    "moved by a matrix on the right": Case(lambda self, ids: (self.words(ids).mT @ MATRIX).mT, IDS.flip(1)),
     "added to an empty buffer": Case(
-        lambda self, ids: self.layers(torch.zeros(3, LENGTH, WIDTH).index_add(1, ORDER, self.words(ids)[:, ORDER])), IDS
+        lambda self, ids: torch.zeros(3, LENGTH, WIDTH).index_add(1, ORDER, self.words(ids)[:, ORDER]), IDS
     ),
     "added to itself at its places": Case(
-        lambda self, ids: self.layers((x := self.words(ids)).index_add(1, ORDER, x[:, ORDER])), IDS
+        lambda self, ids: (x := self.words(ids)).index_add(1, ORDER, x[:, ORDER]), IDS
     ),
     "written into a buffer": Case(padded_buffer, unnamed(IDS, 1)),
-    "padded": Case(lambda self, ids: self.layers(F.pad(self.words(ids), (0, 0, 2, 0))), unnamed(IDS, 2)),
+    "padded": Case(lambda self, ids: F.pad(self.words(ids), (0, 0, 2, 0)), unnamed(IDS, 2)),
     "two texts as one": Case(
-        lambda self, one, other: self.layers(torch.cat([self.placed(one), self.placed(other)], 1)),
+        lambda self, one, other: torch.cat([self.placed(one), self.placed(other)], 1),
         torch.cat([IDS, IDS.flip(0)], 1),
         (IDS, IDS.flip(0)),
     ),
-    "added in place": Case(lambda self, ids: self.layers(self.words(ids).add_(self.places.weight[:LENGTH])), IDS),
-    "one token added to": Case(lambda self, ids: self.layers(added_to_the_first(self.placed(ids), self.first)), IDS),
-    "masked": Case(
-        lambda self, ids, keep: self.layers(self.placed(ids) * keep[..., None]), IDS, (IDS, torch.ones(3, LENGTH))
-    ),
+    "added in place": Case(lambda self, ids: self.words(ids).add_(self.places.weight[:LENGTH]), IDS),
+    "one token added to": Case(lambda self, ids: added_to_the_first(self.placed(ids), self.first), IDS),
+    "masked": Case(lambda self, ids, keep: self.placed(ids) * keep[..., None], IDS, (IDS, torch.ones(3, LENGTH))),
     "beside a position": Case(
-        lambda self, ids: self.layers(
-            self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1))
-        ),
+        lambda self, ids: self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1)),
         IDS,
     ),
-    "a convolution added": Case(lambda self, ids: self.layers((x := self.words(ids)) + self.near(x.mT).mT), IDS),
-    "mixed with a gate": Case(
-        lambda self, ids: self.layers((x := self.placed(ids)) * x.mean(-1, keepdim=True).sigmoid()), IDS
-    ),
+    "a convolution added": Case(lambda self, ids: (x := self.words(ids)) + self.near(x.mT).mT, IDS),
+    "mixed with a gate": Case(lambda self, ids: (x := self.placed(ids)) * x.mean(-1, keepdim=True).sigmoid(), IDS),
     "other heads, other channels": Case(
-        lambda self, ids: self.layers(self.placed(ids).unflatten(-1, (4, 4)).flip(-1).transpose(2, 3).flatten(2)), IDS
+        lambda self, ids: self.placed(ids).unflatten(-1, (4, 4)).flip(-1).transpose(2, 3).flatten(2), IDS
     ),
     "rotated": Case(rotated, IDS),
-    "recomputed in the backward pass": Case(
+    "recomputed in the backward pass": Whole(
         lambda self, ids: checkpoint(self.layers, self.placed(ids), use_reentrant=False), IDS
     ),
     "segments as an argument": Case(
-        lambda self, ids, token_type_ids: self.layers(self.placed(ids) + self.kinds(token_type_ids)),
+        lambda self, ids, token_type_ids: self.placed(ids) + self.kinds(token_type_ids),
         IDS,
         (IDS,),
         {"token_type_ids": IDS % 3},
     ),
     "positions as an argument": Case(
-        lambda self, ids, position_ids: self.layers(self.words(ids) + self.places(position_ids)),
+        lambda self, ids, position_ids: self.words(ids) + self.places(position_ids),
         IDS,
         (IDS, torch.arange(LENGTH).expand(3, -1)),
     ),
-    "the same ids in two tables": Case(lambda self, ids: self.layers(self.words(ids) + self.table[ids]), IDS),
+    "the same ids in two tables": Case(lambda self, ids: self.words(ids) + self.table[ids], IDS),
 }
 
 
@@ -291,20 +279,20 @@ def moved_by_numpy(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     states = self.words(ids)
     array = states.numpy()
     array[:] = array[:, ::-1].copy()
-    return self.layers(states)
+    return states
 
 
 def moved_by_data(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     states = self.words(ids)
     states.data.copy_(states.flip(1))
-    return self.layers(states)
+    return states
 
 
 def moved_in_a_view(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     states = self.words(ids)
     view = states.view(-1, WIDTH)
     view.copy_(view.flip(0))
-    return self.layers(states)
+    return states
 
 
 def moved_between_layers(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
@@ -313,7 +301,7 @@ def moved_between_layers(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
 
 
 def kept_elsewhere(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    return self.layers(self.words(torch.tensor(ids.tolist())))
+    return self.words(torch.tensor(ids.tolist()))
 
 
 @torch.library.custom_op("stranger::reversed", mutates_args=())
@@ -326,81 +314,62 @@ FEATURES = torch.randn(3, LENGTH, WIDTH, generator=torch.Generator().manual_seed
 OTHERS = torch.randint(0, 3, (3, LENGTH), generator=torch.Generator().manual_seed(6))
 
 UNNAMED = {
-    "embedded before": Case(lambda self, states: self.layers(states), None, (FEATURES,)),
+    "embedded before": Case(lambda self, states: states, args=(FEATURES,)),
     "features and segments": Case(
-        lambda self, states, segments: self.layers(states + self.kinds(segments)), None, (FEATURES, OTHERS)
+        lambda self, states, segments: states + self.kinds(segments), args=(FEATURES, OTHERS)
     ),
     "features and ids of something": Case(
-        lambda self, states, sort: self.layers(states + self.words(sort)), None, (FEATURES, OTHERS)
+        lambda self, states, sort: states + self.words(sort), args=(FEATURES, OTHERS)
     ),
-    "two kinds of ids": Case(
-        lambda self, one, other: self.layers(self.words(one) + self.table[other]), None, (IDS, OTHERS)
-    ),
-    "labels alone": Case(lambda self, labels: self.layers(self.words(labels)), None, (IDS,)),
-    "positions alone": Case(lambda self, x: self.layers(self.places(torch.arange(LENGTH)).expand(3, -1, -1)), None),
-    "ids that are not embedded": Case(
-        lambda self, ids: self.layers(self.prompt.repeat(3, 2, 1) * (ids.sum() > 0)), None
-    ),
-    "ids from elsewhere": Case(kept_elsewhere, None),
-    "bags of words": Case(lambda self, ids: self.layers(self.bag(ids)[None]), None),
-    "a convolution": Case(lambda self, ids: self.layers(self.near(self.words(ids).mT).mT), None),
-    "a mixing matrix": Case(lambda self, ids: self.layers((MATRIX + 1) @ self.words(ids)), None),
-    "moved by a matrix, and itself": Case(lambda self, ids: self.layers((x := self.words(ids)) + MATRIX @ x), None),
+    "two kinds of ids": Case(lambda self, one, other: self.words(one) + self.table[other], args=(IDS, OTHERS)),
+    "labels alone": Case(lambda self, labels: self.words(labels), args=(IDS,)),
+    "positions alone": Case(lambda self, x: self.places(torch.arange(LENGTH)).expand(3, -1, -1)),
+    "ids that are not embedded": Case(lambda self, ids: self.prompt.repeat(3, 2, 1) * (ids.sum() > 0)),
+    "ids from elsewhere": Case(kept_elsewhere),
+    "bags of words": Case(lambda self, ids: self.bag(ids)[None]),
+    "a convolution": Case(lambda self, ids: self.near(self.words(ids).mT).mT),
+    "a mixing matrix": Case(lambda self, ids: (MATRIX + 1) @ self.words(ids)),
+    "moved by a matrix, and itself": Case(lambda self, ids: (x := self.words(ids)) + MATRIX @ x),
     "moved by a matrix in one call, and itself": Case(
-        lambda self, ids: self.layers(torch.baddbmm(x := self.words(ids), MATRIX.expand(3, -1, -1), x)), None
+        lambda self, ids: torch.baddbmm(x := self.words(ids), MATRIX.expand(3, -1, -1), x)
     ),
-    "moved by a Linear, and itself": Case(
-        lambda self, ids: self.layers((x := self.words(ids)) + F.linear(x.mT, MATRIX).mT), None
-    ),
-    "added at other places": Case(
-        lambda self, ids: self.layers((x := self.words(ids)).index_add(1, ORDER.flip(0).roll(1), x)), None
-    ),
+    "moved by a Linear, and itself": Case(lambda self, ids: (x := self.words(ids)) + F.linear(x.mT, MATRIX).mT),
+    "added at other places": Case(lambda self, ids: (x := self.words(ids)).index_add(1, ORDER.flip(0).roll(1), x)),
     "scattered onto other places": Case(
-        lambda self, ids: self.layers(
-            (x := self.words(ids)).scatter_add(1, ORDER.roll(1)[None, :, None].expand(3, -1, WIDTH), x)
-        ),
-        None,
+        lambda self, ids: (x := self.words(ids)).scatter_add(1, ORDER.roll(1)[None, :, None].expand(3, -1, WIDTH), x)
     ),
     "put onto other places": Case(
-        lambda self, ids: self.layers(
-            (x := self.words(ids)).index_put((torch.arange(3)[:, None], ORDER.roll(1)), x, accumulate=True)
-        ),
-        None,
+        lambda self, ids: (x := self.words(ids)).index_put(
+            (torch.arange(3)[:, None], ORDER.roll(1)), x, accumulate=True
+        )
     ),
-    "a cumulative sum": Case(lambda self, ids: self.layers(self.words(ids).cumsum(1)), None),
-    "sorted numbers": Case(lambda self, ids: self.layers(self.words(ids).sort(1).values), None),
-    "both directions": Case(lambda self, ids: self.layers((x := self.words(ids)) + x.flip(1)), None),
-    "both directions, and once more": Case(
-        lambda self, ids: self.layers((x := self.words(ids)) + (x + x.flip(1))), None
-    ),
-    "the other direction beside it": Case(
-        lambda self, ids: self.layers(self.mix(torch.cat([x := self.words(ids), x.flip(1)], -1))), None
-    ),
-    "moved between layers": Case(moved_between_layers, None),
+    "a cumulative sum": Case(lambda self, ids: self.words(ids).cumsum(1)),
+    "sorted numbers": Case(lambda self, ids: self.words(ids).sort(1).values),
+    "both directions": Case(lambda self, ids: (x := self.words(ids)) + x.flip(1)),
+    "both directions, and once more": Case(lambda self, ids: (x := self.words(ids)) + (x + x.flip(1))),
+    "the other direction beside it": Case(lambda self, ids: self.mix(torch.cat([x := self.words(ids), x.flip(1)], -1))),
+    "moved between layers": Whole(moved_between_layers),
     "moved by an operator without a rule, and other ids": Case(
-        lambda self, ids, sort: self.layers(torch.ops.stranger.reversed(self.words(ids)) + self.kinds(sort)),
-        None,
-        (IDS, OTHERS),
+        lambda self, ids, sort: torch.ops.stranger.reversed(self.words(ids)) + self.kinds(sort), args=(IDS, OTHERS)
     ),
     "moved by an operator of PyTorch without a rule, and other ids": Case(
-        lambda self, ids, sort: self.layers(
+        lambda self, ids, sort: (
             torch.as_strided(self.words(ids), (1, 18, WIDTH), (0, WIDTH, 1)) + self.table[sort.reshape(1, 18)]
         ),
-        None,
-        (IDS, OTHERS),
+        args=(IDS, OTHERS),
     ),
     "moved by an operator without a rule, and itself": Case(
-        lambda self, ids: self.layers((x := self.words(ids)) + torch.ops.stranger.reversed(x)), None
+        lambda self, ids: (x := self.words(ids)) + torch.ops.stranger.reversed(x)
     ),
     "bits as other numbers": Case(
-        lambda self, ids: self.layers(self.words(ids).view(torch.int16).flip(-1).flip(-1).view(torch.float32)), None
+        lambda self, ids: self.words(ids).view(torch.int16).flip(-1).flip(-1).view(torch.float32)
     ),
     "detached and other ids": Case(
-        lambda self, ids, sort: self.layers(self.words(ids).detach() + self.table[sort]), None, (IDS, OTHERS)
+        lambda self, ids, sort: self.words(ids).detach() + self.table[sort], args=(IDS, OTHERS)
     ),
-    "moved by NumPy": Case(moved_by_numpy, None),
-    "moved through .data": Case(moved_by_data, None),
-    "moved in a view": Case(moved_in_a_view, None),
+    "moved by NumPy": Case(moved_by_numpy),
+    "moved through .data": Case(moved_by_data),
+    "moved in a view": Case(moved_in_a_view),
 }
 
 
@@ -420,7 +389,7 @@ def test_as_many_rows_as_tokens(batch_first: bool, given_sequence_first: bool) -
     """Whether ids or layers have the sequence first, each text is named as a row, never the transpose."""
     swapped = batch_first == given_sequence_first
     ids = SQUARE.t() if given_sequence_first else SQUARE
-    case = Case(lambda self, ids: self.layers(self.words(ids.t() if swapped else ids)), SQUARE, (ids,))
+    case = Case(lambda self, ids: self.words(ids.t() if swapped else ids), SQUARE, (ids,))
     assert [list(trace.ids) for trace in run(case, batch_first).traces] == SQUARE.tolist()
 
 
@@ -438,15 +407,9 @@ class Translator(nn.Module):
         return self.inner(self.source(source), self.target(target))
 
 
-def traces_of(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    with torch.no_grad(), capture(model) as captured:
-        model(*args, **kwargs)
-    return captured
-
-
 def test_both_sides_of_a_transformer_have_their_own_words() -> None:
     source, target = ids_of(2, seed=1), ids_of(2, seed=2)
-    captured = traces_of(model := Translator(), source, target)
+    captured = captured_of(model := Translator(), source, target)
     for row in range(2):
         encoder, decoder, cross = (captured[stack][row] for stack in ("encoder", "decoder", "cross"))
         assert list(encoder.ids) == list(cross.keys.ids) == source[row].tolist()
@@ -463,12 +426,12 @@ def test_both_sides_of_a_transformer_have_their_own_words() -> None:
 def test_two_texts_through_one_encoder() -> None:
     """A siamese encoder: two texts of equal length, each in traces of its own."""
     one, other = ids_of(2, seed=1), ids_of(2, seed=2)
-    case = Case(lambda self, a, b: self.layers(self.placed(a)) - self.layers(self.placed(b)), None, (one, other))
+    case = Whole(lambda self, a, b: self.layers(self.placed(a)) - self.layers(self.placed(b)), None, (one, other))
     captured = run(case)
     assert [list(trace.ids) for trace in captured.traces] == [
         list(row) for pair in zip(one.tolist(), other.tolist(), strict=True) for row in pair
     ]
-    assert all(trace.verify().agrees for trace in captured.traces)
+    assert all(trace.numbers == (0, 1) and trace.verify().agrees for trace in captured.traces)
 
 
 class Attention(nn.Module):
@@ -499,7 +462,7 @@ def test_keys_of_another_text(keys: int) -> None:
             return x
 
     one, other = ids_of(2, seed=1), ids_of(2, keys, seed=2)
-    captured = traces_of(model := Model().eval(), one, other)
+    captured = captured_of(model := Model().eval(), one, other)
     for row, trace in enumerate(captured.traces):
         assert list(trace.queries.ids) == one[row].tolist()
         assert list(trace.keys.ids) == other[row].tolist()
@@ -514,14 +477,14 @@ def test_tokens_that_are_dropped_midway() -> None:
         first, second = self.layers.layers
         return second(first(self.placed(ids))[:, ::2])
 
-    whole, half = run(Case(forward, None)).traces[:2]
+    whole, half = run(Whole(forward, None)).traces[:2]
     assert list(whole.ids) == IDS[0].tolist()
     assert list(half.ids) == IDS[0, ::2].tolist()
 
 
 def test_ids_that_change_after_the_pass() -> None:
     ids = IDS.clone()
-    captured = run(Case(NAMED["with positions"].forward, None, (ids,)))
+    captured = run(Case(NAMED["with positions"].embed, None, (ids,)))
     ids.fill_(0)
     assert [list(trace.ids) for trace in captured.traces] == IDS.tolist()
 

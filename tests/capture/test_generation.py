@@ -8,66 +8,37 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from comparing import captured_of, eager_attentions
 
 import headscope as hs
+from families import BART, BY_NAME, DECODER, GPT, T5, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.traces import Trace
 from products import in_turn, pairwise
 
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 50,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 WINDOW = 4
 NEW = 6
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SLIDING = {**DECODER, **SPECIAL, "sliding_window": WINDOW}
+LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
+MODELS = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, **SPECIAL}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {**DECODER, **SPECIAL}),
+    "mistral": ("MistralForCausalLM", "MistralConfig", SLIDING),
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        "Gemma3TextConfig",
+        {**SLIDING, "num_hidden_layers": 3, "head_dim": 8, "layer_types": LAYERS},
+    ),
+    "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "forced_eos_token_id": None}),
+    "t5": ("T5ForConditionalGeneration", "T5Config", T5),
+}
 
 
 def model_of(name: str) -> Any:
     """A random model of this name, identical each time."""
-    torch.manual_seed(0)
-    if name == "gpt2":
-        config = GPT2Config(
-            n_embd=32,
-            n_layer=2,
-            n_head=4,
-            vocab_size=50,
-            n_positions=64,
-            bos_token_id=1,
-            eos_token_id=2,
-            pad_token_id=0,
-        )
-        return GPT2LMHeadModel(config).eval()
-    if name == "llama":
-        return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
-    if name == "mistral":
-        return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=WINDOW)).eval()
-    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
-
-    layers = ["sliding_attention", "full_attention", "sliding_attention"]
-    sizes = {**SIZES, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": WINDOW, "layer_types": layers}
-    return Gemma3ForCausalLM(Gemma3TextConfig(**sizes)).eval()
+    cls, config, settings = MODELS[name]
+    return Family(cls, settings, config=config, factor=1.0).build()
 
 
 NAMES = ["gpt2", "llama", "mistral", "gemma3"]
@@ -96,20 +67,14 @@ def generated(
     return captured, final, mask
 
 
-def eager(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def eager(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
     """transformers' own eager attentions over whole sequences, without a cache."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        with torch.no_grad():
-            positions = (mask.cumsum(-1) - 1).clamp(min=0)
-            outputs = model(ids, attention_mask=mask, position_ids=positions, use_cache=False, output_attentions=True)
-        return outputs.attentions
-    finally:
-        model.set_attn_implementation(before)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "use_cache": False}
+    return [torch.from_numpy(layer) for layer in eager_attentions(model, inputs)["self"]]
 
 
-def agrees_with(trace: Trace, attentions: tuple[torch.Tensor, ...], row: int) -> None:
+def agrees_with(trace: Trace, attentions: list[torch.Tensor], row: int) -> None:
     """Compare the trace's weights with transformers', sliced by hand."""
     at = trace.positions
     for layer, theirs in enumerate(attentions):
@@ -142,6 +107,7 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
         assert [check.name for check in report.checks] == ["row sums", "module output", "tokens", "weights (eager)"]
         assert report.agrees, report
         assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
+        assert name != "mistral" or {record.mask.window for record in trace.layers} == {(WINDOW - 1, None)}
     if rows == 1:
         assert captured.generation.ids == generations[0].ids
     else:
@@ -173,22 +139,23 @@ def test_padding_is_kept_in_every_pass_of_a_generation(name: str, way: str) -> N
     assert all(trace.verify().agrees for trace in captured.generations)
 
 
-def test_windows_are_windows_in_the_whole_map() -> None:
-    captured, _, _ = generated(model_of("mistral"))
-    assert {record.mask.window for record in captured.generation.layers} == {(WINDOW - 1, None)}
-
-
 @pytest.mark.parametrize("way", ["dynamic", "static"])
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_of_every_step_are_named(name: str, way: str) -> None:
-    captured, final, mask = generated(model_of(name), 3, **WAYS[way])
+    """And look at them as a pass over the whole sequence does."""
+    model = model_of(name)
+    captured, final, mask = generated(model, 3, **WAYS[way])
+    attentions = eager(model, final[:, :-1], mask[:, :-1])
     assert len(captured.forwards) == NEW
     for at, traces in enumerate(captured.forwards):
         for trace in traces:
-            row = final[trace.row][mask[trace.row].bool()].tolist()
-            so_far = tuple(row[: len(row) - NEW + at])
-            assert trace.keys.ids == so_far[-len(trace.keys) :]
-            assert trace.queries.ids == so_far[-len(trace.queries) :]
+            real = torch.nonzero(mask[trace.row]).flatten()[: int(mask[trace.row].sum()) - NEW + at]
+            queries, keys = real[-len(trace.queries) :], real[-len(trace.keys) :]
+            assert trace.keys.ids == tuple(final[trace.row, keys].tolist())
+            assert trace.queries.ids == tuple(final[trace.row, queries].tolist())
+            for layer in trace.numbers:
+                cells = attentions[layer][trace.row][:, queries][:, :, keys]
+                np.testing.assert_allclose(trace[layer].weights[:], cells, atol=2e-5)
 
 
 @pytest.mark.parametrize(("name", "rows"), in_turn(NAMES, (1, 3)))
@@ -266,10 +233,8 @@ def test_a_cache_from_before_the_block() -> None:
 
 
 def test_no_sequence_was_generated() -> None:
-    config = BertConfig(**{key: SIZES[key] for key in SIZES if "token" not in key and "key_value" not in key})
-    model = BertModel(config).eval()
-    with torch.no_grad(), hs.capture(model) as captured:
-        model(prompts(1)[0])
+    model = BY_NAME["BertModel"].build()
+    captured = captured_of(model, prompts(1)[0])
     assert captured.generations == []
     with pytest.raises(InputError, match="no sequence was generated"):
         captured.generation
@@ -300,32 +265,10 @@ def test_a_generation_is_saved_as_any_trace(tmp_path: Path) -> None:
     assert again.verify(against=attentions).agrees
 
 
-def encoder_decoder(name: str) -> Any:
-    torch.manual_seed(0)
-    if name == "bart":
-        sizes = {
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "vocab_size": 50,
-            "max_position_embeddings": 64,
-        }
-        heads = {
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
-        }
-        return BartForConditionalGeneration(BartConfig(**sizes, **heads, forced_eos_token_id=None)).eval()
-    return T5ForConditionalGeneration(
-        T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=50, decoder_start_token_id=0)
-    ).eval()
-
-
 @pytest.mark.parametrize("beams", [1, 2])
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_encoder_and_decoder(name: str, beams: int) -> None:
-    model = encoder_decoder(name)
+    model = model_of(name)
     ids, mask = prompts(3)
     ids, mask = ids.flip(1), mask.flip(1)  # encoders are padded on the right
     with hs.capture(model) as captured:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertTokenizerFast
 
 import headscope as hs
+from families import BY_NAME, TEXT
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
@@ -36,9 +39,7 @@ class Attention(nn.Module):
 
 @cache
 def bert() -> nn.Module:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return BertModel(BertConfig(vocab_size=60, return_dict=False, **sizes)).eval()
+    return replace(BY_NAME["BertModel"], settings={**TEXT, "return_dict": False}).build()
 
 
 def traced() -> Any:
@@ -101,8 +102,7 @@ def test_one_line_needs_a_signature(kind: str) -> None:
 @torch.no_grad()
 def test_a_traced_model_is_captured_with_a_stack_for_each_layer(kind: str) -> None:
     graph = GRAPHS[kind]()
-    with capture(graph) as captured:
-        graph(IDS)
+    captured = captured_of(graph, IDS)
     assert captured.stacks == ("self", "self.2")
     with capture(bert()) as expected:
         bert()(IDS)
@@ -134,3 +134,57 @@ def test_attention_by_hand_in_a_graph() -> None:
     with pytest.raises(UnsupportedError, match="no attention that can be captured") as raised:
         capture(graph)  # type: ignore[arg-type]
     assert "before it is traced or scripted" in str(raised.value)
+
+
+WHOLE: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
+    "script": lambda model, x: torch.jit.script(model),
+    "trace": lambda model, x: torch.jit.trace(model, x),
+    "fx": lambda model, x: torch.fx.symbolic_trace(model),
+    "export": lambda model, x: torch.export.export(model, (x,)).module(),
+}
+
+
+class Plain(nn.Module):
+    """Code that TorchScript compiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = self.q(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        k = self.k(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        v = self.v(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def weights(self, x: torch.Tensor) -> torch.Tensor:
+        q, k = (one(x).unflatten(-1, [4, 8]).transpose(1, 2) for one in (self.q, self.k))
+        return (q @ k.mT * 8**-0.5).softmax(-1)
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_graphs_of_modules(kind: str, layers: int) -> None:
+    """Each is one module: the attention of a whole model in it has a stack for each call."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*(Plain() for _ in range(layers))).eval(), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        graph = WHOLE[kind](model, x)
+        captured = captured_of(graph, x)
+        assert captured.stacks == ("self", "self.2")[:layers]
+        for stack, layer in zip(captured.stacks, model, strict=True):
+            expected = layer.weights(x)
+            for trace in captured[stack]:
+                np.testing.assert_allclose(trace[0].weights[...], expected[trace.row], atol=1e-6)
+            x = layer(x)
+
+
+def test_a_scripted_layer_among_others() -> None:
+    torch.manual_seed(0)
+    layers = [Plain() for _ in range(3)]
+    model, x = nn.Sequential(layers[0], torch.jit.script(layers[1]), layers[2]), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        captured = captured_of(model, x)
+        assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 2
+        expected = layers[1].weights(layers[0](x))
+        np.testing.assert_allclose(captured.traces[1][1].weights[...], expected[1], atol=1e-6)

@@ -102,14 +102,8 @@ def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
 def test_a_capture_makes_nothing_as_large_as_a_map(padded: bool) -> None:
     """At 8,192 tokens, a capture creates no tensor of a map's size beyond those of the model's forward pass."""
     tokens = 8192
-    config = transformers.BertConfig(
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=1,
-        intermediate_size=16,
-        vocab_size=99,
-        max_position_embeddings=tokens,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 16}
+    config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
     inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
     if padded:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from comparing import Mixer, captured_of, own
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import headscope as hs
-from families import BY_NAME
+from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """Four heads of 8."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into = nn.Linear(32, 96)
-        self.out = nn.Linear(32, 32)
-
-    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
 
     def weights(self, x: torch.Tensor) -> torch.Tensor:
         q, k, _ = self.parts(x)
@@ -44,28 +38,16 @@ class Twice(Attention):
         return x + self.out(found.transpose(1, 2).flatten(2))
 
 
-def diff_llama() -> nn.Module:
-    from transformers import DiffLlamaConfig, DiffLlamaModel
-
-    torch.manual_seed(0)
-    return DiffLlamaModel(
-        DiffLlamaConfig(
-            vocab_size=50,
-            hidden_size=32,
-            intermediate_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-        )
-    ).eval()
+def diff_llama() -> Any:
+    settings = {**DECODER, "num_hidden_layers": 3, "num_key_value_heads": 4}
+    return Family("DiffLlamaModel", settings, factor=1.0).build()
 
 
 def test_diff_llama_has_two_maps_a_layer() -> None:
     model = diff_llama()
     ids = torch.arange(3, 9)[None]
     with torch.no_grad():
-        with capture(model) as captured:
-            model(ids, use_cache=False)
+        captured = captured_of(model, ids, use_cache=False)
         model.set_attn_implementation("eager")  # type: ignore[operator]
         eager = model(ids, use_cache=False, output_attentions=True).attentions
     assert captured.stacks == ("self", "self.2")
@@ -73,8 +55,7 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
     for trace in captured.traces:
         assert trace.verify().agrees
         for layer, theirs in enumerate(eager):
-            for head in range(4):
-                np.testing.assert_allclose(trace[layer, head].weights[:], theirs[0, head], atol=1e-6)
+            np.testing.assert_allclose(trace[layer].weights[:], theirs[0], atol=1e-6)
     assert [trace.stack for trace in captured["self.2"]] == ["self.2"]
 
 
@@ -113,21 +94,15 @@ def test_a_part_can_be_silenced_alone() -> None:
 def test_a_layer_left_out_leaves_its_number_free() -> None:
     """Skip layers as LayerDrop, early exit and stochastic depth do."""
 
-    class Skipping(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(Attention() for _ in range(4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for at in (0, 2, 3):
-                x = self.layers[at](x)
-            return x
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for at in (0, 2, 3):
+            x = self.layers[at](x)
+        return x
 
     torch.manual_seed(0)
-    model, x = Skipping().eval(), torch.randn(1, 6, 32)
+    model, x = own(forward, layers=nn.ModuleList(Attention() for _ in range(4))), torch.randn(1, 6, 32)
     with torch.no_grad():
-        with capture(model) as captured:
-            model(x)
+        captured = captured_of(model, x)
         with ablate(model, [(2, head) for head in range(4)]):
             silenced = model(x)
         hidden = model.layers[0](x)
@@ -137,26 +112,19 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
     torch.testing.assert_close(silenced, expected)
-    for head in range(4):
-        np.testing.assert_allclose(trace[2, head].weights[:], weights[0, head], atol=1e-6)
+    np.testing.assert_allclose(trace[2].weights[:], weights[0], atol=1e-6)
 
 
 def test_shared_layers_are_counted_as_they_run() -> None:
-    class Universal(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.ModuleList([Attention()]), nn.ModuleList([Attention()])
-            self.layers = nn.ModuleList([Attention(), Attention()])
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            for layer in self.layers:
+                x = layer(x)
+        return x
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(3):
-                for layer in self.layers:
-                    x = layer(x)
-            return x
-
-    model, x = Universal().eval(), torch.randn(1, 6, 32)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    a, b, layers = (nn.ModuleList(Attention() for _ in range(count)) for count in (1, 1, 2))
+    model, x = own(forward, a=a, b=b, layers=layers), torch.randn(1, 6, 32)
+    captured = captured_of(model, x)
     assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
     assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
 
@@ -181,8 +149,7 @@ def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, lay
     model, x = PatchTSTModel(config).eval(), torch.randn(2, 32, channels)
     eager: list[torch.Tensor] = []
     with torch.no_grad():
-        with capture(model) as captured:
-            model(past_values=x)
+        captured = captured_of(model, past_values=x)
         model.set_attn_implementation("eager")
         for layer in model.encoder.layers:
             layer.self_attn.register_forward_hook(lambda module, args, output: eager.append(output[1]))
@@ -215,8 +182,7 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(Block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
     x = torch.randn(*sides, 32)
-    with capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert captured.stacks == ("self", "self.2")
     for layer, block in enumerate(model):
         given = x.roll(layer, 0)
@@ -268,8 +234,7 @@ def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
     texts = [torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([second])]
     layers = model.encoder.config.num_hidden_layers  # type: ignore[union-attr]
     with torch.no_grad():
-        with capture(model) as captured:
-            model(*texts)
+        captured = captured_of(model, *texts)
         apart = [hs_trace for text in texts for hs_trace in _traces(model.encoder, text)]
     assert [trace.ids for trace in captured.traces] == [(4, 5, 6, 7, 8), tuple(second)]
     for trace, alone in zip(captured.traces, apart, strict=True):
@@ -285,44 +250,11 @@ def _traces(model: nn.Module, text: torch.Tensor) -> list[hs.Trace]:
     return list(captured.traces)
 
 
-def test_an_encoder_of_torch_called_twice_leaves_two_traces() -> None:
-    layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
-    model = Siamese(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(1, 5, 32), torch.randn(1, 5, 32))
-    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2), (0, 1, 2)]
-    assert all(trace.verify().agrees for trace in captured.traces)
-
-
-def test_albert_with_groups_counts_on() -> None:
-    from transformers import AlbertConfig, AlbertModel
-
-    config = AlbertConfig(
-        vocab_size=50,
-        embedding_size=16,
-        hidden_size=32,
-        intermediate_size=16,
-        num_hidden_layers=6,
-        num_hidden_groups=2,
-        num_attention_heads=4,
-    )
-    model = AlbertModel(config).eval()
-    with torch.no_grad():
-        with capture(model) as captured:
-            model(torch.arange(3, 9)[None])
-        model.set_attn_implementation("eager")
-        eager = model(torch.arange(3, 9)[None], output_attentions=True).attentions
-    assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
-    for layer, theirs in enumerate(eager):
-        np.testing.assert_allclose(captured.trace[layer, 2].weights[:], theirs[0, 2], atol=1e-6)
-
-
 def test_the_page_names_the_parts(tmp_path: object) -> None:
     from pathlib import Path
 
     model, x = nn.Sequential(Twice(), Twice()).eval(), torch.randn(1, 6, 32)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert isinstance(tmp_path, Path)
     kept = [hs.load(trace.save(tmp_path / f"{trace.stack}.safetensors")) for trace in captured.traces]
     assert [(trace.stack, trace.numbers) for trace in kept] == [("self", (0, 1)), ("self.2", (0, 1))]

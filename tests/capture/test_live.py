@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,47 +15,17 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from comparing import captured_of, pass_of
 from torch import nn
+from transformers import AutoTokenizer, BertModel
 
 import headscope
 from families import BY_NAME, DECODER, TEXT, Family, here
+from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
 
 BERT = BY_NAME["BertModel"]
-
-
-def by_hand(model: Any, inputs: dict[str, Any], layer: int, head: int, way: str) -> torch.Tensor:
-    """BERT with one head's slice of the context changed before the output projection."""
-    dense = model.encoder.layer[layer].attention.output.dense
-
-    def change(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
-        context = args[0].clone()
-        part = context[..., head * 8 : (head + 1) * 8]
-        part[:] = 0 if way == "zero" else part.mean(1, keepdim=True)
-        return (context,)
-
-    handle = dense.register_forward_pre_hook(change)
-    try:
-        with torch.no_grad():
-            output: torch.Tensor = model(**inputs).last_hidden_state
-        return output
-    finally:
-        handle.remove()
-
-
-@pytest.mark.parametrize("way", ["zero", "mean"])
-def test_ablation_is_what_it_says(way: str) -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=False)
-    with torch.no_grad(), ablate(model, {(1, 2): way}), capture(model) as captured:
-        silenced = model(**inputs).last_hidden_state
-    expected = by_hand(model, inputs, 1, 2, way)
-    torch.testing.assert_close(silenced, expected, atol=1e-5, rtol=1e-5)
-    with torch.no_grad():
-        assert not torch.allclose(model(**inputs).last_hidden_state, expected, atol=1e-3)
-    assert captured.traces[0].ablated == {(1, 2)}
-    assert captured.traces[0][1, 2].silenced
-    assert captured.traces[0].verify().agrees
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -99,9 +71,7 @@ def test_ablation_in_a_shared_module() -> None:
 )
 def test_verify_reaches_the_eager_weights(name: str) -> None:
     family = BY_NAME[name]
-    model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=family.takes != "image"))
+    model, captured, _ = pass_of(family, padded=family.takes != "image")
     config = model.config.to_dict()
     report = captured.traces[-1].verify()
     assert report.agrees, report
@@ -113,9 +83,7 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
 
 
 def test_verify_finds_what_is_wrong() -> None:
-    model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=False))
+    _, captured, _ = pass_of(BERT, padded=False)
     found = captured.traces[0]
     broken = found.layers[1].v.copy()
     broken[2, 3] += 1
@@ -142,17 +110,7 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
     assert report.agrees, report
     assert "tokens" in {check.name for check in report.checks}  # those passes draw the same numbers
     assert ("eager weights", "the model is in training mode, so two forward passes differ") in report.skipped
-
-
-def test_verify_when_the_model_is_gone() -> None:
-    model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=False))
-    found = captured.traces[0]
-    del captured, model
-    report = found.verify()
-    assert report.agrees
-    assert ("eager weights", "the model no longer exists") in report.skipped
+    assert part or {name for name, _ in report.skipped} == {"module output", "eager weights"}
 
 
 def tokenizer() -> Any:
@@ -266,8 +224,7 @@ def test_outputs_are_kept_where_they_are_small() -> None:
     np.testing.assert_array_equal(captured.trace.outputs["logits"].array, logits[0].numpy())
     family = Family("LlamaForCausalLM", DECODER, config="LlamaConfig")
     model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.tensor([[4, 5, 6]]))
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     assert "logits" not in captured.trace.outputs
 
 
@@ -305,3 +262,55 @@ def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
     report = captured.traces[0].verify()
     assert report.agrees, report
     assert ("tokens", "the model is in training mode, and two forward passes differ") in report.skipped
+
+
+# Tokens are named by whatever vocabulary the caller holds: the library's own, and dicts in both directions.
+
+
+@pytest.fixture(scope="module")
+def published() -> Any:
+    return AutoTokenizer.from_pretrained(BUNDLED)
+
+
+def tokens_by(vocabulary: Any, ids: torch.Tensor) -> tuple[str, ...]:
+    model = BertModel.from_pretrained(BUNDLED).eval()
+    with headscope.capture(model, tokenizer=vocabulary) as found, torch.no_grad():
+        model(ids)
+    return found.trace.tokens
+
+
+def inverted(vocabulary: Mapping[str, int]) -> dict[int, str]:
+    return {number: token for token, number in vocabulary.items()}
+
+
+WAYS: dict[str, Callable[[dict[str, int]], Any]] = {
+    "token to id": lambda words: words,
+    "an OrderedDict of numpy's integers": lambda words: OrderedDict((w, np.int64(n)) for w, n in words.items()),
+    "id to token": inverted,
+    "id to token in JSON": lambda words: json.loads(json.dumps(inverted(words))),
+    "a list": lambda words: [token for token, _ in sorted(words.items(), key=lambda item: item[1])],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_vocabulary_in_either_direction_names_the_tokens(published: Any, way: str) -> None:
+    ids = published("The cat sat on 3 mats.", return_tensors="pt").input_ids
+    assert tokens_by(WAYS[way](published.get_vocab()), ids) == tuple(published.convert_ids_to_tokens(ids[0]))
+
+
+def test_an_id_that_a_vocabulary_lacks_keeps_its_number() -> None:
+    assert tokens_by({"the": 6, "3": 7}, torch.tensor([[6, 7, 8]])) == ("the", "3", "8")
+    assert tokens_by({6: "the"}, torch.tensor([[6, 7]])) == ("the", "7")
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ({"the": 6, "a": 6}, "id 6 is that of two tokens, 'the' and 'a'"),
+        ({"the": "le"}, "expected ids and tokens, got 'the': 'le'"),
+        ({"the": 6, 7: "a"}, "expected ids and tokens, got 'the': 6"),
+    ],
+)
+def test_what_is_no_vocabulary_is_refused(vocabulary: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        headscope.capture(BertModel.from_pretrained(BUNDLED), tokenizer=vocabulary)

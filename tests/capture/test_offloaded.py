@@ -1,8 +1,9 @@
-"""Offloaded models, whose weights a hook brings back while a module runs, as accelerate's do; and meta weights."""
+"""Offloaded models, whose weights a hook brings back while a module runs; meta weights; quantised models."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of, own
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+from transformers import BertTokenizerFast
 
 import headscope as hs
-from families import BY_NAME
-from headscope.errors import UnsupportedError
+from families import BY_NAME, TEXT, Family
+from headscope.errors import NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
 
 IDS = torch.tensor([[2, 5, 6, 3], [2, 6, 3, 0]])
@@ -86,12 +88,7 @@ def offload(model: nn.Module, *, disk: bool = False, sequence: bool = False) -> 
     return model
 
 
-def bert() -> BertForMaskedLM:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return BertForMaskedLM(BertConfig(vocab_size=60, **sizes)).eval()
-
-
+bert = Family("BertForMaskedLM", TEXT, config="BertConfig").build
 WAYS: list[dict[str, bool]] = [{}, {"disk": True}, {"sequence": True}]
 
 
@@ -101,11 +98,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
     plain = bert()
     model = offload(plain, **way)
     inputs = {"input_ids": IDS, "attention_mask": (IDS > 0).long(), "output_hidden_states": True}
-    found = []
-    for one in (plain, model):
-        with capture(one) as captured:
-            one(**inputs)
-        found.append(captured.traces)
+    found = [captured_of(one, **inputs).traces for one in (plain, model)]
     for expected, trace in zip(*found, strict=True):
         assert trace.tokens == expected.tokens
         report = trace.verify()
@@ -139,11 +132,8 @@ def test_an_offloaded_model_is_opened_and_described(way: dict[str, bool]) -> Non
 def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
     family = BY_NAME[name]
     plain, inputs = family.build().eval(), family.inputs(padded=True)
-    model, found = offload(plain), []
-    for one in (plain, model):
-        with capture(one) as captured:
-            one(**inputs)
-        found.append(captured.traces)
+    model = offload(plain)
+    found = [captured_of(one, **inputs).traces for one in (plain, model)]
     for expected, trace in zip(*found, strict=True):
         for layer in expected.numbers:
             np.testing.assert_allclose(trace[layer].weights[...], expected[layer].weights[...], atol=1e-6)
@@ -151,18 +141,12 @@ def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
 
 @torch.no_grad()
 def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, self.mha = nn.Embedding(60, 32), nn.MultiheadAttention(32, 4, batch_first=True)
-
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            x = self.embed(ids)
-            found: torch.Tensor = self.mha(x, x, x, need_weights=False)[0]
-            return found
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        return self.mha(x, x, x, need_weights=False)[0]
 
     torch.manual_seed(0)
-    plain = Layer().eval()
+    plain = own(forward, embed=nn.Embedding(60, 32), mha=nn.MultiheadAttention(32, 4, batch_first=True))
     model = copy.deepcopy(plain)
     kept = {name: x.detach() for name, x in model.mha.named_parameters()}
     model.mha._hf_hook = Align(Kept(kept, "", disk=True))  # type: ignore[assignment]
@@ -183,11 +167,7 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
 
     model.mha.forward = new_forward  # type: ignore[method-assign]
     move(lambda _, x: x.to("meta"))
-    found = []
-    for one in (plain, model):
-        with capture(one) as captured:
-            one(IDS)
-        found.append(captured.traces[0])
+    found = [captured_of(one, IDS).traces[0] for one in (plain, model)]
     np.testing.assert_allclose(found[0][0].weights[...], found[1][0].weights[...], atol=1e-6)
     np.testing.assert_allclose(found[0][0, 1].output[:], found[1][0, 1].output[:], atol=1e-6)
     assert all(parameter.is_meta for parameter in model.mha.parameters())
@@ -216,9 +196,95 @@ def test_weights_on_the_meta_device_are_refused_by_name() -> None:
 @torch.no_grad()
 def test_weights_that_go_to_the_meta_device_after_the_pass() -> None:
     model = bert()
-    with capture(model) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS)
     model.to("meta")
     with pytest.raises(UnsupportedError, match=r"dense\.weight is on the meta device") as raised:
         captured.traces[0][1, 0].output
     assert raised.value.where == "layer 1, head 0"
+
+
+# Models that PyTorch quantises (`quantize_dynamic`): what is read of them, and what is refused.
+
+SIX = torch.arange(3, 9)[None]
+
+
+def quantised(model: nn.Module, dtype: torch.dtype = torch.qint8, kinds: set[type] | None = None) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: nn.Module = torch.ao.quantization.quantize_dynamic(model, kinds or {nn.Linear}, dtype=dtype)
+    return found
+
+
+plain_bert = BY_NAME["BertModel"].build
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@torch.no_grad()
+def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
+    model = quantised(plain_bert(), dtype)
+    captured = captured_of(model, SIX)
+    trace, report = captured.trace, captured.trace.verify()
+    assert report.agrees
+    assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+    assert not any("training" in str(skipped) for skipped in report.skipped)
+    eager = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")  # type: ignore[operator]
+    for layer, weights in enumerate(eager(SIX, output_attentions=True).attentions):
+        np.testing.assert_allclose(trace[layer].weights[:], weights[0], atol=1e-6)
+
+
+@torch.no_grad()
+def test_packed_output_projections_are_refused_by_name() -> None:
+    model = quantised(plain_bert())
+    captured = captured_of(model, SIX)
+    with pytest.raises(
+        UnsupportedError, match=r"layer\.1\.attention\.output\.dense stores packed weights \(torch.qint8"
+    ):
+        captured.trace[1, 0].output
+
+
+@torch.no_grad()
+def test_weights_in_half_precision_are_those_that_the_model_multiplies_with() -> None:
+    model = quantised(plain_bert(), torch.float16)
+    captured = captured_of(model, SIX)
+    dense = model.encoder.layer[0].attention.output.dense  # type: ignore[union-attr,index]
+    contexts = torch.cat([torch.as_tensor(captured.trace[0, head].context[:]) for head in range(4)], -1)
+    total = sum(torch.as_tensor(captured.trace[0, head].output[:]) for head in range(4)) + dense.bias()
+    torch.testing.assert_close(total, dense(contexts), atol=1e-5, rtol=1e-5)
+
+
+def test_packed_weights_are_counted() -> None:
+    plain = nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False), nn.Embedding(5, 4)).eval()
+    described, before = hs.describe(quantised(plain)), hs.describe(plain)
+    assert (described.total, described.frozen) == (before.total, 8 * 4 + 4 + 4 * 2)
+    assert [part.count for part in described.components] == [part.count for part in before.components]
+    assert [part.count for part in described.tree.parts] == [part.count for part in before.tree.parts]
+    assert {row[:2] for row in described.parameters} == {row[:2] for row in before.parameters}
+    assert ("0.weight", (4, 8), "qint8", 32, False) in described.parameters
+    assert hs.describe(quantised(plain)[0]).total == 36  # type: ignore[index]
+    model = plain_bert()
+    assert hs.describe(quantised(model)).total == hs.describe(model).total
+    with pytest.raises(UnsupportedError, match="LSTM packs its weights in a form that can't be counted") as raised:
+        hs.describe(quantised(nn.Sequential(nn.LSTM(4, 4)), kinds={nn.LSTM}))
+    assert raised.value.where == "0"
+
+
+def test_a_quantised_model_is_not_opened() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"BertModel whose weights are packed can't be opened: encoder\.layer\.0"
+    ):
+        hs.open(quantised(plain_bert()))
+
+
+@torch.no_grad()
+def test_modules_made_in_training_mode_are_no_reason_to_skip() -> None:
+    """A layer that is replaced after eval() is in training mode, for which dropout asks, but not a Linear."""
+    model = plain_bert()
+    dense = model.encoder.layer[0].attention.output  # type: ignore[union-attr,index]
+    dense.dense = nn.Linear(32, 32)
+    captured = captured_of(model, SIX)
+    assert "weights (eager)" in [check.name for check in captured.trace.verify().checks]
+    dense.dropout = nn.Dropout(0.1)
+    with capture(model) as captured, pytest.warns(NoteWarning, match="training mode"):
+        model(SIX)
+    assert any("training mode" in str(skipped) for skipped in captured.trace.verify().skipped)

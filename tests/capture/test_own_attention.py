@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import Mixer, captured_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import BertConfig, BertModel
+from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
 from commands import python
 from families import BY_NAME
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError, NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.classes import kind_of
 
@@ -31,31 +33,25 @@ def attended(*given: Any, **options: Any) -> torch.Tensor:
     return scaled_dot_product_attention(*given, **options)
 
 
-class Mixer(nn.Module):
-    """Four heads of 8, in a class whose name doesn't mention attention."""
-
-    def __init__(self, *, heads: int = 4) -> None:
-        super().__init__()
-        self.heads = heads
-        self.into = nn.Linear(32, 96)
-        self.out = nn.Linear(32, 32)
-
-    def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        parts = self.into(x).chunk(3, -1)
-        if not self.heads:
-            return parts
-        return tuple(part.unflatten(-1, (self.heads, 32 // self.heads)).transpose(1, 2) for part in parts)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)
-        return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
-
-
 class ByFunction(Mixer):
     """The same, through a function of its file."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return self.out(attended(*self.parts(x), attn_mask=mask).transpose(1, 2).flatten(2))
+
+
+class Inherits(Mixer):
+    """Whose attention runs by super() alone."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask)
+
+
+class InheritsTwice(Inherits):
+    """The same, a class further down."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask)
 
 
 def weights_of(mixer: Mixer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -68,28 +64,35 @@ def weights_of(mixer: Mixer, x: torch.Tensor, mask: torch.Tensor | None) -> torc
     return weights if weights.dim() == 4 else weights[:, None]
 
 
+LOWER = torch.ones(6, 6, dtype=torch.bool).tril()
 MASKS = {
     "none": None,
-    "2d": torch.ones(6, 6, dtype=torch.bool).tril(),
+    "2d": LOWER,
     "per head": torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1)),
     "4d": (torch.arange(6) < 4)[None, None, None],
+    "a column": torch.zeros(6, 1),
+    "a bool column": torch.ones(6, 1, dtype=torch.bool),
+    "a number": torch.full((1, 1), 2.5),
+    "a row": (torch.arange(6) < 4)[None],
+    "expanded": LOWER.expand(2, 1, 6, 6),
+    "causal from the left": causal_upper_left(6, 6),
+    "causal from the right": causal_lower_right(6, 6),
 }
 
 
 @pytest.mark.parametrize("kind", list(MASKS))
-@pytest.mark.parametrize("cls", [Mixer, ByFunction])
+@pytest.mark.parametrize("cls", [Mixer, ByFunction, Inherits, InheritsTwice])
 def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
     torch.manual_seed(0)
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
     with torch.no_grad():
-        alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
+        alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
         with capture(mixer) as captured:
             watched = mixer(x, mask)
     assert torch.equal(alone, watched)
     for row, trace in enumerate(captured.traces):
         kept = slice(0, len(trace.keys))
-        for head in range(4):
-            np.testing.assert_allclose(trace[0, head].weights[:], expected[row, head, kept, kept], atol=1e-6)
+        np.testing.assert_allclose(trace[0].weights[:], expected[row, :, kept, kept], atol=1e-6)
         total = sum(trace[0, head].output for head in range(4)) + mixer.out.bias.detach().numpy()
         np.testing.assert_allclose(total, alone[row, kept], atol=1e-5)
         assert trace.verify().agrees
@@ -112,8 +115,7 @@ def test_numbers_in_a_mask_become_a_table_if_they_follow_a_rule(kind: str) -> No
     torch.manual_seed(0)
     mixer, x = Mixer().eval(), torch.randn(2, 6, 32)
     mask, terms = ADDED[kind]
-    with torch.no_grad(), capture(mixer) as captured:
-        mixer(x, mask)
+    captured = captured_of(mixer, x, mask)
     expected = weights_of(mixer, x, mask)
     for row, trace in enumerate(captured.traces):
         np.testing.assert_allclose(trace[0].weights[:], expected[row].detach(), atol=1e-6)
@@ -144,32 +146,6 @@ def test_more_axes_than_a_trace_has_are_refused() -> None:
 
     with pytest.raises(UnsupportedError, match=r"Windows calls[\s\S]*5 dimensions"), capture(model := Windows()):
         model(torch.randn(1, 2, 3, 4, 8))
-
-
-class Inherits(Mixer):
-    """Whose attention runs by super() alone."""
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return super().forward(x, mask)
-
-
-class InheritsTwice(Inherits):
-    """The same, a class further down."""
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return super().forward(x, mask)
-
-
-@pytest.mark.parametrize("cls", [Inherits, InheritsTwice])
-def test_attention_that_a_class_inherits_through_super(cls: type[Mixer]) -> None:
-    torch.manual_seed(0)
-    mixer, x = cls().eval(), torch.randn(2, 5, 32)
-    with torch.no_grad(), capture(mixer) as captured:
-        mixer(x)
-    expected = weights_of(mixer, x, None).detach().numpy()
-    for row, trace in enumerate(captured.traces):
-        for head in range(4):
-            np.testing.assert_allclose(trace[0, head].weights[:], expected[row, head], atol=1e-6)
 
 
 EMPTY: dict[str, nn.Module] = {
@@ -253,8 +229,7 @@ def test_buffers_in_parts_over_processes_are_refused(two_processes: Any) -> None
 
 
 def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-    model = BertModel(BertConfig(vocab_size=60, **sizes))
+    model = BY_NAME["BertModel"].build()
     total = hs.describe(model).total
     fully_shard(model, mesh=two_processes)
     for face in (hs.open, capture):
@@ -266,8 +241,7 @@ def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> No
 @torch.no_grad()
 def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
     model = nn.Sequential(Mixer())
-    with capture(model) as captured:
-        model(torch.randn(1, 6, 32))
+    captured = captured_of(model, torch.randn(1, 6, 32))
     parallelize_module(model, two_processes, {"0.out": ColwiseParallel()})
     with pytest.raises(UnsupportedError, match=r"0\.out\.weight is a DTensor over 2 processes"):
         captured.trace[0, 1].output
@@ -297,8 +271,7 @@ class Uncalled(Mixer):
 
 def test_a_softmax_that_is_not_attention_is_ignored() -> None:
     model = nn.Sequential(Uncalled(), AttentionClassifier()).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(1, 5, 32))
+    captured = captured_of(model, torch.randn(1, 5, 32))
     assert sorted(trace.layers[0].name for trace in captured.traces) == ["1.encoder.self_attn", "1.mixer"]
     assert all(trace.verify().agrees for trace in captured.traces)
 
@@ -318,8 +291,7 @@ class AttentionPool(nn.Module):
 
 def test_a_softmax_on_top_of_a_transformers_model_is_ignored() -> None:
     model = AttentionPool().eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.tensor([[4, 5, 6]]))
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     assert captured.trace.ids == (4, 5, 6)
     assert captured.trace.verify().agrees
 
@@ -343,12 +315,12 @@ def test_a_model_that_was_changed_before_the_block_opened() -> None:
         pass
 
 
-def test_numbers_that_are_not_finite_are_reported() -> None:
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    model.encoder.layer[1].attention.self.query.weight.data[0, 0] = float("nan")
-    with pytest.raises(UnsupportedError, match=r"not finite[\s\S]*layer 1"), torch.no_grad(), capture(model):
-        model(**family.inputs(padded=False))
+@pytest.mark.parametrize("name", ["query.weight", "value.bias"])
+def test_numbers_that_are_not_finite_are_reported(name: str) -> None:
+    model = BY_NAME["BertModel"].build()
+    model.encoder.layer[1].attention.self.get_parameter(name).data.view(-1)[3] = float("nan")
+    with pytest.raises(UnsupportedError, match=r"not finite[\s\S]*layer 1"):
+        captured_of(model, **BY_NAME["BertModel"].inputs(padded=False))
 
 
 @pytest.mark.parametrize(
@@ -375,3 +347,40 @@ def test_transformers_stays_away_from_models_of_torch_nn() -> None:
         "assert captured.trace.verify().agrees; assert 'transformers' not in sys.modules"
     )
     python(code)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        """Its parts are called again in the backward pass, around the model itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Mixer(), Mixer()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in (self.first, self.second):
+                x = checkpoint(part, x, use_reentrant=reentrant)  # type: ignore[assignment]
+            return x
+
+    torch.manual_seed(0)
+    model, x = Checkpointed(), torch.randn(2, 6, 32, requires_grad=True)
+    expected = torch.autograd.grad(model.second(model.first(x)).sum(), x)[0]
+    with capture(model) as captured:
+        model(x).sum().backward()
+    torch.testing.assert_close(x.grad, expected)
+    assert [len(forward) for forward in captured.forwards] == [4]
+    assert captured.unrecorded == ()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_in_transformers_is_not_recorded(reentrant: bool) -> None:
+    family = BY_NAME["BertModel"]
+    model = family.build().train()
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
+        model(**family.inputs(padded=False)).last_hidden_state.sum().backward()
+    assert len(captured.forwards) == 1
+    assert {trace.numbers for trace in captured.traces} == {(0, 1)}

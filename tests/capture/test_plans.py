@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import weakref
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of, pass_of
 from torch import nn
 
 from families import BY_NAME
@@ -49,8 +49,7 @@ def two_layers() -> nn.Sequential:
 
 def traced(model: nn.Module) -> tuple[int, ...]:
     """The layers that a capture records."""
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.randn(1, 5, 16))
+    captured = captured_of(model, torch.randn(1, 5, 16))
     return captured.trace.numbers
 
 
@@ -83,13 +82,11 @@ def test_a_replaced_child_of_a_child_is_seen() -> None:
     inputs = BERT.inputs(padded=False)
     dense = model.encoder.layer[0].attention.output
     for _ in range(2):
-        with torch.no_grad(), capture(model) as captured:
-            model(**inputs)
+        captured = captured_of(model, **inputs)
         old = captured.traces[0].source.W_O(0, 1)
         dense.dense = nn.Linear(dense.dense.in_features, dense.dense.out_features)
     assert id(dense.dense) in plan_of(model).readers
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    captured = captured_of(model, **inputs)
     d_head = len(old)
     expected = dense.dense.weight.detach().T[d_head : 2 * d_head].numpy()
     np.testing.assert_array_equal(captured.traces[0].source.W_O(0, 1), expected)
@@ -116,10 +113,7 @@ def test_a_changed_layer_number_is_seen() -> None:
 
 
 def test_a_changed_setting_of_a_reader_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    family = BY_NAME["MPNetModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
-    with torch.no_grad(), capture(model) as captured:
-        model(**inputs)
+    model, captured, _ = pass_of(BY_NAME["MPNetModel"], padded=False)
     assert captured.traces
     from headscope.live.readers import READERS
 
@@ -148,41 +142,6 @@ def test_a_plan_keeps_no_model_alive() -> None:
     assert at not in KEPT
 
 
-@pytest.mark.parametrize("layer", [0, 1])
-def test_the_wrong_layer_is_named_within_the_call(layer: int) -> None:
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    def twice(module: Any, *args: Any, **kwargs: Any) -> Any:
-        context, weights = sdpa_attention_forward(module, *args, **kwargs)
-        return (context * 2 if module is wrong else context), weights
-
-    AttentionInterface.register("twice", twice)
-    try:
-        model = BERT.build()
-        model.set_attn_implementation("twice")
-        wrong = model.encoder.layer[layer].attention.self
-        inputs = BERT.inputs(padded=False)
-        with torch.no_grad(), capture(model) as captured:
-            with pytest.raises(UnsupportedError, match="computes something other than softmax") as error:
-                model(**inputs)
-            assert f"encoder.layer.{layer}.attention.self, layer {layer}" in str(error.value)
-            assert not captured.traces
-            wrong = model
-            model(**inputs)
-        assert all(trace.verify().agrees for trace in captured.traces)
-    finally:
-        del AttentionInterface._global_mapping["twice"]
-
-
-def test_numbers_that_are_not_finite_raise_within_the_call() -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=False)
-    with torch.no_grad():
-        model.encoder.layer[1].attention.self.value.bias[3] = float("nan")
-    with torch.no_grad(), capture(model), pytest.raises(UnsupportedError, match="not finite"):
-        model(**inputs)
-
-
 def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:
     """Where these arrays begin and end in memory."""
     starts = [array.__array_interface__["data"][0] for array in arrays]
@@ -191,9 +150,7 @@ def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:
 
 def test_copies_of_a_row_lie_in_one_piece() -> None:
     """So they leave no room for temporary tensors between them, and none of another row is kept with them."""
-    model = BERT.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**BERT.inputs(padded=True))
+    _, captured, _ = pass_of(BERT, padded=True)
     pieces = []
     for trace in captured.traces:
         queries = [layer.q for layer in trace.layers]

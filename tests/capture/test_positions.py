@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
-from transformers import BertConfig, BertModel, MistralConfig, MistralModel
+from comparing import captured_of, eager_attentions
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 import headscope as hs
+from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, TraceError
+from headscope.page.trace import page_bytes
 from headscope.traces import Cut, Trace
 
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "vocab_size": 50,
-    "max_position_embeddings": 40,
-}
-
-
-def bert() -> Any:
-    torch.manual_seed(0)
-    return BertModel(BertConfig(**SIZES)).eval()
+bert = BY_NAME["BertModel"].build
 
 
 def mistral(window: int) -> Any:
-    torch.manual_seed(0)
-    config = MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=window, pad_token_id=0)
-    return MistralModel(config).eval()
+    return Family("MistralModel", {**DECODER, "sliding_window": window}).build()
 
 
 def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[str, torch.Tensor]:
@@ -44,19 +37,8 @@ def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def eager(model: Any, inputs: dict[str, torch.Tensor]) -> list[np.ndarray]:
-    """transformers' own weights, (batch, heads, tokens, tokens) of each layer."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        found = model(**inputs, output_attentions=True).attentions
-    model.set_attn_implementation(before)
-    return [one.numpy() for one in found]
-
-
 def captured(model: Any, inputs: dict[str, torch.Tensor]) -> list[Trace]:
-    with torch.no_grad(), hs.capture(model) as found:
-        model(**inputs)
+    found = captured_of(model, **inputs)
     return found.traces
 
 
@@ -71,7 +53,7 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
     model = bert() if name == "bert" else mistral(int(name.split()[-1]))
     inputs = batch({0: hidden})
     (trace,) = captured(model, inputs)
-    weights = eager(model, inputs)
+    weights = eager_attentions(model, inputs)["self"]
     real = inputs["attention_mask"][0].numpy().astype(bool)
     first, last = np.flatnonzero(real)[[0, -1]]
     assert trace.positions.tolist() == [*range(first, last + 1)]
@@ -98,16 +80,12 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
 
 def test_the_page_measures_the_same(tmp_path: Path) -> None:
     """The numbers in the page's data and the saved file keep the positions too."""
-    from safetensors.numpy import load
-
-    from headscope.page.trace import page_bytes
-
     model, inputs = bert(), batch({0: [4, 5, 6]})
     (trace,) = captured(model, inputs)
     real = inputs["attention_mask"][0].numpy().astype(bool)
     gap = abs(np.arange(12)[None, :] - np.arange(12)[:, None])
-    expected = [(one[0] * gap)[:, real].sum(-1).mean(-1) for one in eager(model, inputs)]
-    tensors = load(page_bytes(trace, dtype="fp32"))
+    expected = [(one[0] * gap)[:, real].sum(-1).mean(-1) for one in eager_attentions(model, inputs)["self"]]
+    tensors = safetensors.numpy.load(page_bytes(trace, dtype="fp32"))
     distances = [one for one in tensors["view.statistics"] if np.allclose(one, expected, atol=1e-4)]
     assert len(distances) == 1
     again = hs.load(trace.save(tmp_path / "trace.safetensors"))
@@ -137,7 +115,7 @@ def test_a_mean_leaves_masked_tokens_out() -> None:
 def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
     model = bert()
     inputs = batch({0: [10, 11], 1: [0, 1, 2, 6], 2: []}, rows=3)
-    weights = eager(model, inputs)
+    weights = eager_attentions(model, inputs)["self"]
     traces = captured(model, inputs)
     assert [trace.row for trace in traces] == [0, 1, 2]
     assert [trace.positions.tolist() for trace in traces] == [[*range(10)], [*range(3, 12)], [*range(12)]]
@@ -155,21 +133,24 @@ def test_a_text_alone_is_row_0_from_0_on() -> None:
     assert trace.cut == Cut.none(12, 12)
 
 
-def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
-    """Files without the field load, with row 0 and all positions."""
-    import json
-
-    from safetensors import safe_open
-    from safetensors.numpy import load_file, save_file
-
+def resaved(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """The file of a padded text's trace, with its description changed."""
     trace = captured(bert(), batch({1: [0, 1]}, rows=2))[1]
-    path = trace.save(tmp_path / "new.safetensors")
+    path = trace.save(folder / "right.safetensors")
     with safe_open(path, "np") as file:
         metadata = file.metadata()
     about = json.loads(metadata["headscope"])
-    assert about.pop("cut") == {"row": 1, "queries": [*range(2, 12)], "keys": [*range(2, 12)], "sizes": [12, 12]}
-    save_file(load_file(path), tmp_path / "old.safetensors", {**metadata, "headscope": json.dumps(about)})
-    assert hs.load(tmp_path / "old.safetensors").cut == Cut.none(10, 10)
+    change(about)
+    save_file(load_file(path), folder / "changed.safetensors", {**metadata, "headscope": json.dumps(about)})
+    return folder / "changed.safetensors"
+
+
+def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
+    """Files without the field load, with row 0 and all positions."""
+    cuts: list[Any] = []
+    path = resaved(tmp_path, lambda about: cuts.append(about.pop("cut")))
+    assert cuts == [{"row": 1, "queries": [*range(2, 12)], "keys": [*range(2, 12)], "sizes": [12, 12]}]
+    assert hs.load(path).cut == Cut.none(10, 10)
 
 
 @pytest.mark.parametrize(
@@ -186,20 +167,9 @@ def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_file_whose_positions_are_wrong(tmp_path: Path, change: dict[str, Any]) -> None:
-    import json
-
-    from safetensors import safe_open
-    from safetensors.numpy import load_file, save_file
-
-    trace = captured(bert(), batch({1: [0, 1]}, rows=2))[1]
-    path = trace.save(tmp_path / "right.safetensors")
-    with safe_open(path, "np") as file:
-        metadata = file.metadata()
-    about = json.loads(metadata["headscope"])
-    about["cut"].update(change)
-    save_file(load_file(path), tmp_path / "wrong.safetensors", {**metadata, "headscope": json.dumps(about)})
+    path = resaved(tmp_path, lambda about: about["cut"].update(change))
     with pytest.raises(TraceError):
-        hs.load(tmp_path / "wrong.safetensors")
+        hs.load(path)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -210,8 +180,7 @@ def test_an_empty_text_in_a_batch_is_named(empty: list[int], message: str, atten
     inputs = batch({row: [*range(12)] for row in empty}, rows=3)
     with pytest.raises(InputError, match=message), torch.no_grad(), hs.capture(model):
         model(**inputs)
-    with torch.no_grad(), hs.capture(model) as found:
-        model(**batch({}))
+    found = captured_of(model, **batch({}))
     assert len(found.traces) == 1
 
 

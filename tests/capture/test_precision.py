@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of, pass_of
 from torch import nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from transformers import AttentionInterface
@@ -58,13 +59,9 @@ class Own(nn.Module):
         return scaled_dot_product_attention(q, k, v)
 
 
-def weights_of(trace: Trace, layer: int) -> np.ndarray:
-    return np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])
-
-
 def assert_sums(trace: Trace) -> None:
     for layer in trace.numbers:
-        np.testing.assert_allclose(weights_of(trace, layer).sum(-1), 1, atol=2e-6)
+        np.testing.assert_allclose(trace[layer].weights[:].sum(-1), 1, atol=2e-6)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -74,14 +71,13 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
         with Seen() as seen:
             model(x)
-        with capture(model) as captured:
-            model(x)
+        captured = captured_of(model, x)
     assert seen.calls[0][0].dtype == (torch.float32 if disabled else dtype)
     for row, trace in enumerate(captured.traces):
         for ours, theirs in zip((trace.layers[0].q, trace.layers[0].k, trace.layers[0].v), seen.calls[0], strict=True):
             np.testing.assert_array_equal(ours, theirs[row].float().numpy())
         q, k = (x[row].double() for x in seen.calls[0][:2])
-        np.testing.assert_allclose(weights_of(trace, 0), torch.softmax(q @ k.mT / 8**0.5, -1), atol=1e-6)
+        np.testing.assert_allclose(trace[0].weights[:], torch.softmax(q @ k.mT / 8**0.5, -1), atol=1e-6)
         assert_sums(trace)
         assert trace.verify().agrees
 
@@ -143,14 +139,8 @@ def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=64 * heads,
-        num_hidden_layers=1,
-        num_attention_heads=heads,
-        intermediate_size=8,
-        vocab_size=99,
-        max_position_embeddings=tokens,
-    )
+    sizes = {"hidden_size": 64 * heads, "num_hidden_layers": 1, "num_attention_heads": heads, "intermediate_size": 8}
+    config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -166,13 +156,12 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
     model = bert(dtype, tokens, heads=4)
     ids = torch.randint(0, 99, (1, tokens), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        with capture(model) as captured:
-            model(ids)
+        captured = captured_of(model, ids)
         trace = captured.trace
         q, k = (torch.from_numpy(part) for part in (trace.layers[0].q, trace.layers[0].k))
         exact = torch.softmax(trace.layers[0].scale * q.double() @ k.double().mT, -1)
         eager = torch.softmax((q.to(dtype) @ k.to(dtype).mT) * trace.layers[0].scale, -1)
-    ours, theirs = (np.abs(x - exact.numpy()).max() for x in (weights_of(trace, 0), eager.double().numpy()))
+    ours, theirs = (np.abs(x - exact.numpy()).max() for x in (trace[0].weights[:], eager.double().numpy()))
     assert exact.max() > 0.3
     assert ours <= 2 * theirs + 5e-7, "a kernel's log-sum-exps are ten times as far off"
     assert_sums(trace)
@@ -189,10 +178,7 @@ def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, mo
 
     original: Callable[..., Any] = layer_records.log_sum_exps
     monkeypatch.setattr(layer_records, "log_sum_exps", counted)
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+    _, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
     trace = captured.traces[0]
     assert trace.nbytes > 0
     assert not calls
@@ -229,11 +215,11 @@ WRONG: dict[str, Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] = 
 }
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
 @pytest.mark.parametrize("wrong", [*WRONG, "the mask"])
 def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype) -> None:
     """An attention function that changes its q, k, v, scale or mask, and then computes by hand."""
-    from headscope.errors import UnsupportedError
 
     def other(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
         if wrong == "the mask":
@@ -245,14 +231,11 @@ def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype)
         return (scores.softmax(-1) @ v).transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("other", other)
-    try:
-        family = BY_NAME["ViTModel"]
-        model = family.build(dtype)
-        model.set_attn_implementation("other")
-        with pytest.raises(UnsupportedError, match="other than softmax"), torch.no_grad(), capture(model):
-            model(**family.inputs(padded=False, dtype=dtype))
-    finally:
-        del AttentionInterface._global_mapping["other"]
+    family = BY_NAME["ViTModel"]
+    model = family.build(dtype)
+    model.set_attn_implementation("other")
+    with pytest.raises(UnsupportedError, match="other than softmax"):
+        captured_of(model, **family.inputs(padded=False, dtype=dtype))
 
 
 def test_the_functional_form_under_autocast() -> None:
@@ -366,7 +349,7 @@ def test_products_are_exact_until_the_last_thread_is_done() -> None:
     assert MATMUL.fp32_precision == "tf32"
 
 
-@pytest.mark.usefixtures("products")
+@pytest.mark.usefixtures("products", "registered")
 def test_attention_whose_products_are_rounded() -> None:
     for attend in (in_tf32, without_a_key):
         AttentionInterface.register(attend.__name__, attend)
@@ -376,8 +359,7 @@ def test_attention_whose_products_are_rounded() -> None:
     def captured_under(name: str, implementation: str) -> list[Trace]:
         torch.set_float32_matmul_precision(name)
         model.set_attn_implementation(implementation)
-        with torch.no_grad(), capture(model) as captured:
-            model(ids)
+        captured = captured_of(model, ids)
         return list(captured.traces)
 
     with pytest.raises(UnsupportedError, match="something other than softmax"):
@@ -389,6 +371,6 @@ def test_attention_whose_products_are_rounded() -> None:
             assert trace.verify().agrees
             q, k = (torch.from_numpy(x).double() for x in (trace.layers[1].q, trace.layers[1].k))
             np.testing.assert_allclose(
-                weights_of(trace, 1), torch.softmax(q @ k.mT * trace.layers[1].scale, -1), atol=1e-6
+                trace[1].weights[:], torch.softmax(q @ k.mT * trace.layers[1].scale, -1), atol=1e-6
             )
     assert settings()[:2] == [True, "high"]

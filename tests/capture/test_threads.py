@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparing import captured_of
 from torch import nn
-from transformers import BertConfig, BertModel
 
 import headscope as hs
+from families import BY_NAME
 from headscope.errors import UnsupportedError
 
 THREADS = 4
@@ -47,9 +48,7 @@ class SdpaLayer(nn.Module):
 
 def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
     """A model, one of its inner modules, and for each thread an input of another length."""
-    model = BertModel(
-        BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=50)
-    ).eval()
+    model = BY_NAME["BertModel"].build()
     return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
 
 
@@ -88,8 +87,7 @@ def together(run: Callable[[int], None], count: int = THREADS) -> None:
 
 
 def alone(model: nn.Module, given: torch.Tensor) -> Any:
-    with torch.no_grad(), hs.capture(model) as captured:
-        model(given)
+    captured = captured_of(model, given)
     return captured.trace
 
 
@@ -143,8 +141,7 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     def run(at: int) -> None:
         if at == 0:
             slow.append(threading.get_ident())
-            with torch.no_grad(), hs.capture(model) as captured:
-                model(given(0))
+            captured = captured_of(model, given(0))
             found[0] = captured
             return
         try:
@@ -178,8 +175,7 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
 def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
     model, _, given = make()
     with torch.no_grad(), hs.capture(model) as outer:
-        with hs.capture(model) as inner:
-            model(given(0))
+        inner = captured_of(model, given(0))
         model(given(1))
     assert [len(trace.queries) for trace in outer.traces] == [5, 6]
     assert len(inner.trace.layers) == len(outer.traces[0].layers) == 2
@@ -207,8 +203,13 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
     together(run, 3)
     assert [len(found[at].trace.queries) for at in range(2)] == [5, 6]
     with torch.no_grad(), hs.capture(model) as captured:
-        together(lambda at: (model(given(at)), None)[1], 2)
-    assert sorted(len(trace.queries) for trace in captured.traces) == [5, 6]
+        together(lambda at: [model(given(at)) for _ in range(5)] and None)
+    assert sorted(trace.ids for trace in captured.traces) == [
+        tuple(range(5, 10 + at)) for at in range(THREADS) for _ in range(5)
+    ]
+    for trace in captured.traces:
+        assert trace.numbers == (0, 1)
+        assert trace.verify(reference=False).agrees
 
 
 class Divided(nn.Module):
@@ -259,12 +260,8 @@ def test_a_layer_that_another_thread_runs_is_named(
     with torch.no_grad(), hs.capture(model, strict=False) as captured:
         expected = model(X)
     assert {call.module.split(".")[1] for call in captured.unrecorded} == {str(at) for at in elsewhere}
-    with (
-        torch.no_grad(),
-        hs.capture(model),
-        pytest.raises(UnsupportedError, match=rf"attention in another thread in layers\.{min(elsewhere)}"),
-    ):
-        model(X)
+    with pytest.raises(UnsupportedError, match=rf"attention in another thread in layers\.{min(elsewhere)}"):
+        captured_of(model, X)
     with torch.no_grad(), hs.capture(model.layers[1]) as captured:
         torch.testing.assert_close(model(X), expected)
     assert directly or len(captured.traces) == 1  # which is captured alone, whichever thread runs it
@@ -279,12 +276,8 @@ def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
             return pool.submit(run, *args, **kwargs).result()
 
     model.encoder.layer[1].forward = elsewhere  # type: ignore[method-assign]
-    with (
-        torch.no_grad(),
-        hs.capture(model),
-        pytest.raises(UnsupportedError, match=r"another thread in encoder\.layer\.1"),
-    ):
-        model(ids(0))
+    with pytest.raises(UnsupportedError, match=r"another thread in encoder\.layer\.1"):
+        captured_of(model, ids(0))
 
 
 def test_a_child_that_another_thread_runs_is_named() -> None:
@@ -298,8 +291,7 @@ def test_layers_without_a_call_are_listed() -> None:
     """A model may skip layers, so that is no error; the trace and its report say so."""
     model = Sdpa().eval()
     model.forward = lambda x: model.layers[1](x)  # type: ignore[method-assign]
-    with torch.no_grad(), hs.capture(model) as captured:
-        model(X)
+    captured = captured_of(model, X)
     note = "no attention of layers.0 was seen in this forward pass"
     assert captured.trace.numbers == (1,)
     assert captured.trace.notes == (note,)

@@ -101,18 +101,24 @@ def checked(report: Report, name: str) -> Check:
     return next(check for check in report.checks if check.name == name)
 
 
+def assert_both_sides(patch: pytest.MonkeyPatch, trace: Trace, before: Report, check: str, factor: float) -> None:
+    injected = Injected(patch, checked(before, check), factor)
+    report = trace.verify()
+    assert injected.done
+    assert checked(report, check).agrees == (factor < 1)
+    assert all(one.agrees for one in report.checks if one.name != check)
+
+
 @pytest.mark.parametrize("factor", [0.99, 4.0])
 @pytest.mark.parametrize("check", ["row sums", "module output", "weights (eager)"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_both_sides_of_every_tolerance_of_a_capture(
     monkeypatch: pytest.MonkeyPatch, precision: str, check: str, factor: float
 ) -> None:
-    trace, before = right(precision)
-    injected = Injected(monkeypatch, checked(before, check), factor)
-    report = trace.verify()
-    assert injected.done
-    assert checked(report, check).agrees == (factor < 1)
-    assert all(one.agrees for one in report.checks if one.name != check)
+    assert_both_sides(monkeypatch, *right(precision), check, factor)
+
+
+PARTS = ("queries", "keys", "values", "weights", "context")
 
 
 @pytest.fixture(scope="module", params=["fp32", "fp16"])
@@ -126,29 +132,11 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("factor", [0.99, 4.0])
-@pytest.mark.parametrize(
-    "check",
-    [
-        "row sums",
-        "queries",
-        "keys",
-        "values",
-        "weights",
-        "context",
-        "sum over heads",
-        "weights (eager)",
-        "hidden states",
-    ],
-)
+@pytest.mark.parametrize("check", [*PARTS, "row sums", "sum over heads", "weights (eager)", "hidden states"])
 def test_both_sides_of_every_tolerance_of_a_checkpoint(
     saved: tuple[Trace, Report], monkeypatch: pytest.MonkeyPatch, check: str, factor: float
 ) -> None:
-    trace, before = saved
-    injected = Injected(monkeypatch, checked(before, check), factor)
-    report = trace.verify()
-    assert injected.done
-    assert checked(report, check).agrees == (factor < 1)
-    assert all(one.agrees for one in report.checks if one.name != check)
+    assert_both_sides(monkeypatch, *saved, check, factor)
 
 
 def changed(trace: Trace, change: Callable[[LayerRecord], dict[str, Any]]) -> Trace:

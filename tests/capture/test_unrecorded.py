@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from comparing import Mixer, captured_of, own
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import headscope as hs
-from families import BY_NAME
+from families import BY_NAME, DECODER, Family
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.classes import kind_of
@@ -44,60 +45,19 @@ class Backend:
         return sdpa(*given)
 
 
-class Base(nn.Module):
+class Base(Mixer):
     """Four heads of 8, with PyTorch's attention called by its name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into = nn.Linear(32, 96)
-        self.out = nn.Linear(32, 32)
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return scaled_dot_product_attention(q, k, v)
 
-    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
-        return found
+        return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
 
 
-class Alias(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q, k, v)
-
-
-class HelperOfHelper(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return first(q, k, v)
-
-
-class Table(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return KERNELS["fast"](q, k, v)
-
-
-class Partial(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return BY_PARTIAL(q, k, v)
-
-
-class ByGetattr(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = getattr(F, "scaled_dot_product" + "_attention")(q, k, v)
-        return found
-
-
-class ByOperator(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.ops.aten.scaled_dot_product_attention(q, k, v)
-        return found
-
-
-class ByBackend(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return Backend.run(q, k, v)
+def layer(name: str, attend: Callable[..., torch.Tensor]) -> type[Base]:
+    """A class of this name that attends so."""
+    return type(name, (Base,), {"attend": attend})
 
 
 class InAttribute(Base):
@@ -106,8 +66,7 @@ class InAttribute(Base):
     kernel: Any
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.kernel(q, k, v)
-        return found
+        return self.kernel(q, k, v)
 
 
 class InSettings(Base):
@@ -116,8 +75,7 @@ class InSettings(Base):
     settings: Any
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.settings.kernel(q, k, v)
-        return found
+        return self.settings.kernel(q, k, v)
 
 
 class InTable(Base):
@@ -125,9 +83,8 @@ class InTable(Base):
 
     kernels: ClassVar = {"fast": sdpa, "other": None}
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.kernels["fast"](q, k, v)
-        return found
+    def attend(self, *qkv: torch.Tensor) -> torch.Tensor:
+        return self.kernels["fast"](*qkv)
 
 
 class Given(InAttribute):
@@ -170,8 +127,7 @@ class Scripted(Base):
         self.kernel = _scripted()
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.kernel(q, k, v)
-        return found
+        return self.kernel(q, k, v)
 
 
 def _scripted() -> Any:
@@ -184,10 +140,17 @@ def _scripted() -> Any:
         return torch.jit.script(kernel)
 
 
-READ = [
-    *(Alias, HelperOfHelper, Table, Partial, ByGetattr, ByOperator, ByBackend, InTable, InAttribute),
-    *(Given, GivenPartial, GivenMethod, GivenObject, Scripted),
-]
+BY_NAME_OF_THE_FUNCTION: dict[str, Callable[..., torch.Tensor]] = {
+    "Alias": lambda self, *qkv: sdpa(*qkv),
+    "HelperOfHelper": lambda self, *qkv: first(*qkv),
+    "Table": lambda self, *qkv: KERNELS["fast"](*qkv),
+    "Partial": lambda self, *qkv: BY_PARTIAL(*qkv),
+    "ByGetattr": lambda self, *qkv: getattr(F, "scaled_dot_product" + "_attention")(*qkv),
+    "ByOperator": lambda self, *qkv: torch.ops.aten.scaled_dot_product_attention(*qkv),
+    "ByBackend": lambda self, *qkv: Backend.run(*qkv),
+}
+READ = [layer(name, attend) for name, attend in BY_NAME_OF_THE_FUNCTION.items()]
+READ += [InTable, InAttribute, Given, GivenPartial, GivenMethod, GivenObject, Scripted]
 
 
 class ByHand(Base):
@@ -197,38 +160,6 @@ class ByHand(Base):
         return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
 
 
-class ByEinsum(Base):
-    """Queries before heads, as in code from JAX."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        weights = torch.einsum("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1)
-        return torch.einsum("bqhk,bhkd->bhqd", weights, v)
-
-
-class ByLogSumExp(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        scores = q @ k.mT / 8**0.5
-        return (scores - scores.logsumexp(-1, keepdim=True)).exp() @ v
-
-
-class BySigmoid(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(q @ k.mT / 8**0.5) @ v
-
-
-class ByReluAndEinsum(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bqhk,bhkd->bhqd", torch.einsum("bhqd,bhkd->bqhk", q, k).relu(), v)
-
-
-class ByExp(Base):
-    """A softmax written with exp and a sum."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        weights = (q @ k.mT / 8**0.5).exp()
-        return weights / weights.sum(-1, keepdim=True) @ v
-
-
 class ByBias(Base):
     """Scores made by an operator that adds a bias."""
 
@@ -236,27 +167,6 @@ class ByBias(Base):
         heads = [x.flatten(0, 1) for x in (q, k, v)]
         scores = torch.baddbmm(torch.ones(1), heads[0], heads[1].mT)
         return torch.bmm(torch.clamp(scores, 0, 1), heads[2]).view(q.shape)
-
-
-class Linearly(Base):
-    """Linear attention makes no map at all."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bhqd,bhde->bhqe", q.softmax(-1), torch.einsum("bhkd,bhke->bhde", k, v))
-
-
-class InWindows(Base):
-    """A softmax over fewer keys than any recorded call has."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        parts = zip(*(x.split(4, 2) for x in (q, k, v)), strict=True)
-        return torch.cat([torch.softmax(a @ b.mT, -1) @ c for a, b, c in parts], 2)
-
-
-class ByKernel(Base):
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
-        return found
 
 
 class ByFastPath(Base):
@@ -270,18 +180,43 @@ class ByFastPath(Base):
         return x + found[0]
 
 
+EINSUM, FLASH = torch.einsum, "_scaled_dot_product_flash_attention_for_cpu"
+OTHERS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
+    # Queries before heads, as in code from JAX.
+    "ByEinsum": (
+        lambda self, q, k, v: EINSUM("bqhk,bhkd->bhqd", EINSUM("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1), v),
+        "_softmax",
+    ),
+    "ByLogSumExp": (
+        lambda self, q, k, v: ((s := q @ k.mT / 8**0.5) - s.logsumexp(-1, keepdim=True)).exp() @ v,
+        "logsumexp",
+    ),
+    "BySigmoid": (lambda self, q, k, v: torch.sigmoid(q @ k.mT / 8**0.5) @ v, "bmm"),
+    "ByReluAndEinsum": (
+        lambda self, q, k, v: EINSUM("bqhk,bhkd->bhqd", EINSUM("bhqd,bhkd->bqhk", q, k).relu(), v),
+        "bmm",
+    ),
+    # A softmax written with exp and a sum.
+    "ByExp": (lambda self, q, k, v: (w := (q @ k.mT / 8**0.5).exp()) / w.sum(-1, keepdim=True) @ v, "bmm"),
+    # Linear attention makes no map at all.
+    "Linearly": (
+        lambda self, q, k, v: EINSUM("bhqd,bhde->bhqe", q.softmax(-1), EINSUM("bhkd,bhke->bhde", k, v)),
+        "bmm",
+    ),
+    # A softmax over fewer keys than any recorded call has.
+    "InWindows": (
+        lambda self, *qkv: torch.cat(
+            [torch.softmax(q @ k.mT, -1) @ v for q, k, v in zip(*(x.split(4, 2) for x in qkv), strict=True)], 2
+        ),
+        "_softmax",
+    ),
+    "ByKernel": (lambda self, *qkv: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*qkv)[0], FLASH),
+}
 LISTED = {
     ByHand: "aten::_softmax",
-    ByEinsum: "aten::_softmax",
-    ByLogSumExp: "aten::logsumexp",
-    BySigmoid: "aten::bmm",
-    ByReluAndEinsum: "aten::bmm",
-    ByExp: "aten::bmm",
     ByBias: "aten::bmm",
-    Linearly: "aten::bmm",
-    InWindows: "aten::_softmax",
-    ByKernel: "aten::_scaled_dot_product_flash_attention_for_cpu",
     ByFastPath: "aten::_native_multi_head_attention",
+    **{layer(name, attend): f"aten::{operator}" for name, (attend, operator) in OTHERS.items()},
 }
 
 
@@ -355,8 +290,7 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
     blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
     with torch.no_grad():
-        with capture(blocks) as captured:
-            blocks(x)
+        captured = captured_of(blocks, x)
         hidden = blocks["seen"](x)
         for layer, one in enumerate(model):
             hidden, weights = by_hand(one, hidden)
@@ -369,22 +303,14 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
 def test_a_model_whose_only_attention_is_given_to_it() -> None:
     """Its own code names no attention, and neither does that of the models around it."""
 
-    class Around(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.Sequential(Given(sdpa), Given(sdpa))
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.layers(x)
-            return found
-
-    model, x = Around().eval(), torch.randn(1, 7, 32)
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    model, x = own(forward, layers=nn.Sequential(Given(sdpa), Given(sdpa))), torch.randn(1, 7, 32)
+    captured = captured_of(model, x)
     assert (captured.stacks, captured.trace.numbers) == (("self",), (0, 1))
     model.layers[1].kernel = lambda q, k, v: v  # type: ignore[assignment]
-    with torch.no_grad(), capture(model) as captured:
-        model(x)
+    captured = captured_of(model, x)
     assert captured.trace.numbers == (0,)
 
 
@@ -414,18 +340,12 @@ def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_p
     assert trace.unrecorded == (f"{LISTED[cls]} in 1 ({cls.__name__})",)
     assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
     assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
+    assert "unrecorded" in str(trace.verify())
     with torch.no_grad():
         hidden, weights = by_hand(model[0], x)
         np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
         _, weights = by_hand(model[2], model[1](hidden))
     np.testing.assert_allclose(trace[last, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
-
-
-def test_a_report_on_an_incomplete_trace_has_a_note() -> None:
-    model, x = model_of(Base, ByHand), torch.randn(1, 7, 32)
-    with torch.no_grad(), capture(model, strict=False) as captured:
-        model(x)
-    assert "unrecorded" in str(captured.trace.verify())
 
 
 def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
@@ -476,20 +396,8 @@ def test_a_softmax_over_other_axes_is_not_attention(cls: type[Base]) -> None:
 
 def test_a_router_in_transformers_is_not_attention() -> None:
     """With as many experts as tokens, the softmax has the sizes of a map."""
-    from transformers import MixtralConfig, MixtralModel
-
-    config = MixtralConfig(
-        vocab_size=60,
-        hidden_size=32,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=6,
-    )
-    model = MixtralModel(config).eval()
-    with torch.no_grad(), capture(model) as captured:
-        model(torch.arange(6)[None])
+    model = Family("MixtralModel", {**DECODER, "num_local_experts": 6}).build()
+    captured = captured_of(model, torch.arange(6)[None])
     assert captured.unrecorded == ()
     assert captured.trace.numbers == (0, 1)
 
@@ -519,8 +427,7 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
 
     class InCell(Base):
         def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = torch.ops.notebook.some_attention(q, k, v)
-            return found
+            return torch.ops.notebook.some_attention(q, k, v)
 
     model, x = model_of(Base, InCell), torch.randn(1, 5, 32)
     with torch.no_grad():
@@ -598,8 +505,7 @@ def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     original = sdpa_watch._missed
     sdpa_watch._missed = lambda session, running, op, *rest: seen.append(op.name())  # type: ignore[assignment]
     try:
-        with torch.no_grad(), capture(model) as captured:
-            model(**family.inputs(padded=False))
+        captured = captured_of(model, **family.inputs(padded=False))
     finally:
         sdpa_watch._missed = original
     assert seen == []

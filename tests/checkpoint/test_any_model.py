@@ -1,4 +1,4 @@
-"""Models as people hold them: weights without a tokenizer, proteins without spaces, cross-encoders."""
+"""Models as people hold them: without a tokenizer, with one from elsewhere, with an adapter beside them, in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import save_file
+from transformers import AutoTokenizer, BertForSequenceClassification, BertModel
 
 import headscope as hs
 from commands import run
 from explain.tops import TEXT, readable
 from headscope.atlas.loading import load
 from headscope.atlas.run import source_of
+from headscope.checkpoint.resolve import BUNDLED
+from headscope.errors import UnsupportedError
 from random_models import made
 from small_bert import small_bert
 
@@ -49,12 +53,11 @@ def test_a_tokenizer_from_elsewhere(tmp_path: Path) -> None:
 def test_a_survey_reads_with_the_tokenizer_that_open_was_given(tmp_path: Path) -> None:
     """As transformers loads it: from a folder, another checkpoint, or the bundled one."""
     weights, words = apart(tmp_path)
-    bundled = Path(hs.__file__).parent / "models" / "tiny"
 
     def library(folder: Path) -> Any:
         return transformers.AutoTokenizer.from_pretrained(folder, config=transformers.BertConfig())
 
-    for given, folder in ((words, words), ("-", bundled)):
+    for given, folder in ((words, words), ("-", BUNDLED)):
         size = len(library(folder))
         made(weights, "Bert", vocab_size=size)
         source, _ = source_of(hs.open(weights, tokenizer=given), None, None)
@@ -132,3 +135,65 @@ def test_models_and_pipelines_of_transformers(tmp_path: Path) -> None:
 def test_other_objects_are_refused(held: Any) -> None:
     with pytest.raises(hs.errors.InputError, match=rf"{type(held).__name__} can't be opened[\s\S]*hs\.capture"):
         hs.open(held)
+
+
+def test_weights_with_an_adapter_beside_them_are_not_taken_for_the_model(tmp_path: Path) -> None:
+    """As peft saves it into the model's own folder."""
+    text = "The cat sat."
+    folder = Path(shutil.copytree(BUNDLED, tmp_path / "model"))
+    name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
+    ranks = {name.format("A"): np.ones((2, 192), np.float32), name.format("B"): np.ones((192, 2), np.float32)}
+    save_file(ranks, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "base_model_name_or_path": str(folder), "r": 2, "target_modules": ["query"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    model = hs.open(folder)
+    assert model.parameters.total == hs.open().parameters.total
+    for ask in (lambda: model.trace(text), lambda: model.layers[0].heads[0].W_Q, lambda: hs.match(model, text, text)):
+        with pytest.raises(UnsupportedError, match=r"an adapter .* lies beside the weights") as raised:
+            ask()
+        assert "model.safetensors" in str(raised.value.advice)
+    result = run("summary", folder)
+    assert "an adapter (LoRA or similar) lies beside the weights" in " ".join(result.output.split())
+    plain = hs.open(folder / "model.safetensors")
+    assert np.array_equal(plain.trace(text)[0, 1].q, hs.open().trace(text)[0, 1].q)
+
+
+# A model in memory has its own class, count and name; what reads it again reads it, not the model it came from.
+
+TEXTS = ["The cat sat on the mat.", "A dog ran to the park.", "We went home."] * 4
+
+
+@pytest.fixture(scope="module")
+def changed() -> BertModel:
+    model = BertModel.from_pretrained(BUNDLED).eval()
+    with torch.no_grad():
+        for layer in model.encoder.layer:
+            layer.attention.self.query.weight.mul_(3)
+    return model
+
+
+def test_a_classifier_is_called_by_its_class_and_counts_its_own_parameters() -> None:
+    classifier = BertForSequenceClassification.from_pretrained(BUNDLED, num_labels=3)
+    model = hs.open(classifier)
+    text = repr(model)
+    assert "BertForSequenceClassification" in text
+    assert f"{sum(part.numel() for part in classifier.parameters()):,} parameters" in text
+    assert repr(hs.open(BertForSequenceClassification(classifier.config))) != text
+
+
+def test_two_models_of_one_origin_differ_by_name(changed: BertModel) -> None:
+    before, after, again = hs.open(BUNDLED), hs.open(changed), hs.open(changed)
+    assert len({before.name, after.name, again.name}) == 3
+    comparison = hs.compare(hs.open(BertModel.from_pretrained(BUNDLED)), after)
+    assert comparison.a != comparison.b
+    assert comparison.b == after.name
+
+
+def test_a_survey_of_a_model_in_memory_reads_that_model(changed: BertModel, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    model = hs.open(changed, tokenizer=tokenizer)
+    survey = hs.survey(model, tmp_path / "texts.txt", out=tmp_path / "out", threads=1)
+    live = hs.survey(changed, tmp_path / "texts.txt", tokenizer=tokenizer, out=tmp_path / "live", threads=1)
+    np.testing.assert_allclose(survey["entropy"], live["entropy"], atol=1e-4)
+    assert survey.manifest["model"]["name"] == model.name

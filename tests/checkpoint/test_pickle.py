@@ -29,6 +29,13 @@ def save(state: Any, path: Path, zipped: bool = True, **options: Any) -> Path:
     return path
 
 
+def assert_reads(checkpoint: Any, state: Any) -> None:
+    """The same tensors in the same order."""
+    assert list(checkpoint.tensors) == list(state)
+    for name, tensor in state.items():
+        np.testing.assert_array_equal(checkpoint.read(name), tensor.numpy(), strict=True)
+
+
 def state_dict() -> dict[str, Any]:
     torch.manual_seed(4)
     base = torch.randn(6, 8)
@@ -85,10 +92,7 @@ def test_pickle_protocols(tmp_path: Path, zipped: bool, protocol: int) -> None:
     state = module.state_dict()
     assert isinstance(state, OrderedDict)
     save(state, tmp_path / "pytorch_model.bin", zipped, pickle_protocol=protocol)
-    checkpoint = open_checkpoint(tmp_path)
-    assert list(checkpoint.tensors) == list(state)
-    for name, tensor in state.items():
-        np.testing.assert_array_equal(checkpoint.read(name), tensor.numpy(), strict=True)
+    assert_reads(open_checkpoint(tmp_path), state)
 
 
 @FORMATS
@@ -100,18 +104,13 @@ def test_tensors_outside_the_state_dict(tmp_path: Path, zipped: bool) -> None:
     optimizer.step()
     state = {"rng": torch.get_rng_state(), "model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
     save(state, tmp_path / "pytorch_model.bin", zipped)
-    checkpoint = open_checkpoint(tmp_path)
-    assert list(checkpoint.tensors) == ["weight", "bias"]
-    for name, tensor in model.state_dict().items():
-        np.testing.assert_array_equal(checkpoint.read(name), tensor.numpy(), strict=True)
+    assert_reads(open_checkpoint(tmp_path), model.state_dict())
 
 
 @pytest.mark.parametrize("nest", ["state_dict", "model", "module", "model_state_dict"])
 def test_a_state_dict_under_a_usual_name(tmp_path: Path, nest: str) -> None:
     save({"epoch": 3, nest: {"x": torch.ones(3)}, "best": 0.5}, tmp_path / "pytorch_model.bin")
-    checkpoint = open_checkpoint(tmp_path)
-    assert list(checkpoint.tensors) == ["x"]
-    np.testing.assert_array_equal(checkpoint.read("x"), np.ones(3, np.float32), strict=True)
+    assert_reads(open_checkpoint(tmp_path), {"x": torch.ones(3)})
 
 
 @pytest.mark.parametrize(
@@ -145,8 +144,7 @@ def test_shards(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     checkpoint = open_checkpoint(tmp_path)
     assert (checkpoint.format, len(checkpoint.files)) == ("pickle", 2)
-    for name, tensor in state.items():
-        np.testing.assert_array_equal(checkpoint.read(name), tensor.numpy(), strict=True)
+    assert_reads(checkpoint, state)
 
 
 def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:

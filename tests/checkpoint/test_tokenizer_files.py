@@ -1,29 +1,48 @@
-"""Tokenizer files that are damaged, hostile, or contradict each other."""
+"""Tokenizer files that are damaged, hostile or contradictory; invalid inputs; what needs more than files."""
 
 from __future__ import annotations
 
+import base64
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, write_json
 
-from headscope.checkpoint.tokenizer import load_tokenizer
+import headscope as hs
+from headscope.checkpoint.resolve import BUNDLED
+from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.checkpoint.tokenizer.backend import library_errors
-from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, UnsupportedError
 
 SMALL = [*BERT_SPECIALS, "the", "cat", "##s"]
-TRUNCATED = json.dumps(unigram_json())[:2000]
 PLAIN = {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
 PLAIN["max_input_chars_per_word"] = 100
+
+
+def wordpiece(**parts: Any) -> str:
+    """A tokenizer.json of two words, and these parts."""
+    return json.dumps({"version": "1.0", "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}}, **parts})
+
+
+def template(single: list[Any]) -> dict[str, Any]:
+    return {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}
+
+
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+SPLIT = {"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}
 
 HOSTILE_TOKENIZERS = {
     "empty": "",
     "not JSON": "PK\x03\x04",
-    "truncated": TRUNCATED,
+    "truncated": json.dumps(unigram_json())[:2000],
     "a list": "[]",
     "an empty object": "{}",
     "null": "null",
@@ -36,37 +55,11 @@ HOSTILE_TOKENIZERS = {
     "unknown beyond": '{"version":"1.0","model":{"type":"Unigram","vocab":[["a",0.0]],"unk_id":5}}',
     "merge of nothing": '{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}',
     "no unknown token": json.dumps({"version": "1.0", "model": PLAIN}),
-    "template without its tokens": json.dumps(
-        {
-            "version": "1.0",
-            "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}},
-            "post_processor": {
-                "type": "TemplateProcessing",
-                "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-                "pair": [],
-                "special_tokens": {},
-            },
-        }
+    "template without its tokens": wordpiece(
+        post_processor=template([{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, TEXT])
     ),
-    "template without the text": json.dumps(
-        {
-            "version": "1.0",
-            "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}},
-            "post_processor": {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}},
-        }
-    ),
-    "pattern": json.dumps(
-        {
-            "version": "1.0",
-            "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}},
-            "pre_tokenizer": {
-                "type": "Split",
-                "pattern": {"Regex": "(("},
-                "behavior": "Isolated",
-                "invert": False,
-            },
-        }
-    ),
+    "template without the text": wordpiece(post_processor=template([])),
+    "pattern": wordpiece(pre_tokenizer=SPLIT),
 }
 
 
@@ -78,34 +71,6 @@ def test_hostile_tokenizer_json(tmp_path: Path, case: str) -> None:
         load_tokenizer(folder).encode("b b")
     assert "tokenizer.json" in str(caught.value.where)
     assert caught.value.advice
-
-
-@given(data=st.data())
-@settings(max_examples=150)
-def test_damaged_tokenizer_json(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    good = SMALL_JSON
-    start = data.draw(st.integers(0, len(good) - 1))
-    stop = data.draw(st.integers(start, min(len(good), start + 20)))
-    damaged = good[:start] + data.draw(st.binary(max_size=4)) + good[stop:]
-    path = tmp_path_factory.mktemp("damaged")
-    (path / "tokenizer.json").write_bytes(damaged)
-    try:
-        load_tokenizer(Folder(path, {"model_type": "bert"})).encode("the cats", "a b", max_length=9)
-    except HeadscopeError as error:
-        assert error.advice  # noqa: PT017
-
-
-SMALL_JSON = json.dumps(
-    {
-        "version": "1.0",
-        "truncation": {"direction": "Right", "max_length": 512, "strategy": "LongestFirst", "stride": 0},
-        "added_tokens": [{"id": 4, "content": "[MASK]", "special": True}],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "model": {**PLAIN, "vocab": {token: index for index, token in enumerate(SMALL)}},
-    }
-).encode("utf-8")
 
 
 @pytest.mark.parametrize("filename", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"])
@@ -189,8 +154,9 @@ def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
 
     with pytest.raises(CheckpointError, match="panicked: index out of bounds"):
         call(PanicException("index out of bounds"))
-    with pytest.raises(KeyboardInterrupt):
-        call(KeyboardInterrupt())
+    for interrupt in (KeyboardInterrupt, SystemExit):
+        with pytest.raises(interrupt):
+            call(interrupt())
 
 
 @pytest.mark.parametrize("case", ["single", "pair"])
@@ -201,3 +167,277 @@ def test_a_template_that_repeats_or_swaps_texts(tmp_path: Path, case: str) -> No
     write_json(tmp_path, "tokenizer.json", state)
     with pytest.raises(UnsupportedError, match="template uses"):
         load_tokenizer(Folder(tmp_path)).encode("the", None if case == "single" else "cat")
+
+
+# Rules that double a text each are refused before any text is read; usual rules are not.
+
+LETTERS = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+def replace(content: str, **pattern: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def charsmap(content: bytes) -> dict[str, Any]:
+    """A table of sentencepiece whose only replacement is this long."""
+    table = (4).to_bytes(4, "little") + bytes(4) + content + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
+
+
+def saved(folder: Path, normaliser: Any, splitter: Any = None) -> Path:
+    shutil.copytree(BUNDLED, folder, dirs_exist_ok=True)
+    file = folder / "tokenizer.json"
+    stated = json.loads(file.read_text())
+    stated["normalizer"] = normaliser
+    stated["pre_tokenizer"] = splitter or stated["pre_tokenizer"]
+    # An added token is normalised when the file is read, before any text.
+    stated["added_tokens"] += [{**stated["added_tokens"][0], "id": 9, "content": "aa", "normalized": True}]
+    file.write_text(json.dumps(stated))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [replace("aa", String="a")] * 24,
+        [{"type": "Sequence", "normalizers": [replace("aa", String="a")] * 12}] * 2,
+        [replace("a", Regex="(?=a)")] * 24,
+        [replace("a", String="")] * 24,
+        [replace("aaa", Regex="a")] * 24,
+        [LETTERS] * 24,
+        [charsmap(b"x" * 100)] * 4,
+        [replace("b" * 300, String="a")],
+    ],
+    ids=["literal", "nested", "between letters", "everywhere", "pattern", "bytes", "charsmap", "once"],
+)
+def test_rules_that_grow_without_bound_are_refused(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    folder = saved(tmp_path, {"type": "Sequence", "normalizers": rules})
+    with pytest.raises(UnsupportedError, match="rules that make a text longer may make more than 256"):
+        hs.open(folder).trace("a cat")
+    with pytest.raises(UnsupportedError, match="may make more than 256"):
+        hs.open(folder).trace(words=["a", "cat"])
+    assert hs.open(folder).trace(ids=[2, 9, 3]).ids == (2, 9, 3)
+
+
+def test_splitters_that_grow_are_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path, None, {"type": "Sequence", "pretokenizers": [LETTERS] * 24})
+    with pytest.raises(UnsupportedError, match="may make more than 256"):
+        hs.open(folder).trace("é")
+
+
+def test_many_rules_that_do_not_grow_are_run(tmp_path: Path) -> None:
+    usual = [
+        {"type": "NFKC"},
+        *[replace(" ", Regex=" {2,}")] * 10,
+        *[replace("a", String="á")] * 30,
+        replace("''", String='"'),
+        replace(" , ", Regex="[,;]"),
+        {"type": "Lowercase"},
+    ]
+    folder = saved(tmp_path, {"type": "Sequence", "normalizers": usual})
+    text = "A cat, á  dog"
+    expected = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert list(hs.open(folder).trace(text).ids) == expected
+
+
+# Errors: invalid inputs, and tokenizers that need more than their files.
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    config = {"model_type": "bert", "vocab_size": 8, "type_vocab_size": 2}
+    return load_tokenizer(folder_with(tmp_path, config, vocab_txt=SMALL))
+
+
+INPUTS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
+    "empty": (lambda t: t.encode(""), "text is empty"),
+    "space": (lambda t: t.encode(" \n\u3000"), "the text has no tokens"),
+    "empty pair": (lambda t: t.encode("the", ""), "pair is empty"),
+    "no text": (lambda t: t.encode(None), "NoneType"),
+    "list as text": (lambda t: t.encode(["the"]), "expected a string"),
+    "NUL": (lambda t: t.encode("\0"), "has no tokens"),
+    "lone accent": (lambda t: t.encode("\u0301"), "has no tokens"),
+    "surrogate": (lambda t: t.encode("the \ud83d"), "character 4 of text is U+D83D"),
+    "surrogate word": (lambda t: t.encode_words(["the", "\udc80"]), "character 0 of words[1] is U+DC80"),
+    "no words": (lambda t: t.encode_words([]), "words is empty"),
+    "empty word": (lambda t: t.encode_words(["the", ""]), "words[1] is empty"),
+    "text as words": (lambda t: t.encode_words("the cat"), "expected a list of strings"),
+    "number as word": (lambda t: t.encode_words(["the", 3]), "words[1] has type int"),
+    "empty pair of words": (lambda t: t.encode_words(["the"], []), "pair is empty"),
+    "no ids": (lambda t: t.encode_ids([]), "ids is empty"),
+    "id beyond": (lambda t: t.encode_ids([1, 8]), "ids[1] is 8, but the model's vocabulary has ids 0 to 7"),
+    "id below": (lambda t: t.encode_ids([-1]), "ids[0] is -1"),
+    "huge id": (lambda t: t.encode_ids([2**70]), str(2**70)),
+    "fraction": (lambda t: t.encode_ids([1.5]), "ids[0] is 1.5"),
+    "nested": (lambda t: t.encode_ids([[1, 2]]), "ids[0] is [1, 2]"),
+    "number": (lambda t: t.encode_ids(7), "ids has type int"),
+    "segments short": (lambda t: t.encode_ids([1, 2], [0]), "segments has 1 entries, but ids has 2"),
+    "segment beyond": (lambda t: t.encode_ids([1, 2], [0, 2]), "segments[1] is 2"),
+    "segment below": (lambda t: t.encode_ids([1, 2], [0, -1]), "segments[1] is -1"),
+    "max_length": (lambda t: t.encode("the", max_length=2), "max_length is 2, but the special tokens take 2"),
+    "max_length of pair": (lambda t: t.encode("the", "cat", max_length=4), "special tokens take 3 positions"),
+    "max_length 0": (lambda t: t.encode("the", max_length=0), "max_length is 0"),
+    "max_length true": (lambda t: t.encode("the", max_length=True), "max_length is True"),
+    "max_length text": (lambda t: t.encode("the", max_length="9"), "max_length is '9'"),
+    "token": (lambda t: t.token(8), "id is 8"),
+}
+
+
+@pytest.mark.parametrize("case", INPUTS)
+def test_inputs(tokenizer: Tokenizer, case: str) -> None:
+    call, message = INPUTS[case]
+    with pytest.raises(InputError) as caught:
+        call(tokenizer)
+    assert message in str(caught.value)
+    assert caught.value.where
+    assert caught.value.advice
+
+
+@given(ids=st.lists(st.integers(-3, 12), max_size=5), segments=st.none() | st.lists(st.integers(-1, 3), max_size=5))
+@settings(max_examples=100)
+def test_any_ids(ids: list[int], segments: list[int] | None) -> None:
+    without = load_tokenizer(Folder(Path("nowhere"), {"vocab_size": 10, "type_vocab_size": 2}))
+    fits = segments is None or (len(segments) == len(ids) and all(0 <= segment < 2 for segment in segments))
+    if ids and fits and all(0 <= index < 10 for index in ids):
+        assert without.encode_ids(ids, segments).ids == tuple(ids)
+    else:
+        with pytest.raises(InputError):
+            without.encode_ids(ids, segments)
+
+
+def test_no_tokenizer_at_all(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}))
+    for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
+        with pytest.raises(CheckpointError, match="lacks the files of a tokenizer") as caught:
+            call()
+        assert "ids=" in str(caught.value)
+    assert tokenizer.encode_ids([5]).tokens == ("#5",)
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "found", "advice"),
+    [
+        (
+            "roberta",
+            {"vocab_txt": SMALL},
+            "RobertaTokenizer, the tokenizer of model_type roberta, can't use vocab.txt",
+            "BertTokenizer, add tokenizer_class in tokenizer_config.json",
+        ),
+        ("deberta-v2", {"vocab_txt": SMALL}, "can't use vocab.txt", "BertTokenizer, add tokenizer_class"),
+        (
+            "roberta",
+            {"vocab_txt": SMALL, "vocab": {"a": 0}},
+            "vocab.json without merges.txt. RobertaTokenizer, ",
+            "BertTokenizer, add",
+        ),
+        ("roberta", {"vocab": {"<s>": 0, "</s>": 1}}, "vocab.json without merges.txt", ""),
+        ("bert", {"vocab": {"a": 0}, "merges_txt": ""}, "can't use vocab.json and merges.txt", "RobertaTokenizer, add"),
+        (
+            "roberta",
+            {"vocab_txt": SMALL, "tokenizer_config": {"tokenizer_class": "RobertaTokenizer"}},
+            "RobertaTokenizer, named in tokenizer_config.json, can't use vocab.txt",
+            "correct tokenizer_class in tokenizer_config.json",
+        ),
+    ],
+)
+def test_files_that_another_class_made_are_named(
+    tmp_path: Path, config: str, files: dict[str, Any], found: str, advice: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        load_tokenizer(folder_with(tmp_path, {"model_type": config}, **files)).encode("the")
+    listed = caught.value.found.partition("none of ")[2].partition(". ")[0]
+    assert not [name for name in listed.split(", ") if (tmp_path / name).is_file()]
+    assert found in caught.value.found
+    assert advice in caught.value.advice
+
+
+def test_the_advice_for_such_a_file_is_right(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"model_type": "roberta"}, vocab_txt=SMALL)
+    with pytest.raises(CheckpointError):
+        load_tokenizer(folder).encode("the")
+    named = folder_with(
+        tmp_path, {"model_type": "roberta"}, vocab_txt=SMALL, tokenizer_config={"tokenizer_class": "BertTokenizer"}
+    )
+    expected = transformers.AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=False)("the the")["input_ids"]
+    assert list(load_tokenizer(named).encode("the the").ids) == expected
+
+
+@pytest.mark.parametrize(
+    ("class_name", "files", "message"),
+    [
+        ("PhobertTokenizer", {"vocab_txt": "x 1\n"}, "PhobertTokenizer"),
+        ("BertweetTokenizer", {"vocab_txt": "x 1\n"}, "tweet normalizer"),
+        ("HerbertTokenizerFast", {"vocab": {"a": 0}, "merges_txt": ""}, "HerbertTokenizer"),
+        ("XLMRobertaTokenizer", {}, "sentencepiece model"),
+        ("CamembertTokenizer", {}, "sentencepiece model"),
+        ("MysteryTokenizer", {"vocab_txt": SMALL}, "MysteryTokenizer, which needs steps that headscope doesn't have"),
+        ("PreTrainedTokenizerFast", {"vocab_txt": SMALL}, "PreTrainedTokenizerFast"),
+    ],
+)
+def test_classes_that_need_more(tmp_path: Path, class_name: str, files: dict[str, Any], message: str) -> None:
+    config = {"model_type": "roberta", "vocab_size": 50}
+    tokenizer = load_tokenizer(folder_with(tmp_path, config, tokenizer_config={"tokenizer_class": class_name}, **files))
+    for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
+        with pytest.raises(UnsupportedError) as caught:
+            call()
+        assert message in str(caught.value)
+        assert "save_pretrained" in str(caught.value)
+    assert tokenizer.encode_ids([49]).tokens == ("#49",)
+
+
+def test_sentencepiece_alone(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"model_type": "camembert"})
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"\x0a\x00")
+    with pytest.raises(UnsupportedError, match="CamembertTokenizer, which needs a sentencepiece model"):
+        load_tokenizer(folder).encode("le chat")
+
+
+def test_unknown_model_with_a_vocabulary(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "mystery"}, vocab_txt=SMALL))
+    with pytest.raises(UnsupportedError, match=r"the tokenizer's class is unknown: .*mystery"):
+        tokenizer.encode("the")
+    assert tokenizer.encode_ids([5]).tokens == ("the",)
+
+
+def test_code_of_its_own(tmp_path: Path) -> None:
+    options = {"tokenizer_class": "BertTokenizer", "auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}}
+    tokenizer = load_tokenizer(folder_with(tmp_path, {}, vocab_txt=SMALL, tokenizer_config=options))
+    with pytest.raises(UnsupportedError, match="code from the checkpoint"):
+        tokenizer.encode("the")
+
+
+def test_tweet_normalizer_beside_a_tokenizer_json(tmp_path: Path) -> None:
+    options = {"tokenizer_class": "BertweetTokenizer", "normalization": True}
+    folder = folder_with(tmp_path, {}, tokenizer=unigram_json(), tokenizer_config=options)
+    with pytest.raises(UnsupportedError, match="tweet normalizer"):
+        load_tokenizer(folder).encode("the")
+
+
+def test_casing_that_nothing_proves(tmp_path: Path) -> None:
+    vocabulary = [*BERT_SPECIALS, *(f"word{i}" for i in range(300)), "Stray"]
+    folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=vocabulary)
+    tokenizer = load_tokenizer(folder)
+    with pytest.raises(UnsupportedError, match=r"1 of the vocabulary's 301 tokens .*'Stray'") as caught:
+        tokenizer.encode("word1")
+    assert "do_lower_case" in str(caught.value.advice)
+    assert tokenizer.encode_ids([len(vocabulary) - 1]).tokens == ("Stray",)
+
+
+def test_a_vocabulary_made_by_an_unnamed_segmenter(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=[*BERT_SPECIALS, "東京", "猫", "the"])
+    tokenizer = load_tokenizer(folder)
+    for ask in (lambda: tokenizer.encode("猫"), lambda: tokenizer.encode_words(["猫"])):
+        with pytest.raises(UnsupportedError, match=r"word segmenter that no file names[\s\S]*ids="):
+            ask()
+    assert tokenizer.encode_ids([len(BERT_SPECIALS)]).tokens == ("東京",)
+
+
+def test_the_same_refusal_twice(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(folder_with(tmp_path, {}))
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CheckpointError) as caught:
+            tokenizer.encode("the")
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]
+    assert str(errors[0]) == str(errors[1])

@@ -6,7 +6,9 @@ import ast
 import gzip
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from shutil import unpack_archive
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -75,6 +77,15 @@ WRAPS: dict[str, Callable[[nn.Module], Any]] = {
 }
 
 
+def plain(name: str) -> tuple[Any, Any]:
+    """A model, and what it gives for IDS."""
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        return model, model(torch.tensor([IDS]), output_attentions=True)
+
+
 def same_as_transformers(opened: Any, expected: Any) -> None:
     trace = opened.trace(ids=IDS)
     np.testing.assert_allclose(trace.weights[:], torch.cat(expected.attentions).numpy(), atol=1e-5)
@@ -88,11 +99,7 @@ def same_as_transformers(opened: Any, expected: Any) -> None:
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_wrapped_parts_are_read_as_what_they_wrap(name: str, part: str, wrap: str, tmp_path: Path) -> None:
     """From a file with the wrapped names, and from the model in memory."""
-    torch.manual_seed(0)
-    model = MODELS[name]().eval()
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        expected = model(torch.tensor([IDS]), output_attentions=True)
+    model, expected = plain(name)
     PARTS[part](model, WRAPS[wrap])
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(tmp_path)
@@ -121,11 +128,7 @@ def test_masks_are_filled_by_a_compiled_model(part: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("wrap", ["compiled", "DataParallel"])
 def test_a_wrapped_model_in_memory(wrap: str) -> None:
-    torch.manual_seed(0)
-    model = MODELS["BERT"]().eval()
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        expected = model(torch.tensor([IDS]), output_attentions=True)
+    model, expected = plain("BERT")
     same_as_transformers(hs.open(WRAPS[wrap](model)), expected)
 
 
@@ -221,18 +224,12 @@ def zipped(folder: Path) -> None:
 
 
 def unzipped(folder: Path) -> None:
-    with ZipFile(folder / "model.zip") as archive:
-        archive.extractall(folder)
+    unpack_archive(folder / "model.zip", folder)
 
 
-def gzipped(folder: Path) -> None:
+def through(change: Callable[[bytes], bytes], folder: Path) -> None:
     file = folder / "model.safetensors"
-    file.write_bytes(gzip.compress(file.read_bytes()))
-
-
-def gunzipped(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(gzip.decompress(file.read_bytes()))
+    file.write_bytes(change(file.read_bytes()))
 
 
 def as_program(folder: Path) -> None:
@@ -257,8 +254,12 @@ def renamed(before: str, after: str) -> Callable[[Path], object]:
 
 ADVICE: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], object]]] = {
     "compressed": (compressed, "load it with torch and save it again", resaved),
-    "zip": (zipped, "unpack model.zip and pass the unpacked folder", unzipped),
-    "gzip": (gzipped, "unpack it", gunzipped),
+    "zip": (
+        zipped,
+        "unpack model.zip and pass the unpacked folder",
+        unzipped,
+    ),
+    "gzip": (partial(through, gzip.compress), "unpack it", partial(through, gzip.decompress)),
     "a pickle's content": (
         lambda folder: as_pickle(folder, "model.safetensors"),
         "rename it to pytorch_model.bin",

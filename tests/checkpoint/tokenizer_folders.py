@@ -134,5 +134,4 @@ def unigram_json(*, prefix: str = "<s>") -> dict[str, Any]:
     )
     tokenizer.enable_truncation(max_length=8)
     tokenizer.enable_padding(length=8, pad_id=1, pad_token="<pad>")
-    state: dict[str, Any] = json.loads(tokenizer.to_str())
-    return state
+    return json.loads(tokenizer.to_str())

@@ -1,15 +1,179 @@
-"""Hostile PyTorch checkpoints: pickles that ask for code, bombs, and archives that contradict themselves."""
+"""Hostile checkpoints. Each maker writes into a folder, which is then opened."""
 
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attacks.safetensors_files import Attack
-from headscope.errors import CheckpointError, UnsafeError, UnsupportedError
+import numpy as np
+
+from headscope.errors import CheckpointError, ConfigError, NotFoundError, UnsafeError, UnsupportedError
+from making import write_safetensors
+
+Attack = tuple[Callable[[Path], Any], type[Exception]]
+"""What writes the file, and the kind of error that it raises."""
+
+
+def raw(data: bytes) -> Callable[[Path], Any]:
+    """model.safetensors of exactly these bytes."""
+    return lambda folder: (folder / "model.safetensors").write_bytes(data)
+
+
+def header(text: str | bytes, data: bytes = b"", *, length: int | None = None) -> Callable[[Path], Any]:
+    """model.safetensors with this header text, and data after it."""
+    encoded = text if isinstance(text, bytes) else text.encode()
+    return raw((len(encoded) if length is None else length).to_bytes(8, "little") + encoded + data)
+
+
+def described(value: str, data: bytes = b"") -> Callable[[Path], Any]:
+    """A header with the one tensor x, described by this JSON."""
+    return header(f'{{"x":{value}}}', data)
+
+
+def entry(dtype: str, shape: str, start: int, stop: int) -> str:
+    return f'{{"dtype":{dtype},"shape":{shape},"data_offsets":[{start},{stop}]}}'
+
+
+def two(first: tuple[int, int], second: tuple[int, int], size: int) -> Callable[[Path], Any]:
+    """Tensors a and b of bytes with these spans, in a file with this much data."""
+    spans = {
+        name: entry('"U8"', f"[{stop - start}]", start, stop)
+        for name, (start, stop) in zip("ab", (first, second), strict=True)
+    }
+    return header("{" + ",".join(f'"{name}":{value}' for name, value in spans.items()) + "}", bytes(size))
+
+
+def shards(
+    weight_map: object, *, index: str | None = None, held: dict[str, list[str]] | None = None
+) -> Callable[[Path], Any]:
+    """model.safetensors.index.json with this weight_map (or text), beside shards that hold these names."""
+
+    def make(folder: Path) -> None:
+        for file, names in (held or {"1.safetensors": ["a"], "2.safetensors": ["b"]}).items():
+            write_safetensors(folder / file, {name: np.ones(2) for name in names})
+        text = json.dumps({"weight_map": weight_map}) if index is None else index
+        (folder / "model.safetensors.index.json").write_text(text)
+
+    return make
+
+
+WELL = entry('"U8"', "[4]", 0, 4)
+
+HEADERS: dict[str, Attack] = {
+    "empty": (raw(b""), CheckpointError),
+    "cut in the length": (raw(b"\x08\0\0"), CheckpointError),
+    "cut in the header": (header('{"x":', length=500), CheckpointError),
+    "cut in the data": (described(WELL, bytes(3)), CheckpointError),
+    "length over the limit": (header("{}", length=2**63), CheckpointError),
+    "a page instead of weights": (raw(b"<!DOCTYPE html><html></html>"), CheckpointError),
+    "a git lfs pointer": (raw(b"version https://git-lfs/spec/v1\noid sha256:0\n"), CheckpointError),
+    "overlap": (two((0, 4), (2, 6), 6), CheckpointError),
+    "the same span twice": (two((0, 4), (0, 4), 4), CheckpointError),
+    "gap": (two((0, 4), (6, 8), 8), CheckpointError),
+    "gap at the start": (two((2, 4), (4, 8), 8), CheckpointError),
+    "out of range": (two((0, 4), (4, 80), 8), CheckpointError),
+    "bytes of no tensor": (described(WELL, bytes(9)), CheckpointError),
+    "span backwards": (described(entry('"U8"', "[4]", 4, 0)), CheckpointError),
+    "span below zero": (described(entry('"U8"', "[4]", -4, 0)), CheckpointError),
+    "span of three": (described('{"dtype":"U8","shape":[],"data_offsets":[0,1,2]}'), CheckpointError),
+    "span and shape differ": (described(entry('"F32"', "[4]", 0, 4), bytes(4)), CheckpointError),
+    "half a byte": (described(entry('"F4"', "[1]", 0, 1), bytes(1)), CheckpointError),
+    "unknown dtype": (described(entry('"F33"', "[4]", 0, 4), bytes(4)), CheckpointError),
+    "dtype in lower case": (described(entry('"u8"', "[4]", 0, 4), bytes(4)), CheckpointError),
+    "dtype a number": (described(entry("8", "[4]", 0, 4), bytes(4)), CheckpointError),
+    "negative shape": (described(entry('"U8"', "[-2,-2]", 0, 4), bytes(4)), CheckpointError),
+    "shape of fractions": (described(entry('"U8"', "[4.0]", 0, 4), bytes(4)), CheckpointError),
+    "shape of truths": (described(entry('"U8"', "[true]", 0, 1), bytes(1)), CheckpointError),
+    "shape a number": (described(entry('"U8"', "4", 0, 4), bytes(4)), CheckpointError),
+    "shape overflows": (described(entry('"U8"', f"[{2**62},4]", 0, 0)), CheckpointError),
+    "shape overflows to 0": (described(entry('"U8"', f"[{2**32},{2**32}]", 0, 0)), CheckpointError),
+    "shape overflows behind 0": (described(entry('"U8"', f"[0,{2**62},{2**62}]", 0, 0)), CheckpointError),
+    "shape beyond 64 bits": (described(entry('"U8"', f"[{2**65}]", 0, 4)), CheckpointError),
+    "number bomb": (described(entry('"U8"', f"[{'9' * 9000}]", 0, 4)), CheckpointError),
+    "shape bomb": (described(entry('"U8"', f"[{'2,' * 99999}2]", 0, 4)), CheckpointError),
+    "no shape": (described('{"dtype":"U8","data_offsets":[0,0]}'), CheckpointError),
+    "not an entry": (described("[1]"), CheckpointError),
+    "name twice": (header(f'{{"x":{WELL},"x":{WELL}}}', bytes(4)), CheckpointError),
+    "field twice": (described('{"dtype":"U8","dtype":"I8"}'), CheckpointError),
+    "metadata twice": (header('{"__metadata__":{},"__metadata__":{}}'), CheckpointError),
+    "metadata of numbers": (header('{"__metadata__":{"a":1}}'), CheckpointError),
+    "metadata a list": (header('{"__metadata__":[]}'), CheckpointError),
+    "not JSON": (header("{'x': 1}"), CheckpointError),
+    "text after the JSON": (header("{} {}"), CheckpointError),
+    "a list": (header("[]"), CheckpointError),
+    "space first": (header(" {}"), CheckpointError),
+    "not UTF-8": (header(b'{"\xff":1}'), CheckpointError),
+    "half a surrogate": (header(f'{{"\\ud800":{WELL}}}', bytes(4)), CheckpointError),
+    "nested deeply": (described('{"a":' * 99999), CheckpointError),
+    "lists nested deeply": (described("[" * 99999), CheckpointError),
+    "a folder of that name": (lambda folder: (folder / "model.safetensors").mkdir(), NotFoundError),
+}
+
+INDEXES: dict[str, Attack] = {
+    "missing shard": (shards({"a": "1.safetensors", "b": "3.safetensors"}), CheckpointError),
+    "absent tensors": (shards({"a": "1.safetensors", "b": "2.safetensors", "c": "2.safetensors"}), CheckpointError),
+    "tensor not in the index": (shards({"a": "1.safetensors"}, held={"1.safetensors": ["a", "b"]}), CheckpointError),
+    "tensor in another shard": (shards({"a": "2.safetensors", "b": "1.safetensors"}), CheckpointError),
+    "tensor in two shards": (
+        shards(
+            {"a": "1.safetensors", "b": "2.safetensors"},
+            held={"1.safetensors": ["a"], "2.safetensors": ["b", "a"]},
+        ),
+        CheckpointError,
+    ),
+    "shard above": (shards({"a": "../1.safetensors"}), CheckpointError),
+    "shard absolute": (shards({"a": "/etc/passwd"}), CheckpointError),
+    "shard of another system": (shards({"a": "..\\1.safetensors"}), CheckpointError),
+    "shard with NUL": (shards({"a": "1.safetensors\0"}), CheckpointError),
+    "shard without name": (shards({"a": ""}), CheckpointError),
+    "shard a number": (shards({"a": 1}), CheckpointError),
+    "shard with a long name": (shards({"a": "x" * 5000}), CheckpointError),
+    "shards of two formats": (
+        shards({"a": "1.safetensors", "b": "b.bin"}, held={"1.safetensors": ["a"], "b.bin": ["b"]}),
+        CheckpointError,
+    ),
+    "index without map": (shards({}), CheckpointError),
+    "index a list": (shards({}, index="[]"), CheckpointError),
+    "index not JSON": (shards({}, index="nonsense"), CheckpointError),
+    "index with a name twice": (
+        shards({}, index='{"weight_map":{"a":"1.safetensors","a":"2.safetensors"}}'),
+        CheckpointError,
+    ),
+    "index a bomb": (shards({}, index='{"weight_map":' * 99999), CheckpointError),
+}
+
+
+def config(data: bytes) -> Callable[[Path], Any]:
+    """A folder with this config.json."""
+
+    def make(folder: Path) -> None:
+        write_safetensors(folder / "model.safetensors", {"x": np.ones(2)})
+        (folder / "config.json").write_bytes(data)
+
+    return make
+
+
+CONFIGS: dict[str, Attack] = {
+    "empty": (config(b""), ConfigError),
+    "not JSON": (config(b"hidden_size: 768"), ConfigError),
+    "cut": (config(b'{"hidden_size": 76'), ConfigError),
+    "a list": (config(b"[1, 2]"), ConfigError),
+    "a number": (config(b"768"), ConfigError),
+    "NUL": (config(b'{"a": "\0"}'), ConfigError),
+    "only NULs": (config(bytes(100)), ConfigError),
+    "not UTF-8": (config(b'{"a": "\xff"}'), ConfigError),
+    "UTF-16": (config('{"a": 1}'.encode("utf-16")), ConfigError),
+    "nested deeply": (config(b'{"a":' * 99999), ConfigError),
+    "number bomb": (config(b'{"a": ' + b"9" * 9000 + b"}"), ConfigError),
+    "two answers": (config(b'{"hidden_size": 768, "hidden_size": 1024}'), ConfigError),
+}
+
+
+# PyTorch checkpoints: pickles that ask for code, bombs, and archives that contradict themselves.
 
 SENTINEL = "it ran"
 COMMAND = f"echo > '{SENTINEL}'"
@@ -219,4 +383,18 @@ ARCHIVES: dict[str, Attack] = {
     "legacy, no keys": (binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02N.")), CheckpointError),
     "legacy, the other byte order": (binary(legacy(state(tensor()), LEGACY_DATA, little=False)), UnsupportedError),
     "legacy, only a pickle": (binary(state(tensor())), CheckpointError),
+}
+
+
+ATTACKS = {
+    f"{table}: {name}": attack
+    for table, attacks in {
+        "header": HEADERS,
+        "index": INDEXES,
+        "config": CONFIGS,
+        "unsafe": UNSAFE,
+        "pickle": PICKLES,
+        "archive": ARCHIVES,
+    }.items()
+    for name, attack in attacks.items()
 }

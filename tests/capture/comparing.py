@@ -1,0 +1,106 @@
+"""Captures of one pass, modules of one's own, and comparisons with transformers' own eager attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from families import FAMILIES, Family
+from headscope.live import capture
+
+PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
+
+
+def captured_of(model: Any, *given: Any, **named: Any) -> Any:
+    """What a capture has of one forward pass without gradients."""
+    with torch.no_grad(), capture(model) as captured:
+        model(*given, **named)
+    return captured
+
+
+class Mixer(nn.Module):
+    """Four heads of 8, in a class whose name doesn't mention attention."""
+
+    def __init__(self, *, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.into = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32)
+
+    def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        parts = self.into(x).chunk(3, -1)
+        if not self.heads:
+            return parts
+        return tuple(part.unflatten(-1, (self.heads, 32 // self.heads)).transpose(1, 2) for part in parts)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)
+        return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
+
+
+def own(forward: Any, **parts: Any) -> Any:
+    """A module of a class of its own that runs this forward over these parts."""
+    module = type("Own", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module.eval()
+
+
+def pass_of(
+    family: Family, run_in: torch.dtype = torch.float32, *, padded: bool = True, left: bool = False, **options: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """A family's model, what was captured of a batch, and the inputs."""
+    model, inputs = family.build(run_in), family.inputs(padded=padded, left=left)
+    with torch.no_grad(), capture(model, **options) as captured:
+        model(**inputs)
+    return model, captured, inputs
+
+
+def watched(model: Any, inputs: dict[str, Any]) -> Any:
+    """What a capture has of a pass, in which the model gives what it gives without one."""
+    with torch.no_grad():
+        alone = model(**inputs)
+        with capture(model) as captured:
+            output = model(**inputs)
+    for name, value in alone.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, output[name]), f"{name} changed while it was looked at"
+    return captured
+
+
+def eager_attentions(
+    model: Any, inputs: dict[str, Any], stacks: tuple[tuple[str, str], ...] = (("self", "attentions"),)
+) -> dict[str, list[np.ndarray]]:
+    """For each stack, transformers' weights layer by layer, (batch, heads, queries, keys)."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        output = model(**inputs, output_attentions=True)
+    model.set_attn_implementation(before)
+    weights = {}
+    for stack, name in stacks:
+        part = output[name]
+        layers = part if isinstance(part, tuple) else part.attentions
+        weights[stack] = [layer.float().numpy() for layer in layers]
+    return weights
+
+
+def assert_same_weights(captured: Any, expected: dict[str, list[np.ndarray]], tolerance: float) -> float:
+    """Compare every cell of every head; return how far from uniform the weights are."""
+    peaks = []
+    for stack, layers in expected.items():
+        traces = captured[stack]
+        assert [len(trace.layers) for trace in traces] == [len(layers)] * len(layers[0])
+        for row, trace in enumerate(traces):
+            queries = slice(None) if trace.source.queries is None else trace.source.queries
+            keys = slice(None) if trace.source.keys is None else trace.source.keys
+            for layer, attention in enumerate(layers):
+                cells = attention[row][:, queries][:, :, keys]
+                ours = np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])
+                np.testing.assert_allclose(ours, cells, atol=tolerance)
+                peaks.append(float(np.abs(cells - 1 / cells.shape[-1]).max()))
+    return float(np.mean(peaks))
