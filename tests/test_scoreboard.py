@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,13 @@ def test_the_picture_has_a_mark_for_each_ratio(tmp_path: Path) -> None:
     draw(made, tmp_path / "one.svg")
     draw(made, tmp_path / "two.svg")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_captures_runs(tmp_path: Path) -> None:
+    script, found = Path(__file__).parents[1] / "benchmarks" / "capture.py", tmp_path / "found.json"
+    sizes = ["--tokens", "16", "--rounds", "1", "--count", "64", "--json", str(found)]
+    subprocess.run([sys.executable, script, *sizes], check=True, capture_output=True)
+    times = {row["way"]: row for row in json.loads(found.read_text())["times"]}
+    assert times["headscope"]["ratio"] > 0
+    assert not any("no" in row for row in times.values())

@@ -80,16 +80,15 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
             where=type(model).__name__,
             advice="capture the wrapped model: with hs.capture(model.module): model.module(**inputs)",
         )
-    if "torch.distributed.tensor" in sys.modules:
-        for path, module in model.named_modules():
-            for name, tensor in chain(module._parameters.items(), module._buffers.items()):
-                refuse_sharded(tensor, f"{path}.{name}".lstrip("."), type(model).__name__)
     at = id(model), strict
     kept = KEPT.get(at)
-    if kept is not None and kept.modules[0]() is model:
-        plan = kept.renewed()
-        if plan is not None:
-            return plan
+    renewed = kept.renewed() if kept is not None and kept.modules[0]() is model else None
+    if "torch.distributed.tensor" in sys.modules:
+        for path, module in model.named_modules() if renewed is None else renewed.modules:
+            for name, tensor in chain(module._parameters.items(), module._buffers.items()):
+                refuse_sharded(tensor, f"{path}.{name}".lstrip("."), type(model).__name__)
+    if renewed is not None:
+        return renewed
     plan = _found(model, strict)
     modules = [module for _, module in plan.modules]
     classes: set[type[nn.Module]] = set(map(type, modules))
