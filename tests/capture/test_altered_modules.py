@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import warnings
+from contextlib import nullcontext
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from knockouts import IDS, REFUSED, Edge, bert, weights_of
 from torch import nn
 
 from families import BY_NAME
-from headscope.errors import UnsupportedError
+from headscope.errors import HeadscopeWarning, UnsupportedError
 from headscope.live import capture
 
 
@@ -80,6 +83,29 @@ def test_multihead_attention(change: Any, need_weights: bool, inside: bool, monk
                 change(module, context)
             with pytest.raises(UnsupportedError, match=r"something other than[\s\S]*row 1, query 4"):
                 module(x, x, x, need_weights=need_weights)
+
+
+def test_a_forward_that_attends_by_itself_is_refused() -> None:
+    module, x = mha(), torch.randn(3, 12, 32)
+
+    def forward(self: Any, query: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(query, query, query)
+
+    module.forward = MethodType(forward, module)  # type: ignore[method-assign,assignment]
+    with torch.no_grad(), pytest.raises(UnsupportedError, match="was replaced"), capture(module):
+        module(x)
+
+
+def test_weights_leave_the_random_numbers_alone() -> None:
+    module, x = mha().train(), torch.randn(3, 12, 32)
+    module.dropout, found = 0.5, []
+    for watched in (False, True):
+        torch.manual_seed(4)
+        with capture(module) if watched else nullcontext(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", HeadscopeWarning)
+            found.append((*module(x, x, x), torch.rand(3)))
+    for plain, captured in zip(*found, strict=True):
+        assert torch.equal(plain, captured)
 
 
 def test_hooks_that_only_look_are_no_obstacle() -> None:

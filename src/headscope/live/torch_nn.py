@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -89,10 +90,20 @@ class Given(NamedTuple):
 
     @classmethod
     def now(cls, mha: nn.MultiheadAttention) -> Given:
-        """The arguments of the forward that runs in this thread, which puts the tokens before the batch."""
-        frame = sys._getframe(1)
-        while frame.f_code is not FORWARD or frame.f_locals["self"] is not mha:
-            frame = frame.f_back  # type: ignore[assignment]
+        """The arguments of the forward that runs in this thread, which puts the tokens before the batch.
+
+        Raises:
+            UnsupportedError: another function than its class's runs as its forward, and attends by itself.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not mha):
+            frame = frame.f_back
+        if frame is None:
+            raise UnsupportedError(
+                "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
+                where=type(mha).__name__,
+                advice="make it a class of its own, derived from nn.Module",
+            )
         query, key = (frame.f_locals[name] for name in NAMES[:2])
         same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
         return cls(query, key, same_tokens, extra_keys(mha))
@@ -194,7 +205,7 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
 def _again(
     mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], drops: bool, *, gradients: bool
 ) -> Any:
-    """Run a call again without weights, with the same random numbers."""
+    """Run a call again without weights, and leave the random numbers that come next as they are."""
     x, at = args[0] if args else kwargs["query"], NAMES.index("need_weights")
     changes = {**dict(zip(NAMES[at:], args[at:], strict=False)), "need_weights": False, "is_causal": False}
     with ExitStack() as undo:
