@@ -222,7 +222,7 @@ LINES = {
     "attention": 1543,
     "traces": 1607,
     "encoder": 1483,
-    "live": 12684,
+    "live": 12696,
     "heads": 2881,
     "runs": 2134,
     "explain": 3647,
@@ -259,7 +259,7 @@ FILES_IN_ALL = 284
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 87
+LONG_FUNCTIONS = 86
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

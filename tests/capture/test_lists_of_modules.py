@@ -128,19 +128,28 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
 
 
 @torch.no_grad()
-def test_a_loop_in_a_part_of_a_model_and_one_head_silenced() -> None:
+def test_a_loop_in_a_part_of_a_model() -> None:
     model, x = build(Inside, build(Loop)[0])
     captured = captured_of(model, x)
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("first", (0,)), ("encoder", (0, 1, 2))]
-    loop, x = build(Loop)
-    with ablate(loop, [(0, head) for head in range(HEADS)]):
+
+
+@pytest.mark.parametrize(("cls", "silenced"), [(Loop, 0), (Loop, 1), (Loop, 2), (Skipping, 2), (Again, 4)])
+@torch.no_grad()
+def test_heads_of_a_loop_s_layers_are_silenced(cls: type[Loop], silenced: int) -> None:
+    loop, x = build(cls)
+    with ablate(loop, [(silenced, head) for head in range(HEADS)]):
         found = loop(x)
-    first: Layer = loop.layers[0]  # type: ignore[assignment,index]
-    x = x + first.out.bias
-    x = x + first.mlp(x)
-    for layer in loop.layers[1:]:  # type: ignore[index]
-        x = loop.step(layer, x)  # type: ignore[operator]
+    for turn, at in enumerate(cls.order):
+        layer: Layer = loop.layers[at]  # type: ignore[assignment,index]
+        if silenced == (turn if cls is Again else at):
+            x = x + layer.out.bias
+            x = x + layer.mlp(x)
+        else:
+            x = loop.step(layer, x)  # type: ignore[operator]
     torch.testing.assert_close(found, x)
+    with pytest.raises(InputError, match="layer 7 did not run"), ablate(loop, [(7, 0)]):
+        loop(x)
 
 
 @torch.no_grad()

@@ -88,7 +88,9 @@ class Ablation(Watching):
         base = self.stack if self.stack in self.plan.names else self.stack.rpartition(".")[0]
         modules = {self.plan.number(module): module for module in self.plan.members(base)}
         layers = sorted(modules)
+        looped = {attention for readers in self.plan.looped.values() for attention, _ in readers}
         repeated = len(modules) < (_setting(modules[layers[0]], self.model, "num_hidden_layers") or 0)
+        repeated |= any(id(module) in looped for module in modules.values())  # how often is known when it has run
         for layer, head in self.heads:
             if layer < 0 or (layer not in layers and not repeated):
                 raise InputError(
