@@ -6,6 +6,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -457,18 +458,26 @@ def test_a_module_that_the_model_does_not_know_is_listed() -> None:
         model(torch.randn(1, 5, 32))
 
 
-def test_multihead_attention_called_around_its_hooks_is_listed() -> None:
+@pytest.mark.parametrize("weights", [False, True])
+def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: bool) -> None:
     class Around(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.mha = nn.MultiheadAttention(32, 4, batch_first=True)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.mha.forward(x, x, x, need_weights=False)[0]
+            return self.mha.forward(x, x, x, need_weights=weights)[0]
 
-    model = nn.Sequential(Base(), Around()).eval()
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=r"1\.mha"), capture(model):
-        model(torch.randn(1, 5, 32))
+    model, x = nn.Sequential(Around(), Around()).eval(), torch.randn(1, 5, 32)
+    listed = pytest.raises(UnsupportedError, match=r"0\.mha") if weights else nullcontext()
+    with torch.no_grad(), listed, capture(model) as captured:
+        model(x)
+    if not weights:
+        with torch.no_grad():
+            expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
+        np.testing.assert_allclose(captured.trace[0].weights[:], expected[0], atol=1e-6)
+        with pytest.raises(UnsupportedError, match="no W_O"):
+            captured.trace[0, 1].output[:]
 
 
 def test_threads_without_a_capture_are_left_alone() -> None:

@@ -75,7 +75,7 @@ def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
 
 
 class Given(NamedTuple):
-    """What the MultiheadAttention that runs was given, as far as the operator in it doesn't show it.
+    """The arguments of the MultiheadAttention that runs, as far as the operator in it doesn't show it.
 
     Attributes:
         query, key: (tokens, batch, d), or (tokens, d) without a batch.
@@ -135,7 +135,7 @@ class Read:
 
 
 class _Calls(threading.local):
-    """What was read of the calls in this thread, by the ids of their modules."""
+    """The calls that were read in this thread, by the ids of their modules."""
 
     def __init__(self) -> None:
         self.read: dict[int, Read] = {}
@@ -156,9 +156,8 @@ def was_read(
         output: (batch, queries, heads, d_head), the contexts that it returned.
     """
     CALLS.read[id(mha)] = Read(q, k, v, output.flatten(2), seats)
-    for session, forward, place, _ in recording(seats):
-        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
-        forward.awaited, forward.projections[place.stack, place.layer] = None, Output((path,), mha.head_dim)
+    for _, forward, _, _ in recording(seats):
+        forward.awaited = None  # the function multiplies by W_O itself, no module does
 
 
 def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
@@ -186,20 +185,32 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     for _, forward in RUNNING.forwards:  # the other operators that ran inside this module have been read with it
         for missed in [call for call in forward.missed if call.module == id(mha)]:
             del forward.missed[missed]
-    if again is not None and heads_to_silence(read.seats):
-        if drops:
-            raise UnsupportedError(
-                "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-                where=read.seats[0].session.plan.paths[id(mha)],
-                advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-            )
+    if heads_to_silence(read.seats) and again is not None:
+        _refuse_dropout(mha, read, drops)
         following.attended(again[0], given["query"], axes)
-        return again[0], output[1]
-    if not heads_to_silence(read.seats) and not drops and (again is not None or not is_unchanged(mha)):
-        observed = output[0].detach()
-        observed = observed[None] if observed.dim() == 2 else observed if mha.batch_first else observed.transpose(0, 1)
-        _refuse_other_output(mha, read, observed)
-    return None
+        changed = again[0], output[1]
+    else:
+        changed = None
+        if not heads_to_silence(read.seats) and not drops and (again is not None or not is_unchanged(mha)):
+            _refuse_other_output(mha, read, output[0].detach())
+    for session, forward, place, _ in recording(read.seats):
+        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
+        forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+    return changed
+
+
+def _refuse_dropout(mha: nn.MultiheadAttention, read: Read, drops: bool) -> None:
+    """Raise an error if a call that returns weights has silenced heads and applies dropout.
+
+    Raises:
+        UnsupportedError: it does, so a second run has other random numbers.
+    """
+    if drops:
+        raise UnsupportedError(
+            "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+            where=read.seats[0].session.plan.paths[id(mha)],
+            advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+        )
 
 
 def _again(
@@ -221,11 +232,12 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
     Args:
         mha: the module.
         read: what was read of the call.
-        output: (batch, queries, d_model), of the run that the model goes on with.
+        output: of the run that the model goes on with, as the module returns it.
 
     Raises:
         UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
     """
+    output = output[None] if output.dim() == 2 else output if mha.batch_first else output.transpose(0, 1)
     session, forward, place, _ = read.seats[0]
     kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest
     with Unwatched(), torch.no_grad(), torch.autocast(output.device.type, enabled=False):
