@@ -222,7 +222,7 @@ LINES = {
     "attention": 1543,
     "traces": 1607,
     "encoder": 1483,
-    "live": 12708,
+    "live": 12694,
     "heads": 2881,
     "runs": 2134,
     "explain": 3647,

@@ -279,13 +279,34 @@ def test_transformer_has_three_stacks() -> None:
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
-def test_an_overridden_forward_raises() -> None:
-    class Odd(nn.MultiheadAttention):
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return super().forward(*args, **kwargs)
+class Plain(nn.MultiheadAttention):
+    def forward(self, x: torch.Tensor, weights: bool = False) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x, x, x, need_weights=weights)[0]
 
-    with pytest.raises(UnsupportedError, match="Odd"):
-        capture(Odd(8, 2))
+
+class ByItself(Plain):
+    def forward(self, x: torch.Tensor, weights: bool = False) -> torch.Tensor:  # type: ignore[override]
+        q, k, v = (
+            part.unflatten(-1, (2, 4)).transpose(1, 2)
+            for part in nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        )
+        attend = nn.functional.scaled_dot_product_attention
+        mixed = attend(q, k, v) if not weights else (q @ k.mT / 2).softmax(-1) @ v
+        return self.out_proj(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("cls", [Plain, ByItself])
+def test_an_overridden_forward_is_read_at_the_operator(cls: type[Plain]) -> None:
+    torch.manual_seed(0)
+    mha, x = amplified(cls(8, 2, batch_first=True)), torch.randn(2, 6, 8)
+    with torch.no_grad():
+        expected = nn.MultiheadAttention.forward(mha, x, x, x, average_attn_weights=False)[1]
+        captured = captured_of(mha, x)
+        with pytest.raises(UnsupportedError, match="not recorded: aten::_softmax"), capture(mha):
+            mha(x, weights=True)
+    for row, trace in enumerate(captured.traces):
+        np.testing.assert_allclose(trace[0].weights[:], expected[row], atol=1e-6)
+        assert trace.verify().agrees
 
 
 @pytest.mark.parametrize(("batch_first", "bfloat"), list(itertools.product([True, False], [True, False])))

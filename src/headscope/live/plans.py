@@ -117,7 +117,6 @@ def _found(model: nn.Module, strict: bool) -> Plan:
     opaque = opaque_modules(modules)
     if strict:
         refuse_unreadable(name, opaque)
-    torch_nn.refuse_own_forwards(name, modules)
     members = [module for _, module in modules]
     interface = classes_where(members, lambda kind: kind.uses_interface)
     scripts = [module for module in members if isinstance(module, torch.jit.ScriptModule)]

@@ -92,8 +92,7 @@ def _seats(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     covered = [session.admit(module) for session, _ in RUNNING.forwards if id(module) in session.plan.known]
     if not covered or not all(covered):
         return []
-    if torch_nn.is_attention(module):
-        given = torch_nn.Given.now(module)  # type: ignore[arg-type]
+    if (given := torch_nn.Given.now(module)) is not None:
         query, key = given[:2]
         followed = following.tokens_of(query, key, 1 if query.dim() == 3 else None, 0)
         return register_call(module, given.batch, len(query), len(key), (query.shape, key.shape), followed)
@@ -117,10 +116,8 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
             advice="pass tensors of (batch, heads, tokens, d_head), or (batch, tokens, d) for a single head",
         )
     one_head = q.dim() == 3
-    of_module: dict[str, Any] = {}
-    if torch_nn.is_attention(module):
-        given = torch_nn.Given.now(module)  # type: ignore[arg-type]
-        of_module = {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
+    given = torch_nn.Given.now(module)
+    of_module = {} if given is None else {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
 
     def as_the_interface(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
         # The memory layout of the interface's functions, so that the class needs no copy for its projection.

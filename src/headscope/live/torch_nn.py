@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -38,25 +38,6 @@ NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask
 def is_attention(module: nn.Module) -> bool:
     """Return True if this module is an nn.MultiheadAttention."""
     return isinstance(module, nn.MultiheadAttention)
-
-
-def refuse_own_forwards(name: str, modules: Iterable[tuple[str, nn.Module]]) -> None:
-    """Raise an error for subclasses of MultiheadAttention that override forward: what they compute is unknown.
-
-    Args:
-        name: the model's class.
-        modules: all modules of the model, with their names.
-
-    Raises:
-        UnsupportedError: a module overrides forward.
-    """
-    for path, module in modules:
-        if is_attention(module) and type(module).forward is not nn.MultiheadAttention.forward:
-            raise UnsupportedError(
-                f"{type(module).__name__} is an nn.MultiheadAttention that overrides forward",
-                where=path or name,
-                advice="use nn.MultiheadAttention itself, or capture the parts of the model that don't contain it",
-            )
 
 
 def _switch_fast_path_off() -> Callable[[], None]:
@@ -89,15 +70,21 @@ class Given(NamedTuple):
     extra_keys: tuple[str, ...]
 
     @classmethod
-    def now(cls, mha: nn.MultiheadAttention) -> Given:
-        """The arguments of the forward that runs in this thread, which puts the tokens before the batch.
+    def now(cls, module: nn.Module) -> Given | None:
+        """The arguments of the forward that runs in this thread; None if a module or its class attends by itself.
+
+        The forward puts the tokens before the batch.
 
         Raises:
             UnsupportedError: another function than its class's runs as its forward, and attends by itself.
         """
-        frame: FrameType | None = sys._getframe(1)
+        if not isinstance(module, nn.MultiheadAttention):
+            return None
+        mha, frame = module, cast("FrameType | None", sys._getframe(1))
         while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not mha):
             frame = frame.f_back
+        if frame is None and type(mha).forward.__code__ is not FORWARD:
+            return None
         if frame is None:
             raise UnsupportedError(
                 "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
@@ -168,6 +155,9 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     """
     if len(keywords_and_output) < 2:
         return None  # the last capture, in another thread, closed while this call ran
+    if type(mha).forward.__code__ is not FORWARD:
+        CALLS.read.pop(id(mha), None)
+        return None  # a class of somebody's own, which may be given and return anything
     kwargs, output = keywords_and_output
     given: dict[str, Any] = {"need_weights": True, **dict(zip(NAMES, args, strict=False)), **kwargs}
     axes = (0, 1, -1) if given["query"].dim() == 3 else (0, -1)
