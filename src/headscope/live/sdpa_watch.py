@@ -117,7 +117,9 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
         )
     one_head = q.dim() == 3
     given = torch_nn.Given.now(module)
-    of_module = {} if given is None else {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
+    of_module: dict[str, Any] = (
+        {} if given is None else {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
+    )
 
     def as_the_interface(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
         # The memory layout of the interface's functions, so that the class needs no copy for its projection.
