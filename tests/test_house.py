@@ -218,8 +218,8 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 LINES = {
     "results": 3276,
     "checkpoint": 5788,
-    "anatomy": 5033,
-    "attention": 1543,
+    "anatomy": 4827,
+    "attention": 1542,
     "traces": 1607,
     "encoder": 1483,
     "live": 12694,
@@ -227,7 +227,7 @@ LINES = {
     "runs": 2134,
     "explain": 3647,
     "verify": 1134,
-    "atlas": 10771,
+    "atlas": 10759,
     "screens": 4576,
     "page": 2483,
     "cli": 1812,
@@ -237,7 +237,7 @@ LINES = {
 NAMES = {
     "results": 114,
     "checkpoint": 125,
-    "anatomy": 148,
+    "anatomy": 147,
     "attention": 49,
     "traces": 24,
     "encoder": 43,

@@ -139,6 +139,15 @@ def test_modules(class_name: str) -> None:
             assert drawn[name] == f"Dropout({module.p})"
 
 
+def test_a_module_that_the_config_switches_off() -> None:
+    model = build("ElectraForMultipleChoice", summary_use_proj=False)
+    drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))
+    printed = [name for name, module in model.named_modules() if not isinstance(module, torch.nn.Identity)]
+    on_top = [name for name in drawn if not name.startswith("electra")]
+    assert on_top == [name for name in printed if name and not name.startswith("electra")]
+    assert "sequence_summary.activation" in on_top
+
+
 def modules(node: Node, path: str = "") -> Iterator[tuple[str, str]]:
     """Path and label of every module of a tree, runs of equal ones drawn apart again."""
     for child in node.children:

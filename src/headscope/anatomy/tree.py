@@ -10,8 +10,9 @@ from typing import Any
 
 from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import named_architectures
-from headscope.anatomy.modules import ACTIVATION_CLASSES, BASE_MODULES, TOP_MODULES, Module
+from headscope.anatomy.modules import ACTIVATION_CLASSES, BASE_MODULES, TOP_MODULES, Module, modules_of
 from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.read_anatomy import base_specs
 from headscope.anatomy.schema import Top
 
 
@@ -57,6 +58,16 @@ class _Growing:
             node = node.children.setdefault(part, _Growing())
         return node
 
+    def put(self, path: str, module: Module) -> None:
+        """Set the module at a path below this one, before the one that the class prints next."""
+        self.at(path).module = module
+        *parents, name = path.split(".", DEEPEST)
+        siblings = self.at(".".join(parents)).children
+        if module.before in siblings:
+            names = [other for other in siblings if other != name]
+            for later in names[names.index(module.before) :]:
+                siblings[later] = siblings.pop(later)
+
 
 DEEPEST = 50
 """Maximum depth of the tree; the rest of a longer name stays in one part."""
@@ -82,22 +93,23 @@ def tree(anatomy: Anatomy) -> Node:
     root = _Growing()
     top = class_on_top(anatomy)
     base_path = ""
-    if anatomy.family is not None and anatomy.prefix is not None and anatomy.dimensions is not None:
+    family, sizes = anatomy.family, anatomy.dimensions
+    if family is not None and anatomy.prefix is not None and sizes is not None:
         base_path = anatomy.prefix.removeprefix(anatomy.outer)
         components = {row.component for row in anatomy.parameters}
-        root.at(base_path).module = Module(base_path, "{stem}Model")
-        for module in BASE_MODULES[anatomy.family.name]:
-            if not anatomy.family.holds(module.when, anatomy.config):
+        lacking = tuple(path for path, part in OPTIONAL.items() if part not in components)
+        root.put(base_path, Module(base_path, "{stem}Model"))
+        specs = [spec for spec, _ in base_specs(family, sizes, anatomy.config)]
+        for module in (*modules_of(specs, family), *BASE_MODULES[family.name]):
+            if module.path.startswith(lacking) or not family.holds(module.when, anatomy.config):
                 continue
-            if any(module.path.startswith(path) and part not in components for path, part in OPTIONAL.items()):
-                continue
-            sizes = anatomy.dimensions
-            for layer in range(module.first, sizes.stored_layers) if "{l}" in module.path else (0,):
-                root.at(base_path + module.path.format(l=layer // sizes.inner, i=layer % sizes.inner)).module = module
-        for module in TOP_MODULES[anatomy.family.name, top.suffix] if top else ():
-            if not anatomy.family.holds(module.when, anatomy.config):
-                continue
-            root.at(module.path).module = module
+            for layer in range(sizes.stored_layers) if "{l}" in module.path else (0,):
+                root.put(base_path + module.path.format(l=layer // sizes.inner, i=layer % sizes.inner), module)
+        specs = family.held(top.specs if top else (), anatomy.config)
+        others = TOP_MODULES.get((family.name, top.suffix), ()) if top else ()
+        for module in (*modules_of(specs, family), *others):
+            if family.holds(module.when, anatomy.config):
+                root.put(module.path, module)
     for row in anatomy.parameters:
         path, _, last = (base_path + row.name).rpartition(".")
         root.at(path).parameters[last] = row

@@ -25,8 +25,8 @@ import numpy as np
 
 from headscope.atlas.pair_files import Marked, Pairs, read_marked
 from headscope.atlas.survey_settings import PairSettings
-from headscope.attention.scores import scores, weights
 from headscope.errors import InputError, UnsupportedError
+from headscope.explain.residual import weights_of
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.results.head_values import Head, HeadValues, Measure
@@ -107,19 +107,7 @@ def _between(
 ) -> Float[np.ndarray, "heads looking seen"]:
     """The weights of some words on some words."""
     (rows, first), (columns, starts) = words.of(looking), words.of(seen)
-    tile = weights(
-        scores(
-            record.q[:, rows],
-            record.k[:, columns],
-            scale=record.scale,
-            mask=record.mask,
-            terms=record.terms,
-            rows=rows,
-            columns=columns,
-            sizes=(record.q.shape[1], record.k.shape[1]),
-        ),
-        record.lse[:, rows],
-    )
+    tile = weights_of(record, rows, columns)
     sums = np.add.reduceat(tile.astype(np.float64), starts, axis=2)
     sizes = np.diff(np.append(first, len(rows)))
     return np.add.reduceat(sums, first, axis=1) / sizes[:, None]

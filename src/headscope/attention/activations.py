@@ -41,14 +41,7 @@ def gelu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """x Phi(x) with the exact normal distribution (Hendrycks & Gimpel 2016, section 2)."""
     square = np.clip(x, -NORMAL_LIMIT, NORMAL_LIMIT)
     square *= square
-    share = square * NORMAL_LOGIT[0]
-    for coefficient in NORMAL_LOGIT[1:-1]:
-        share += coefficient
-        share *= square
-    share += NORMAL_LOGIT[-1]
-    share *= x
-    np.tanh(share, out=share)
-    share += np.float32(1)
+    share = _doubled_normal(x, square)
     share *= np.multiply(x, np.float32(0.5), out=square)
     return share
 
@@ -61,6 +54,14 @@ def gelu_slope(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     density *= x
     density *= np.float32(1 / np.sqrt(2 * np.pi))
     np.minimum(square, np.square(NORMAL_LIMIT), out=square)
+    share = _doubled_normal(x, square)
+    share *= np.float32(0.5)
+    share += density
+    return share
+
+
+def _doubled_normal(x: Float[np.ndarray, "..."], square: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """2 Phi(x), from x and its square, at most that of NORMAL_LIMIT."""
     share = square * NORMAL_LOGIT[0]
     for coefficient in NORMAL_LOGIT[1:-1]:
         share += coefficient
@@ -69,8 +70,6 @@ def gelu_slope(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     share *= x
     np.tanh(share, out=share)
     share += np.float32(1)
-    share *= np.float32(0.5)
-    share += density
     return share
 
 

@@ -107,6 +107,9 @@ BERT_DEFAULTS = {
 CLASSIFIER = linear("classifier", "classifier", "labels", "d_model")
 QA_OUTPUTS = linear("qa_outputs", "question", "labels", "d_model")
 CHOICE = linear("classifier", "classifier", 1, "d_model")
+SEQUENCE_OUT = linear("classifier", "sequence.out", "labels", "d_model")
+CHOICE_OUT = linear("classifier", "sequence.out", 1, "d_model")
+"""The last layers of classifiers that have a dense one before."""
 TOKENS_AND_ANSWERS = (
     Top("ForTokenClassification", ("token",), False, CLASSIFIER),
     Top("ForQuestionAnswering", ("question",), False, QA_OUTPUTS),
@@ -171,6 +174,8 @@ ROBERTA = Family(
     sequence_activation="tanh",
 )
 
+PRE_CLASSIFIER = linear("pre_classifier", "sequence.dense", "d_model", "d_model")
+
 DISTILBERT = Family(
     name="distilbert",
     model_types={"distilbert": "DistilBert"},
@@ -198,24 +203,8 @@ DISTILBERT = Family(
                 Spec("vocab_projector.bias", "masked_lm.bias", ("vocab",)),
             ),
         ),
-        Top(
-            "ForSequenceClassification",
-            ("sequence",),
-            False,
-            (
-                *linear("pre_classifier", "sequence.dense", "d_model", "d_model"),
-                *linear("classifier", "sequence.out", "labels", "d_model"),
-            ),
-        ),
-        Top(
-            "ForMultipleChoice",
-            ("choice",),
-            False,
-            (
-                *linear("pre_classifier", "sequence.dense", "d_model", "d_model"),
-                *linear("classifier", "sequence.out", 1, "d_model"),
-            ),
-        ),
+        Top("ForSequenceClassification", ("sequence",), False, (*PRE_CLASSIFIER, *SEQUENCE_OUT)),
+        Top("ForMultipleChoice", ("choice",), False, (*PRE_CLASSIFIER, *CHOICE_OUT)),
         *TOKENS_AND_ANSWERS,
     ),
     config={

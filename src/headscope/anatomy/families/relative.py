@@ -12,11 +12,13 @@ from headscope.anatomy.families.bert import (
     BERT_DEFAULTS,
     BERT_LAYER,
     CHOICE,
+    CHOICE_OUT,
     CLASSIFIER,
     COMMON_DEFAULTS,
     DENSE_CLASSIFIER,
     POOLER,
     ROBERTA_LM_HEAD,
+    SEQUENCE_OUT,
     TOKENS_AND_ANSWERS,
     WORDS,
     embeddings_norm,
@@ -41,6 +43,7 @@ def head(task: str) -> tuple[Spec, ...]:
     )  # fmt: skip
 
 
+QUESTION = linear("classifier", "question", "labels", "d_model")
 MODERN_LAYER = "layers.{l}"
 MODERNBERT = Family(
     name="modernbert",
@@ -82,19 +85,9 @@ MODERNBERT = Family(
                 Spec("decoder.bias", "masked_lm.bias", ("vocab",), when="decoder_bias"),
             ),
         ),
-        Top(
-            "ForSequenceClassification",
-            ("sequence",),
-            False,
-            (*head("sequence"), *linear("classifier", "sequence.out", "labels", "d_model")),
-        ),
+        Top("ForSequenceClassification", ("sequence",), False, (*head("sequence"), *SEQUENCE_OUT)),
         Top("ForTokenClassification", ("token",), False, (*head("token"), *CLASSIFIER)),
-        Top(
-            "ForQuestionAnswering",
-            ("question",),
-            False,
-            (*head("question"), *linear("classifier", "question", "labels", "d_model")),
-        ),
+        Top("ForQuestionAnswering", ("question",), False, (*head("question"), *QUESTION)),
         Top("ForMultipleChoice", ("choice",), False, (*head("choice"), *CHOICE)),
     ),
     config={
@@ -267,22 +260,21 @@ GTE = Family(
     published_prefix="new.",
 )
 
-EURO_LAYER = "layers.{l}"
 EUROBERT = Family(
     name="eurobert",
     model_types={"eurobert": "EuroBert"},
     prefix="model.",
     embeddings=table("embed_tokens", "embeddings.word", "vocab", "d_model"),
     layer=(
-        *linear(f"{EURO_LAYER}.self_attn.q_proj", "layer.query", "d_heads", "d_model", "attention_bias"),
-        *linear(f"{EURO_LAYER}.self_attn.k_proj", "layer.key", "d_keys", "d_model", "attention_bias"),
-        *linear(f"{EURO_LAYER}.self_attn.v_proj", "layer.value", "d_keys", "d_model", "attention_bias"),
-        *linear(f"{EURO_LAYER}.self_attn.o_proj", "layer.attention_output", "d_model", "d_heads", "attention_bias"),
-        *linear(f"{EURO_LAYER}.mlp.gate_proj", "layer.ffn_gate", "d_ffn", "d_model", "mlp_bias"),
-        *linear(f"{EURO_LAYER}.mlp.up_proj", "layer.ffn_in", "d_ffn", "d_model", "mlp_bias"),
-        *linear(f"{EURO_LAYER}.mlp.down_proj", "layer.ffn_out", "d_model", "d_ffn", "mlp_bias"),
-        *scale(f"{EURO_LAYER}.input_layernorm", "layer.attention_input_norm", "d_model"),
-        *scale(f"{EURO_LAYER}.post_attention_layernorm", "layer.ffn_input_norm", "d_model"),
+        *linear(f"{MODERN_LAYER}.self_attn.q_proj", "layer.query", "d_heads", "d_model", "attention_bias"),
+        *linear(f"{MODERN_LAYER}.self_attn.k_proj", "layer.key", "d_keys", "d_model", "attention_bias"),
+        *linear(f"{MODERN_LAYER}.self_attn.v_proj", "layer.value", "d_keys", "d_model", "attention_bias"),
+        *linear(f"{MODERN_LAYER}.self_attn.o_proj", "layer.attention_output", "d_model", "d_heads", "attention_bias"),
+        *linear(f"{MODERN_LAYER}.mlp.gate_proj", "layer.ffn_gate", "d_ffn", "d_model", "mlp_bias"),
+        *linear(f"{MODERN_LAYER}.mlp.up_proj", "layer.ffn_in", "d_ffn", "d_model", "mlp_bias"),
+        *linear(f"{MODERN_LAYER}.mlp.down_proj", "layer.ffn_out", "d_model", "d_ffn", "mlp_bias"),
+        *scale(f"{MODERN_LAYER}.input_layernorm", "layer.attention_input_norm", "d_model"),
+        *scale(f"{MODERN_LAYER}.post_attention_layernorm", "layer.ffn_input_norm", "d_model"),
     ),
     after_layers=scale("norm", "last_norm", "d_model"),
     tops=(
@@ -299,10 +291,7 @@ EUROBERT = Family(
             "ForSequenceClassification",
             ("sequence",),
             False,
-            (
-                *linear("dense", "sequence.dense", "d_model", "d_model"),
-                *linear("classifier", "sequence.out", "labels", "d_model"),
-            ),
+            (*linear("dense", "sequence.dense", "d_model", "d_model"), *SEQUENCE_OUT),
         ),
         Top("ForTokenClassification", ("token",), False, CLASSIFIER),
     ),
@@ -422,18 +411,8 @@ DEBERTA_V2 = Family(
     ),
     tops=(
         Top("ForMaskedLM", ("masked_lm",), False, DEBERTA_PREDICTIONS),
-        Top(
-            "ForSequenceClassification",
-            ("sequence",),
-            False,
-            (*CONTEXT_POOLER, *linear("classifier", "sequence.out", "labels", "d_model")),
-        ),
-        Top(
-            "ForMultipleChoice",
-            ("choice",),
-            False,
-            (*CONTEXT_POOLER, *linear("classifier", "sequence.out", 1, "d_model")),
-        ),
+        Top("ForSequenceClassification", ("sequence",), False, (*CONTEXT_POOLER, *SEQUENCE_OUT)),
+        Top("ForMultipleChoice", ("choice",), False, (*CONTEXT_POOLER, *CHOICE_OUT)),
         *TOKENS_AND_ANSWERS,
     ),
     config={
