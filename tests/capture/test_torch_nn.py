@@ -149,6 +149,32 @@ def test_without_weights_and_unbatched(kind: str) -> None:
     np.testing.assert_allclose(total, output.numpy()[kept], atol=2e-5)
 
 
+class Residual(nn.Module):
+    """Layers whose weights are returned, and dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x, x, x)[0]
+        return x
+
+
+def test_layers_that_are_not_selected_stay_unrecorded() -> None:
+    torch.manual_seed(0)
+    model, x = amplified(Residual()), torch.randn(2, 6, 8)
+    with torch.no_grad():
+        with capture(model, layers=[1]) as captured:
+            model(x)
+        x = x + model.layers[0](x, x, x)[0]
+        weights = model.layers[1](x, x, x, average_attn_weights=False)[1]
+    assert (captured.unrecorded, captured.traces[0].numbers) == ((), (1,))
+    for trace in captured.traces:
+        np.testing.assert_allclose(trace[1].weights[:], weights[trace.row], atol=1e-5)
+
+
 @pytest.mark.parametrize("keys", [3, 5, 7])
 def test_the_causal_hint_over_other_keys_begins_with_the_first_key(keys: int) -> None:
     """PyTorch then drops the mask and lets query i see key j if j <= i, however many keys there are."""
