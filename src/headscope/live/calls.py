@@ -184,6 +184,11 @@ class Forward:
         own = self.progress.inputs.get(id(module))
         return self.given if own is None or own.sizes is None else [own.sizes]
 
+    def forget(self, module: nn.Module) -> None:
+        """Forget the operators that ran in a module and were not read, for the module has been read as a whole."""
+        for missed in [call for call in self.missed if call.module == id(module)]:
+            del self.missed[missed]
+
     def is_whole(self, module: nn.Module, batch: int, queries: int) -> bool:
         """Return True if a call has all rows and tokens of its module's input."""
         return any(size in ((batch, queries), (queries, batch)) for size in self.sizes(module))

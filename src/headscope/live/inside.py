@@ -146,9 +146,8 @@ def _observed(
 ) -> Any:
     queries, keys = reading.q.shape[2], reading.k.shape[2]
     seats = register_call(module, len(reading.q), queries, keys, (reading.q.shape, reading.k.shape), followed)
-    for seat in seats:  # the operators that ran inside this module are read here
-        for missed in [call for call in seat.forward.missed if call.module == id(module)]:
-            del seat.forward.missed[missed]
+    for seat in seats:
+        seat.forward.forget(module)
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
         return None

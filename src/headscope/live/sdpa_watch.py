@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from headscope.errors import UnsupportedError
-from headscope.live import torch_nn
 from headscope.live.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.genuine import code_in_place_of, of_library, undisturbed
 from headscope.live.masks.flex import Flexed
@@ -27,6 +27,7 @@ from headscope.live.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.seats import Seat, heads_to_silence, recording, register_call
 from headscope.live.sessions import RUNNING, Session
 from headscope.live.tokens import following
+from headscope.live.torch_nn import Given, was_read
 
 
 def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,12 +37,14 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     running = list(_modules_that_run())
     flexes = op.name() == FLEX_NAME
     traced = flexes and isinstance(args[0], FakeTensor)  # what PyTorch compiles from it may not come here
-    if (op is SDPA or flexes) and running and not traced:
-        module = running[0]
-        seats = _seats(module, args, kwargs)
+    if (op is SDPA or flexes) and running and not traced and _is_covered(running[0], args):
+        module, given = running[0], Given.now(running[0])
+        seats = _seats(module, given, args, kwargs)
         if seats:
             _refuse_between(module, seats[0].session.plan.paths[id(module)])
-            return (_read_flex if flexes else _read)(run, seats, module, args, kwargs)
+            if flexes:
+                return _read_flex(run, seats, module, args, kwargs)
+            return _read(partial(run, *args, **kwargs), seats, module, given, sdpa_arguments(args, kwargs))
     for session, forward in RUNNING.forwards:
         missed = _missed(session, running, op, args, kwargs)
         if missed is not None:
@@ -85,14 +88,17 @@ def _refuse_between(module: nn.Module, where: str) -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def _seats(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
-    """The sessions that read this call of scaled_dot_product_attention."""
+def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
+    """Return True if a module's calls are read; those with nested tensors are listed."""
     if any(isinstance(x, torch.Tensor) and x.is_nested for x in args):
-        return []  # listed
+        return False
     covered = [session.admit(module) for session, _ in RUNNING.forwards if id(module) in session.plan.known]
-    if not covered or not all(covered):
-        return []
-    if (given := torch_nn.Given.now(module)) is not None:
+    return bool(covered) and all(covered)
+
+
+def _seats(module: nn.Module, given: Given | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
+    """The sessions that read this call of scaled_dot_product_attention."""
+    if given is not None:
         query, key = given[:2]
         followed = following.tokens_of(query, key, 1 if query.dim() == 3 else None, 0)
         return register_call(module, given.batch, len(query), len(key), (query.shape, key.shape), followed)
@@ -104,9 +110,8 @@ def _seats(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return register_call(module, batch, queries, keys, sizes, followed, may_be_part=True, one_head=one_head)
 
 
-def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, arguments: dict[str, Any]) -> Any:
     """Run scaled_dot_product_attention and let its sessions observe it as a call of transformers' interface."""
-    arguments = sdpa_arguments(args, kwargs)
     q, k, v = (arguments[name] for name in SDPA_ARGUMENTS[:3])
     if q.dim() not in (3, 4) or not q.dim() == k.dim() == v.dim():
         raise UnsupportedError(
@@ -116,14 +121,10 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
             advice="pass tensors of (batch, heads, tokens, d_head), or (batch, tokens, d) for a single head",
         )
     one_head = q.dim() == 3
-    given = torch_nn.Given.now(module)
-    of_module: dict[str, Any] = (
-        {} if given is None else {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
-    )
 
     def as_the_interface(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
         # The memory layout of the interface's functions, so that the class needs no copy for its projection.
-        output = run(*args, **kwargs)
+        output = run()
         return (output.unsqueeze(2) if one_head else output.transpose(1, 2)).contiguous(), None
 
     result = run_observed(
@@ -137,10 +138,10 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, ...],
         dropout=arguments.get("dropout_p", 0.0),
         scaling=arguments.get("scale"),
         is_causal=bool(arguments.get("is_causal", False)),
-        **of_module,
+        **(given.settings if given is not None else {}),
     )
-    if of_module and (recording(seats) or heads_to_silence(seats)):
-        torch_nn.was_read(module, seats, q, k, v, result[0])  # type: ignore[arg-type]
+    if given is not None:
+        was_read(module, seats, q, k, v, result[0])  # type: ignore[arg-type]
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
     following.attended(contexts, q, (0, 1, -1) if one_head else (0, -1, 2, -1))
     return contexts

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from headscope.live.operators import Unwatched
 from headscope.live.projections import Output
 from headscope.live.refusals import TRANSFORMS, refuse, refuse_transforms
 from headscope.live.seats import Seat, heads_to_silence, recording
-from headscope.live.sessions import COVERED, RUNNING
+from headscope.live.sessions import COVERED
 from headscope.live.tokens import following
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
@@ -80,20 +80,25 @@ class Given(NamedTuple):
         """
         if not isinstance(module, nn.MultiheadAttention):
             return None
-        mha, frame = module, cast("FrameType | None", sys._getframe(1))
-        while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not mha):
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not module):
             frame = frame.f_back
-        if frame is None and type(mha).forward.__code__ is not FORWARD:
+        if frame is None and type(module).forward.__code__ is not FORWARD:
             return None
         if frame is None:
             raise UnsupportedError(
                 "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
-                where=type(mha).__name__,
+                where=type(module).__name__,
                 advice="make it a class of its own, derived from nn.Module",
             )
         query, key = (frame.f_locals[name] for name in NAMES[:2])
         same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
-        return cls(query, key, same_tokens, extra_keys(mha))
+        return cls(query, key, same_tokens, extra_keys(module))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `run_observed` beside the operator's."""
+        return {"same_tokens": self.same_tokens, "extra_keys": self.extra_keys}
 
     @property
     def batch(self) -> int:
@@ -172,35 +177,35 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     read = CALLS.read.pop(id(mha), None)
     if read is None:
         return None
-    for _, forward in RUNNING.forwards:  # the other operators that ran inside this module have been read with it
-        for missed in [call for call in forward.missed if call.module == id(mha)]:
-            del forward.missed[missed]
-    if heads_to_silence(read.seats) and again is not None:
-        _refuse_dropout(mha, read, drops)
+    for seat in read.seats:
+        seat.forward.forget(mha)
+    recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
+    if silenced and again is not None:
+        if drops:
+            _refuse_dropout(mha, read)
         following.attended(again[0], given["query"], axes)
         changed = again[0], output[1]
     else:
         changed = None
-        if not heads_to_silence(read.seats) and not drops and (again is not None or not is_unchanged(mha)):
+        compares = recorders and not silenced and not drops
+        if compares and (again is not None or not is_unchanged(mha)):
             _refuse_other_output(mha, read, output[0].detach())
-    for session, forward, place, _ in recording(read.seats):
-        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
-        forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+    _note_projection(mha, recorders)
     return changed
 
 
-def _refuse_dropout(mha: nn.MultiheadAttention, read: Read, drops: bool) -> None:
-    """Raise an error if a call that returns weights has silenced heads and applies dropout.
+def _note_projection(mha: nn.MultiheadAttention, recorders: list[Seat]) -> None:
+    for session, forward, place, _ in recorders:
+        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
+        forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
 
-    Raises:
-        UnsupportedError: it does, so a second run has other random numbers.
-    """
-    if drops:
-        raise UnsupportedError(
-            "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-            where=read.seats[0].session.plan.paths[id(mha)],
-            advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-        )
+
+def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:
+    raise UnsupportedError(
+        "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+        where=read.seats[0].session.plan.paths[id(mha)],
+        advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+    )
 
 
 def _again(
@@ -244,7 +249,7 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
         times = ((output.to(wide) - expected).abs() / tolerance.clamp(min=1e-30)).amax(-1)
         for row, of_row in enumerate(times):
             unseen = rules.row(row).unseen
-            if unseen is not None:  # NaN of all heads is no number that the trace has
+            if unseen is not None:  # the trace has no weights for a query that sees no key
                 of_row[torch.from_numpy(unseen).to(of_row.device) & of_row.isnan()] = 0
         if not bool((times <= 1).all()):
             worst, (row, query) = float(times.max()), divmod(int(times.argmax()), times.shape[1])
