@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import itertools
 import json
 import os
@@ -23,9 +22,8 @@ from typing import Any
 
 import pytest
 
-from commands import Terminal, answer, python, run
+from commands import answer, python, run
 from headscope import cli
-from headscope.cli.app import layer_progress
 from headscope.errors import install
 from making import LARGE, bert_checkpoint, sparse_safetensors, write_config
 from patience import PATIENCE
@@ -426,22 +424,6 @@ def test_odd_terminals(quoted: str) -> None:
             )
             assert done.returncode == 0, done.stderr
             assert done.stderr == b""
-
-
-@pytest.mark.parametrize(
-    ("patience", "stream", "layers", "said"),
-    [(0.0, Terminal, 4, "4/4"), (float("inf"), Terminal, 4, ""), (0.0, Terminal, 1, ""), (0.0, io.StringIO, 4, "")],
-    ids=["slow", "quick", "one layer", "a pipe"],
-)
-def test_a_long_forward_pass_says_how_many_layers_are_done(
-    patience: float, stream: type[io.StringIO], layers: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["headscope.cli.app"], "PATIENCE", patience)
-    with layer_progress(written := stream()) as progress:
-        for done in range(1, layers + 1) if progress is not None else ():
-            progress(done, layers)
-    shown = written.getvalue()
-    assert ("layers" in shown and said in shown) if said else shown == ""
 
 
 @pytest.fixture(scope="module")

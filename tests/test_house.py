@@ -30,6 +30,7 @@ ORDER = [
     "files",
     "late",
     "pages",
+    "progress_bar",
     "results",
     "checkpoint",
     "anatomy",
@@ -222,16 +223,16 @@ LINES = {
     "attention": 1542,
     "traces": 1607,
     "encoder": 1483,
-    "live": 12696,
+    "live": 12706,
     "heads": 2881,
-    "runs": 2134,
+    "runs": 2162,
     "explain": 3647,
     "verify": 1134,
-    "atlas": 10759,
+    "atlas": 10675,
     "screens": 4576,
     "page": 2483,
-    "cli": 1812,
-    "": 1334,
+    "cli": 1779,
+    "": 1500,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -246,16 +247,16 @@ NAMES = {
     "runs": 61,
     "explain": 84,
     "verify": 30,
-    "atlas": 227,
+    "atlas": 226,
     "screens": 141,
     "page": 58,
-    "cli": 62,
-    "": 53,
+    "cli": 61,
+    "": 58,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 284
+FILES_IN_ALL = 285
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

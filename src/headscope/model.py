@@ -369,17 +369,35 @@ class Model(Suggesting):
         method: str = "zero",
         patch_from: list[str] | None = None,
         max_length: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> HeadValues: ...
     @late("headscope.runs.effects:effects_on")
-    def effects(self, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | HeadValues:
+    def effects(
+        self,
+        text: str | list[str],
+        target: Wanted = None,
+        *,
+        pair: str | list[str] | None = None,
+        method: str = "zero",
+        patch_from: str | list[str] | None = None,
+        edge: tuple[int, int] | None = None,
+        max_length: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Effects | HeadValues:
         """Silence (or patch) each head in turn, and read one output: exact. See headscope.runs.effects.
 
         Args:
             text: a text, or a list of texts for their mean with a 95 % interval.
             target: the output; by default the best word at the first mask, else the predicted class, else the text's
                 vector. headscope.runs.targets lists the possible targets.
-            options: options of effects and effects_over_texts in headscope.runs.effects: pair, method (zero, mean),
-                patch_from, edge, max_length, progress.
+            pair: a second text that goes with it; for a list of texts, a list with one for each.
+            method: `zero` (the head's context is 0) or `mean` (every token gets the mean of its contexts).
+            patch_from: a text with the same number of tokens, from whose run each head's context is taken instead; for
+                a list of texts, a list with one for each.
+            edge: (query, key), positions counted from 0: cut this edge of each head of one text, not the whole head.
+            max_length: cut longer texts to this many tokens.
+            progress: called with the layers done and all layers; for a list of texts, with texts instead. By default
+                a bar in notebooks, and lines of the log `headscope`.
         """
         raise NotImplementedError
 

@@ -13,7 +13,6 @@ import torch
 from surveying import ALICE, contents
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import PreTokenizer
-from torch import nn
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -25,7 +24,7 @@ from transformers import (
 )
 
 import headscope as hs
-from headscope.atlas.loading import SHORT, modules_record, tokenizer_record
+from headscope.atlas.loading import tokenizer_record
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
 from headscope.files import BLANK, sealed
@@ -122,46 +121,19 @@ def test_the_same_model_elsewhere_goes_on(small, tmp_path):
     assert contents(out) == contents(whole.folder)
 
 
-class Twice(nn.Module):
-    """A user's own activation."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
+def changed_weight(model: Any) -> None:
+    model.encoder.layer[1].attention.self.query.weight.data[0, 0] += 1
 
 
-def changed_activation(model: Any) -> None:
-    model.encoder.layer[1].intermediate.intermediate_act_fn = Twice()
-
-
-def changed_function(model: Any) -> None:
-    del model.encoder.layer[0].intermediate.intermediate_act_fn
-    model.encoder.layer[0].intermediate.intermediate_act_fn = lambda x: x
-
-
-def changed_epsilon(model: Any) -> None:
-    model.encoder.layer[1].output.LayerNorm.eps = 0.1
-
-
-def added_hook(model: Any) -> None:
-    model.encoder.layer[0].register_forward_hook(lambda module, inputs, output: output)
-
-
-def changed_scale(model: Any) -> None:
-    model.encoder.layer[0].attention.self.scaling = 1.0
+def changed_config(model: Any) -> None:
+    model.config.layer_norm_eps = 0.1
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        (changed_activation, r"modules.encoder.layer.\*.intermediate.intermediate_act_fn was .*Twice"),
-        (changed_function, r"modules.encoder.layer.\*.intermediate"),
-        (changed_epsilon, r"modules.encoder.layer.\*.output.LayerNorm was .*, is .*eps=0.1"),
-        (added_hook, r"modules.encoder.layer.\* was .*, is .*"),
-        (changed_scale, r"modules.encoder.layer.\*.attention.self was "),
-    ],
+    [(changed_weight, r"model\.sha256 was"), (changed_config, r"model\.config\.layer_norm_eps was 1e-12, is 0.1")],
 )
 def test_a_live_model_that_was_changed_in_memory(tmp_path, change, message):
-    """Neither its weights nor its config show it."""
     model, tokenizer = AutoModel.from_pretrained(BUNDLED), AutoTokenizer.from_pretrained(BUNDLED)
     with pytest.raises(KeyboardInterrupt):
         hs.survey(model, TEXTS, tokenizer=tokenizer, out=tmp_path / "out", progress=stop, **OPTIONS)
@@ -186,14 +158,6 @@ def test_rotations_are_compared(tmp_path):
     model.rotary_emb.inv_freq *= 2
     with pytest.raises(InputError, match=r"model\.sha256 was"):
         hs.survey(model, TEXTS, **requested)
-
-
-def test_the_record_of_modules_is_the_same_each_time():
-    model = AutoModel.from_pretrained(BUNDLED)
-    record = modules_record(model)
-    assert record == modules_record(AutoModel.from_pretrained(BUNDLED))
-    assert not any(str(BUNDLED) in line for line in record.values())
-    assert all(len(line) <= SHORT for line in record.values())
 
 
 def test_lower_casing_of_a_tokenizer_that_makes_its_own_sections():

@@ -90,9 +90,12 @@ def gather(
         table = writes.measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
         folder.write("writes.parquet", parquet_bytes(table))
         files.append("writes.parquet")
+    if settings.choices:
+        progress("labels and examples")
     files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers)
     similarity: dict[str, Any] = {}
     if settings.head_distances:
+        progress("distances between heads")
         similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
         files.append("similarity.parquet")
     folder.write_json(

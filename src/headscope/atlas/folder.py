@@ -358,10 +358,9 @@ def _digest(value: Any) -> str:
 
 def _brief(identity: dict[str, Any]) -> dict[str, Any]:
     """An identity short enough for every part to carry: long lists are replaced by hashes."""
-    model, corpus = identity["model"], identity["corpus"]
-    modules = {"sha256": model["modules"]["sha256"]}
+    corpus = identity["corpus"]
     files = {"count": len(corpus["files"]), "sha256": _digest(corpus["files"])}
-    return {**identity, "model": {**model, "modules": modules}, "corpus": {**corpus, "files": files}}
+    return {**identity, "corpus": {**corpus, "files": files}}
 
 
 def _differences(begun: Any, requested: Any, path: str) -> Iterator[str]:

@@ -2,19 +2,18 @@
 
 A run resumes a survey only if the record is equal. It has everything that a number may depend on: the weights' hash
 alone doesn't determine the numbers, as another activation, another epsilon or a cased tokenizer gives others. So the
-record also has the config, the settings of each module, the tokenizer, and how attention and matrix products are
-computed. Short values are spelled out, so that an error can name the difference; long ones are SHA-256 hashes.
+record also has the config, the tokenizer, and how attention and matrix products are computed; not the code of modules
+and hooks, which only a live model can have of its own. Short values are spelled out, so that an error can name the
+difference; long ones are SHA-256 hashes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -246,9 +245,6 @@ def _state(opened: Model) -> dict[str, torch.Tensor]:
 UNRELATED = {"_name_or_path", "name_or_path", "transformers_version", "id2label", "label2id"}
 """Fields of a config that attention doesn't depend on: paths, versions (recorded elsewhere), class labels."""
 
-PASSING = {"training", "layer_idx", "max_seq_len_cached"}
-"""Attributes of modules to ignore: a survey runs in eval mode, the path has the layer, and a cache may grow."""
-
 SHORT = 400
 """Most characters of a value that is spelled out."""
 
@@ -262,59 +258,6 @@ def config_record(model: nn.Module) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = _plain(config.to_dict())
     return fields
-
-
-def modules_record(model: nn.Module) -> dict[str, Any]:
-    """Path with numbers as `*` -> the modules there: class, settings, functions, hooks, and hashes of user code."""
-    descriptions: dict[str, list[str]] = {}
-    digest = hashlib.sha256()
-    for path, module in model.named_modules():
-        if path.split(".")[0] == "pooler":
-            continue  # attention doesn't depend on it
-        spelled = _module(module)
-        digest.update(f"{path}\0{spelled}\n".encode("utf-8", "surrogatepass"))
-        at_path = descriptions.setdefault(re.sub(r"\b\d+\b", "*", path), [])
-        if spelled not in at_path:
-            at_path.append(spelled)
-    # The paths let an error say what differs; the hash also covers which of the numbered modules is which.
-    return {path: _short(" | ".join(at_path)) for path, at_path in descriptions.items()} | {
-        "sha256": digest.hexdigest()
-    }
-
-
-def _module(module: nn.Module) -> str:
-    """A description of a module, without its submodules."""
-    kind = type(module)
-    home = kind.__module__.partition(".")[0]
-    words = [f"{kind.__qualname__}({module.extra_repr()})"]
-    if home not in ("torch", "transformers"):
-        words.append(f"code {_code(kind)}")
-    for name, value in sorted(vars(module).items()):
-        if name.startswith("_") or name in PASSING | UNRELATED:
-            continue
-        if isinstance(value, CONSTANT) and home != "torch":  # for PyTorch's modules extra_repr has them
-            words.append(f"{name}={value!r}")
-        elif callable(value):
-            words.append(f"{name}={_called(value)}")
-    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-    words += [f"hook {_called(hook)}" for hook in hooks]
-    return ", ".join(words)
-
-
-def _called(function: Callable[..., Any]) -> str:
-    """A function's name, with a hash of its code if it isn't a library's."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    home = (getattr(function, "__module__", "") or "").partition(".")[0]
-    return str(name) if home in ("torch", "transformers", "headscope") else f"{name} {_code(function)}"
-
-
-def _code(thing: Any) -> str:
-    """A short hash of the source of a class or function; `unknown` if the source isn't available."""
-    try:
-        source = inspect.getsource(thing)
-    except (OSError, TypeError):
-        return "unknown"
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def tokenizer_record(tokenizer: Any) -> dict[str, Any]:

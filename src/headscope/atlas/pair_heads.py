@@ -10,13 +10,14 @@ the document; the precision is the share of them that are marked. The heads are 
 documents that they are chosen on; of the first K of the ranking the scores are added up, and K is the number that is
 best there. What is reported comes from documents that had no say in it: of five folds, each in turn, or of the rest.
 
-A document is traced twice, and its scores are computed some words at a time: only L of them are kept for each head.
+A document is traced twice, and its scores are computed layer by layer: of each head only the L highest are kept, and
+of the heads that are added up those of all pairs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,19 +30,16 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.explain.residual import weights_of
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
+from headscope.progress_bar import told
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
 from headscope.settings import takes
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from headscope.traces import LayerRecord, Trace
-
-
-CELLS = 1 << 21
-"""Most scores of a tile, of all heads together: 16 MiB."""
 
 
 class WordTokens:
@@ -60,93 +58,57 @@ class WordTokens:
         """The words with tokens, by their numbers in the document."""
         self.tokens = np.argsort(of_token, kind="stable")[np.count_nonzero(of_token < 0) :]
         """(tokens,), the words' tokens, word by word."""
-        self.ends = np.concatenate([[0], np.cumsum(sizes[self.kept])])
-
-    def of(self, group: slice) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " words"]]:
-        """The tokens of some words, and where each word's begin among them."""
-        first = self.ends[group.start]
-        return self.tokens[first : self.ends[group.stop]], self.ends[group] - first
+        self.sizes = sizes[self.kept]
+        """(words,), how many tokens each has."""
 
 
-def heads_of(trace: Trace) -> Iterator[Head]:
-    """Each head's layer and number, layer by layer."""
-    for layer in trace.numbers:
-        for head in trace.head_numbers(layer):
-            yield layer, head
-
-
-def word_scores(
-    trace: Trace, words: WordTokens, directed: bool
-) -> Iterator[tuple[int, Float[np.ndarray, "heads n words"]]]:
-    """The scores of some words with all words, of all heads, and the first of those words."""
-    count = len(words.kept)
-    heads = sum(len(record.q) for record in trace.layers)
-    step, everything = max(1, CELLS // max(1, heads * len(trace))), slice(0, count)
-    groups = [slice(first, min(first + step, count)) for first in range(0, count, step)]
-
-    def tile(group: slice) -> Float[np.ndarray, "heads n words"]:
-        return np.concatenate([_between(record, words, group, everything) for record in trace.layers])
-
-    if directed:
-        yield from ((group.start, tile(group)) for group in groups)
-        return
-    sums = np.zeros((heads, count))
-    for group in groups:
-        part = tile(group)
-        sums[:, group] += part.sum(-1)
-        sums += part.sum(1)
-    with np.errstate(invalid="ignore"):
-        shares = sums / sums.sum(-1, keepdims=True)
-    for group in groups:
-        seen = np.concatenate([_between(record, words, everything, group) for record in trace.layers])
-        yield group.start, tile(group) + seen.swapaxes(1, 2) - sums[:, group, None] * shares[:, None]
-
-
-def _between(
-    record: LayerRecord, words: WordTokens, looking: slice, seen: slice
-) -> Float[np.ndarray, "heads looking seen"]:
-    """The weights of some words on some words."""
-    (rows, first), (columns, starts) = words.of(looking), words.of(seen)
-    tile = weights_of(record, rows, columns)
-    sums = np.add.reduceat(tile.astype(np.float64), starts, axis=2)
-    sizes = np.diff(np.append(first, len(rows)))
-    return np.add.reduceat(sums, first, axis=1) / sizes[:, None]
+def word_scores(record: LayerRecord, words: WordTokens, directed: bool) -> Float[np.ndarray, "heads words words"]:
+    """The scores of all words with all words, in every head of a layer."""
+    starts = np.cumsum(words.sizes) - words.sizes
+    scores = []
+    for weights in weights_of(record, words.tokens, words.tokens):  # head by head, in fp64
+        sums = np.add.reduceat(weights.astype(np.float64), starts, axis=1)
+        a = np.add.reduceat(sums, starts, axis=0) / words.sizes[:, None]
+        if not directed:
+            m = a + a.T
+            r = m.sum(-1)
+            with np.errstate(invalid="ignore"):
+                a = m - np.outer(r, r / r.sum())
+        scores.append(a)
+    return np.stack(scores)
 
 
 def candidates(
-    kept: Int[np.ndarray, " words"], first: int, n: int, apart: int, directed: bool
+    kept: Int[np.ndarray, " words"], apart: int, directed: bool
 ) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """The pairs that may be predicted of n words from the first on: rows among these n, and columns among all words.
+    """The pairs that may be predicted, as places among these words.
 
     Args:
         kept: the words' numbers in the document.
-        first: of those n.
-        n: how many.
         apart: the fewest words from one to the other.
         directed: False for pairs whose second word comes later.
     """
-    offset = kept - kept[first : first + n, None]
+    offset = kept - kept[:, None]
     rows, columns = np.nonzero(abs(offset) >= apart if directed else offset >= apart)
     return rows, columns
 
 
-class Highest:
-    """The highest scores of each row so far, and where they stand."""
+def highest(
+    scores: Float[np.ndarray, "rows n"], count: int
+) -> tuple[Float[np.ndarray, "rows count"], Int[np.ndarray, "rows count"]]:
+    """The highest scores of each row, the highest first, and where they stand; NaN is the lowest."""
+    scores = np.nan_to_num(scores, nan=-np.inf)
+    places = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    if scores.shape[1] > 2 * count:
+        places = np.argpartition(-scores, count, axis=1)[:, :count]
+    values = np.take_along_axis(scores, places, 1)
+    order = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
 
-    def __init__(self, rows: int, count: int) -> None:
-        self.count = count
-        self.values = np.zeros((rows, 0))
-        self.places = np.zeros((rows, 0), dtype=np.int64)
 
-    def take(self, values: Float[np.ndarray, "rows n"], places: Int[np.ndarray, " n"]) -> None:
-        """Keep the highest of these and those before, the highest first."""
-        values = np.concatenate([self.values, np.nan_to_num(values, nan=-np.inf)], 1)
-        places = np.concatenate([self.places, np.broadcast_to(places, (len(values), len(places)))], 1)
-        if values.shape[1] > 2 * self.count:
-            near = np.argpartition(-values, self.count, axis=1)[:, : self.count]
-            values, places = np.take_along_axis(values, near, 1), np.take_along_axis(places, near, 1)
-        order = np.argsort(-values, axis=1, kind="stable")[:, : self.count]
-        self.values, self.places = np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
+def heads_of(trace: Trace) -> list[Head]:
+    """Each head's layer and number, layer by layer."""
+    return [(layer, head) for layer in trace.numbers for head in trace.head_numbers(layer)]
 
 
 FOLDS = 5
@@ -203,21 +165,19 @@ class PairHeads(Rows):
         """
         words = WordTokens(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
         top = len(words.kept) if top is None else top
-        heads = list(heads_of(trace))
-        missing = [head for head in self.heads if head not in heads]
+        missing = [head for head in self.heads if head not in heads_of(trace)]
         if missing or not len(words.kept):
             found = f"no head {missing[0][0]}.{missing[0][1]}" if missing else "no words"
             raise InputError(f"the trace has {found}", where="trace", advice="pass a whole trace of words, same model")
-        order = np.array([heads.index(head) for head in self.heads])
-        best = Highest(1, top)
-        for first, scored in word_scores(trace, words, self.directed):
-            rows, columns = candidates(words.kept, first, scored.shape[1], self.apart, self.directed)
-            places = (rows + first) * len(words.kept) + columns
-            best.take(scored[order].sum(0)[None, rows, columns], places)
-        names = words.kept
+        rows, columns = candidates(words.kept, self.apart, self.directed)
+        scores = np.zeros(len(rows))
+        for layer, record in zip(trace.numbers, trace.layers, strict=True):
+            if chosen := [trace.head_numbers(layer).index(head) for at, head in self.heads if at == layer]:
+                scores += word_scores(record, words, self.directed)[chosen][:, rows, columns].sum(0)
+        (values,), (places,) = highest(scores[None], top)
         return [
-            (int(names[place // len(names)]), int(names[place % len(names)]), float(value))
-            for value, place in zip(best.values[0], best.places[0], strict=True)
+            (int(words.kept[rows[place]]), int(words.kept[columns[place]]), float(value))
+            for value, place in zip(values, places, strict=True)
         ]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -277,9 +237,8 @@ def pair_heads(
             where="documents" if settings.chosen_on is None else "chosen_on",
             advice="give at least 2 documents; with chosen_on, more than that",
         )
-    work = _Work(opened, marked, settings.directed, settings.apart)
-    work.tell = settings.progress or work.tell
-    return _reported(work, settings.chosen_on)
+    with told(settings.progress, "documents") as tell:
+        return _reported(_Work(opened, marked, settings.directed, settings.apart, tell), settings.chosen_on)
 
 
 def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
@@ -319,11 +278,22 @@ def _ranking(precisions: Float[np.ndarray, "documents heads"]) -> Int[np.ndarray
     return np.argsort(-precisions.mean(0), kind="stable")[:MOST]
 
 
+def _share(
+    scores: Float[np.ndarray, "rows pairs"], marked: Bool[np.ndarray, " pairs"], count: int
+) -> Float[np.ndarray, " rows"]:
+    """Of each row, the share of marked pairs among the `count` with the highest scores; a broken row's is -1."""
+    values, places = highest(scores, count)
+    hits = marked[places] & (values > -np.inf)
+    return np.where((values > -np.inf).any(1), hits.sum(1) / count, -1.0)
+
+
 class _Work:
     """The documents and what is counted over them."""
 
-    def __init__(self, model: Model, marked: Sequence[Marked], directed: bool, apart: int) -> None:
-        self.model, self.marked, self.directed, self.apart = model, marked, directed, apart
+    def __init__(
+        self, model: Model, marked: Sequence[Marked], directed: bool, apart: int, tell: Callable[[int, int], None]
+    ) -> None:
+        self.model, self.marked, self.directed, self.apart, self.tell = model, marked, directed, apart, tell
         longest = max(len(one.words) for one in marked)
         self.distances = np.arange(-longest + 1 if directed else 1, max(longest, 2))
         self.heads: list[Head] = []
@@ -332,7 +302,6 @@ class _Work:
         self.by_distance: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
         """Of each document, the marked pairs and all pairs at each distance."""
         self.left_out = 0
-        self.tell: Callable[[int, int], None] = lambda done, total: None
         self.shape: list[tuple[int, tuple[int, ...]]] = []
 
     def every(self, orders: Int[np.ndarray, "orders most"] | None = None) -> Float[np.ndarray, "documents ..."]:
@@ -349,16 +318,23 @@ class _Work:
         A broken head's is -1. The first reading of a document, without orders, also counts its pairs.
         """
         trace, words, ranks = self._read(at, count=orders is None)
-        best = Highest(len(self.heads) if orders is None else orders.size, len(ranks))
-        for first, scored in word_scores(trace, words, self.directed):
-            i, j = candidates(words.kept, first, scored.shape[1], self.apart, self.directed)
-            found = scored[:, i, j]
-            if orders is not None:
-                found = np.concatenate([found[order].cumsum(0) for order in orders])
-            best.take(found, (i + first) * len(words.kept) + j)
-        marked = np.array([i * len(words.kept) + j for i, j in ranks])
-        hits = np.isin(best.places, marked) & (best.values > -np.inf)
-        return np.where((best.values > -np.inf).any(1), hits.sum(1) / len(ranks), -1.0)
+        rows, columns = candidates(words.kept, self.apart, self.directed)
+        marked = np.isin(rows * len(words.kept) + columns, [i * len(words.kept) + j for i, j in ranks])
+        added = {} if orders is None else {int(number): np.empty(0) for number in np.unique(orders)}
+        found, first = [], 0
+        for record in trace.layers:
+            numbers = range(first, first + len(record.q))
+            first = numbers.stop
+            if orders is None:
+                scores = word_scores(record, words, self.directed)[:, rows, columns]
+                found.append(_share(scores, marked, len(ranks)))
+            elif wanted := [number for number in numbers if number in added]:
+                scores = word_scores(record, words, self.directed)[:, rows, columns]
+                added |= {number: scores[number - numbers.start] for number in wanted}
+        if orders is None:
+            return np.concatenate(found)
+        sums = (np.stack([added[int(number)] for number in order]).cumsum(0) for order in orders)
+        return np.concatenate([_share(one, marked, len(ranks)) for one in sums])
 
     def _read(self, at: int, *, count: bool) -> tuple[Trace, WordTokens, set[tuple[int, int]]]:
         """A document's trace, its words, and its marked pairs, as places among the words that have tokens."""
@@ -383,16 +359,15 @@ class _Work:
         if count:
             self.left_out += left_out
             self._count(words.kept, ranks)
-            self.heads = self.heads or list(heads_of(trace))
+            self.heads = self.heads or heads_of(trace)
             self.shape = [(layer, trace.head_numbers(layer)) for layer in trace.numbers]
         return trace, words, ranks
 
     def _count(self, kept: Int[np.ndarray, " words"], ranks: set[tuple[int, int]]) -> None:
         """Count a document's pairs by their distance in words of the document."""
         counts, hits = np.zeros(len(self.distances)), np.zeros(len(self.distances))
-        for first in range(len(kept)):
-            _, others = candidates(kept, first, 1, self.apart, self.directed)
-            counts += np.bincount(kept[others] - kept[first] - self.distances[0], minlength=len(counts))
+        rows, columns = candidates(kept, self.apart, self.directed)
+        counts += np.bincount(kept[columns] - kept[rows] - self.distances[0], minlength=len(counts))
         for i, j in ranks:
             hits[kept[j] - kept[i] - self.distances[0]] += 1
         self.by_distance.append((hits, counts))

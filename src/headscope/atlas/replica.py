@@ -23,7 +23,6 @@ from headscope.atlas.loading import (
     ModelSource,
     config_record,
     load,
-    modules_record,
     running_record,
     token_vectors,
     tokenizer_record,
@@ -148,7 +147,7 @@ class ModelDescription:
     """A replica's model, as the other parts of a survey need to know it.
 
     Attributes:
-        model: for the manifest: name, class, sha256, parameters, layers, heads, config, modules, tokenizer, running.
+        model: for the manifest: name, class, sha256, parameters, layers, heads, config, tokenizer, running.
         length: tokens per window.
         statistics: the columns.
         left_out: statistic that the model doesn't support -> why.
@@ -192,7 +191,6 @@ class Replica:
         self._identity = {
             "config": config_record(model),
             "tokenizer": tokenizer_record(tokenizer),
-            "modules": modules_record(model),
             "running": running_record(model, settings.device),
             **({} if source.segments == "own" else {"segments": source.segments}),
         }

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.atlas.corpus import Corpus, open_corpus
 from headscope.atlas.documents import CorpusPart, parts
+from headscope.atlas.survey_progress import tally_shown
 from headscope.atlas.survey_settings import Settings, SurveySettings
 from headscope.errors import InputError, MissingExtraError, install
 from headscope.files import unwritable
+from headscope.progress_bar import progress_bar
 from headscope.settings import takes
 
 if TYPE_CHECKING:
@@ -85,13 +87,24 @@ def survey(
     _check_corpus(corpus, chosen, live=source.live is not None)
     with _place(settings.out) as path:
         folder = Folder(path)
-        with folder.locked(), workers_for(source, chosen, settings.threads, settings.ray, settings.workers) as crew:
-            _fill(folder, corpus, chosen, crew, settings.progress)
+        with (
+            folder.locked(),
+            nullcontext(settings.progress) if settings.progress else _shown() as progress,
+            workers_for(source, chosen, settings.threads, settings.ray, settings.workers) as crew,
+        ):
+            _fill(folder, corpus, chosen, crew, progress)
         if settings.report:
             from headscope.atlas.site import write_site
 
             write_site(path, parts=False)
         return Survey(path, keep=settings.out is not None, parts=False)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Tally], None]]:
+    """The progress of a survey from Python: a bar in notebooks, and lines of the log."""
+    with progress_bar("survey") as work:
+        yield tally_shown(work)
 
 
 def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
@@ -204,7 +217,7 @@ def workers_for(
 
 
 def _fill(
-    folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, progress: Callable[[Tally], None] | None
+    folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, report_progress: Callable[[Tally], None]
 ) -> None:
     """Write everything but the report."""
     from headscope.atlas.collect import gather, kinds_of
@@ -226,7 +239,6 @@ def _fill(
     if kinds:
         make_folder(folder.path / PLACE)
     tally = Tally(corpus.weight)
-    report_progress = progress or (lambda tally: None)
     todo = unfinished(
         folder,
         parts(corpus.documents(chosen.field, chosen.max_document, chosen.pieces), chosen.part_size),

@@ -1,4 +1,4 @@
-"""Progress of a survey on a terminal: documents, tokens a second, time left. Elsewhere, only reports of damage."""
+"""Progress of a survey: documents, tokens a second, time left, and reports of damage as lines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from headscope.progress_bar import Work, clock, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +21,27 @@ if TYPE_CHECKING:
 def progress_on(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
     """Yield the callback for a survey's progress. When interrupted, say what is finished and how to resume."""
     try:
-        with _bar(stream) as (draw, print_line), _damage_as_lines(print_line):
-            yield draw
+        with progress_bar("survey", stream) as work, _damage_as_lines(work.line):
+            yield tally_shown(work)
     except KeyboardInterrupt:
         done = len(list(folder.glob("parts/part-*.parquet")))
         if not done:
             raise
         stream.write(f"stopped: {done:,} finished parts are kept in {folder}; run the same command to resume\n")
         raise
+
+
+def tally_shown(work: Work) -> Callable[[Tally], None]:
+    """The callback that shows a survey's tally; seconds count from its first call, when the model is loaded."""
+    work.text = "loading the model"
+    started: list[float] = []
+
+    def show(tally: Tally) -> None:
+        if not started:
+            started.append(time.monotonic())
+        work(tally.weight, tally.total, described(tally, time.monotonic() - started[0]))
+
+    return show
 
 
 @contextmanager
@@ -48,29 +63,6 @@ def _damage_as_lines(print_line: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _bar(stream: TextIO) -> Iterator[tuple[Callable[[Tally], None], Callable[[str], None]]]:
-    """Yield a function that draws the bar, and one that prints a line above it."""
-    if not stream.isatty():
-        yield lambda tally: None, lambda line: print(line, file=stream)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(file=stream), transient=True) as bar:
-        task = bar.add_task("loading the model", total=None)
-        started: list[float] = []
-
-        def draw(tally: Tally) -> None:
-            if not started:
-                started.append(time.monotonic())
-            seconds = time.monotonic() - started[0]
-            bar.update(task, description=described(tally, seconds), total=tally.total, completed=tally.weight)
-
-        yield draw, lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
 def described(tally: Tally, seconds: float) -> str:
     """Documents, tokens a second and time left, after `seconds` of this run."""
     if tally.stage:
@@ -84,12 +76,3 @@ def described(tally: Tally, seconds: float) -> str:
         if tally.total is not None and done > 0:
             words.append(f"{clock((tally.total - tally.weight) * seconds / done)} left")
     return " · ".join(words)
-
-
-def clock(seconds: float) -> str:
-    """Seconds as 12 s, 3:05 or 2:03:05."""
-    whole = max(0, round(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
-    if hours:
-        return f"{hours}:{minutes:02}:{whole % 60:02}"
-    return f"{minutes}:{whole % 60:02}" if minutes else f"{whole} s"

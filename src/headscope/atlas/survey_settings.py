@@ -186,7 +186,10 @@ class SurveySettings(Declared):
         int | None,
         Setting("Replicas on Ray. By default one per GPU, or per `threads` CPUs.", metavar="N", least=1, most=4096),
     ] = None
-    progress: Annotated[Callable[[Any], None] | None, "Called after each part, with a Tally."] = None
+    progress: Annotated[
+        Callable[[Any], None] | None,
+        "Called after each part, with a Tally; by default a bar in notebooks.",
+    ] = None
 
     def __post_init__(self) -> None:
         """Check everything that needs neither the model nor the corpus.
@@ -266,5 +269,5 @@ class PairSettings(Declared):
     ] = None
     progress: Annotated[
         Callable[[int, int], None] | None,
-        "called with the number of traced documents and of all; each is traced twice.",
+        "called with the number of traced documents and of all, each traced twice; by default a bar in notebooks.",
     ] = None

@@ -1,16 +1,13 @@
-"""The app that all commands share: errors as messages and exit codes, the tour, printing of sheets, progress."""
+"""The app that all commands share: errors as messages and exit codes, the tour, printing of sheets."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,8 +17,6 @@ from headscope.errors import HeadscopeError, NoteWarning
 from headscope.screens.labels import printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from headscope.model import Model
     from headscope.screens.terminal import Sheet
 
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
 JSON = {"--json", "--as=json"}
 DOUBTFUL = 1
 """Exit code if the output is shown but not to be trusted: computations differ, or there is NaN among the numbers."""
-PATIENCE = 0.5
-"""Seconds before a forward pass shows a bar. Importing rich alone would take a third of a short command's time."""
 USAGE_ERROR: Any = typer.BadParameter.__base__
 """typer's error for a wrong command line. Its module differs between versions."""
 
@@ -184,36 +177,6 @@ def tell(line: str) -> None:
 def tell_saved(path: Path, what: str) -> None:
     """Print on stderr what was written, and where."""
     tell(f"wrote {path}: {what}")
-
-
-@contextmanager
-def layer_progress(stream: TextIO) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback for a long forward pass, called with the layers done and all layers; None without a terminal."""
-    if not stream.isatty():
-        yield None
-        return
-    started = time.monotonic()
-    with ExitStack() as stack:
-        bar: Progress | None = None
-
-        def update(done: int, layers: int) -> None:
-            nonlocal bar
-            if bar is None:
-                if time.monotonic() - started < PATIENCE or done >= layers:
-                    return
-                bar = stack.enter_context(_bar(stream))
-                bar.add_task("layers", total=layers)
-            bar.update(bar.task_ids[0], completed=done)
-
-        yield update
-
-
-def _bar(stream: TextIO) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(file=stream), transient=True)
 
 
 def main() -> None:

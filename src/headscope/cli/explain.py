@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.app import app, layer_progress, named, opened, show, tell, tell_saved
+from headscope.cli.app import app, named, opened, show, tell, tell_saved
 from headscope.cli.options import Form, Html, ModelName, Segments, Top, check_top, number, takes_options
 from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
+from headscope.progress_bar import progress_bar
 from headscope.settings import Declared, Setting
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def effects(
     check_top(top)
     text = request.given_text()
     model = request.opened()
-    with layer_progress(sys.stderr) as progress:
+    with progress_bar("layers", sys.stderr) as progress:
         result = model.effects(
             text,
             goal.wanted(model),

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headscope.cli.app import DOUBTFUL, app, layer_progress, show, tell, tell_saved
+from headscope.cli.app import DOUBTFUL, app, show, tell, tell_saved
 from headscope.cli.options import Form, Heads, Html, Save, Top, takes_options
 from headscope.cli.request import Request, exit_code
 from headscope.cli.streams import put_bytes
 from headscope.errors import InputError, install
 from headscope.files import write_atomically, write_temporary
+from headscope.progress_bar import progress_bar
 from headscope.settings import Declared, Setting, Statistics
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class PageSettings(Declared):
         from headscope.screens.values import head_list
 
         layers, numbers = page_heads(trace, [] if heads is None else head_list(heads, "--heads"))
-        with layer_progress(sys.stderr) as progress:
+        with progress_bar("layers", sys.stderr) as progress:
             return offline_page(
                 trace,
                 dtype=self.dtype,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headscope.cli.app import DOUBTFUL, layer_progress, opened, tell
+from headscope.cli.app import DOUBTFUL, opened, tell
 from headscope.cli.options import MaxLength, ModelName, Segments
 from headscope.errors import InputError
+from headscope.progress_bar import progress_bar
 from headscope.settings import Setting, declared
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Request(TextRequest):
             for layer, head in chosen
             for number in (range(len(model.layers[layer].heads)) if head is None else [head])
         ]
-        with layer_progress(sys.stderr) as progress:
+        with progress_bar("layers", sys.stderr) as progress:
             options: dict[str, Any] = {"max_length": self.max_length, "ablate": silenced, "progress": progress}
             if self.ids:
                 ids = number_list(typed, noun="token id", option="ids", example="'101 7592 102'")

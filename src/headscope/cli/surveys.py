@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headscope.atlas.survey_settings import Field, PairSettings, SurveySettings
-from headscope.cli.app import app, layer_progress, named, opened, show, tell_saved
+from headscope.cli.app import app, named, opened, show, tell_saved
 from headscope.cli.explain import EXPLAIN, finish
 from headscope.cli.one_text import RUN
 from headscope.cli.options import (
@@ -28,6 +28,7 @@ from headscope.cli.options import (
     takes_options,
 )
 from headscope.cli.request import pasted
+from headscope.progress_bar import progress_bar
 from headscope.settings import Declared, Statistics
 
 
@@ -138,7 +139,7 @@ def pairs(
     from headscope.screens.survey_sheet import pairs_sheet
 
     check_top(top)
-    with layer_progress(sys.stderr) as progress:
+    with progress_bar("documents", sys.stderr) as progress:
         found = pair_heads(opened(model), file, **{**vars(settings), "progress": progress})
     sheet = pairs_sheet(found, top)
     show(sheet, form.name, step=pasted("head", model, "{}.{}".format(*found.heads[0])))

@@ -29,6 +29,7 @@ from headscope.anatomy import check_index
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
+from headscope.progress_bar import told
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
@@ -292,11 +293,35 @@ def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_len
     return runner.base(inputs)
 
 
-def effects_on(model: Model, text: str | list[str], target: Wanted = None, **options: Any) -> Effects | HeadValues:
-    """The effects on one text, or on each of several. Arguments as for `effects` and `effects_over_texts`."""
+@named
+def effects_on(
+    model: Model,
+    text: str | list[str],
+    target: Wanted = None,
+    *,
+    pair: str | list[str] | None = None,
+    method: str = "zero",
+    patch_from: str | list[str] | None = None,
+    edge: tuple[int, int] | None = None,
+    max_length: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Effects | HeadValues:
+    """The effects on one text, or on each of several. Arguments and errors as for `effects`, `effects_over_texts`.
+
+    Raises:
+        InputError: an edge of several texts, or a list of second texts for one text.
+    """
+    options: dict[str, Any] = {"pair": pair, "method": method, "patch_from": patch_from, "max_length": max_length}
     if isinstance(text, list):
-        return effects_over_texts(model, text, target, **options)
-    return effects(model, text, target, **options)
+        if edge is not None:
+            raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")
+        with told(progress, "texts") as tell:
+            return effects_over_texts(model, text, target, **options, progress=tell)
+    for name, second in (("pair", pair), ("patch_from", patch_from)):
+        if isinstance(second, list):
+            raise InputError(f"one text and a list of {len(second)}", where=name, advice="pass one text for it")
+    with told(progress, "layers") as tell:
+        return effects(model, text, target, **options, edge=edge, progress=tell)
 
 
 @named
@@ -309,8 +334,11 @@ def effects_over_texts(
     method: str = "zero",
     patch_from: Sequence[str] | None = None,
     max_length: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> HeadValues:
     """The effects on each text, and their mean with its 95 % interval. Arguments as for `effects`, one for each text.
+
+    `progress` is called with the texts done and all texts.
 
     Raises:
         InputError: no text, or another number of second texts or of texts to patch from.
@@ -329,11 +357,11 @@ def effects_over_texts(
     ]
     for one in given:
         _check_way(method, one, None)
-    each = [
-        result
-        for batch in batches(given, lambda one: len(one.encoded))
-        for result in _exact(model, batch, target, method, None, max_length)
-    ]
+    each: list[Effects] = []
+    for batch in batches(given, lambda one: len(one.encoded)):
+        each += _exact(model, batch, target, method, None, max_length)
+        if progress is not None:
+            progress(len(each), len(given))
     mean, low, high = mean_interval(np.stack(each))
     measure = replace(each[0].measure, meaning="mean change of the texts' targets")
     return HeadValues.of(measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(each))
