@@ -222,7 +222,7 @@ LINES = {
     "attention": 1542,
     "traces": 1607,
     "encoder": 1483,
-    "live": 12696,
+    "live": 12796,
     "heads": 2881,
     "runs": 2134,
     "explain": 3647,
@@ -255,7 +255,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 284
+FILES_IN_ALL = 288
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -26,8 +26,8 @@ from families import BY_NAME, FAMILIES
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.masks import score_mods
+from headscope.live.masks.analyst import find_rules
 from headscope.live.masks.cells import BLOCK_CELLS
-from headscope.live.masks.finding import find_rules
 from headscope.live.masks.flex import Flexed
 from largest import Largest
 from products import pairwise

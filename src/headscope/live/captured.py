@@ -14,18 +14,19 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.live import compiled, inside, operators, sdpa_watch, torch_nn, transformers_support
-from headscope.live.building import TraceBuilder
+from headscope.live import compiled
 from headscope.live.calls import Consumer, Unrecorded
-from headscope.live.classes import calls_sdpa, kind_of, models_in
-from headscope.live.copies import Selection, chosen_device, numbers_of
-from headscope.live.generation import Sequences
 from headscope.live.hooks import Attached
-from headscope.live.plans import has_modules, plan_of
-from headscope.live.readers import reads
-from headscope.live.refusals import refuse_others, refuse_without_numbers
+from headscope.live.keeping.building import TraceBuilder
+from headscope.live.keeping.copies import Selection, chosen_device, numbers_of
+from headscope.live.keeping.generation import Sequences
+from headscope.live.names.axes import vocabulary
+from headscope.live.plan.classes import calls_sdpa, kind_of, models_in
+from headscope.live.plan.plans import has_modules, plan_of
+from headscope.live.plan.refusals import refuse_others, refuse_without_numbers
+from headscope.live.seeing import inside, interface, multihead, operators, sdpa_watch
+from headscope.live.seeing.readers import reads
 from headscope.live.sessions import Session
-from headscope.live.tokens.axes import vocabulary
 from headscope.settings import named
 from headscope.traces import Trace
 
@@ -80,10 +81,10 @@ class Watching:
             )
         attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
-            transformers_support.INSTALLED.enter(attention)
-            undo.callback(transformers_support.INSTALLED.leave)
-            torch_nn.FAST_PATH.enter()
-            undo.callback(torch_nn.FAST_PATH.leave)
+            interface.INSTALLED.enter(attention)
+            undo.callback(interface.INSTALLED.leave)
+            multihead.FAST_PATH.enter()
+            undo.callback(multihead.FAST_PATH.leave)
             if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
                 compiled.UNCOMPILED.enter()
                 undo.callback(compiled.UNCOMPILED.leave)
@@ -104,7 +105,7 @@ class Watching:
             )
             for module in attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, reads)):
+                for watched, applies in ((multihead.WATCHED, multihead.is_attention), (inside.WATCHED, reads)):
                     if applies(module):
                         watched.enter(module)
                         undo.callback(watched.leave, module)
@@ -131,11 +132,11 @@ def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
         observed: the modules whose outputs are observed, after all other hooks.
         model: the captured model.
     """
-    transformers_support.INSTALLED.renew()
+    interface.INSTALLED.renew()
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Attached) and hook.call in (torch_nn.after_call, torch_nn.nest, inside.observe_call):
+            if isinstance(hook, Attached) and hook.call in (multihead.after_call, multihead.nest, inside.observe_call):
                 hooks.move_to_end(key)
 
 

@@ -25,11 +25,11 @@ from headscope.attention.scores import FAR, scores
 from headscope.attention.terms import Terms, add_terms
 from headscope.errors import UnsupportedError
 from headscope.live.masks.rows import score_bound
-from headscope.live.refusals import refuse
+from headscope.live.plan.refusals import refuse
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call
-    from headscope.live.masks.finding import RowRule
+    from headscope.live.masks.analyst import RowRule
 
 EPS = torch.finfo(torch.float32).eps
 

@@ -10,12 +10,12 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.errors import UnsupportedError
-from headscope.live.stacks import Place
+from headscope.live.plan.stacks import Place
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.stacks import Plan, Stack
+    from headscope.live.plan.stacks import Plan, Stack
 
 
 Sizes = tuple[int, int]

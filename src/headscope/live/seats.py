@@ -11,11 +11,11 @@ from torch import nn
 from headscope.attention.precision import exact_products, rounding_of
 from headscope.live.calls import Call
 from headscope.live.checking import refuse_altered
-from headscope.live.held import Held, settle
-from headscope.live.refusals import refuse_transforms
+from headscope.live.names.axes import Followed
+from headscope.live.plan.refusals import refuse_transforms
+from headscope.live.plan.stacks import Place
+from headscope.live.seeing.held import Held, settle
 from headscope.live.sessions import COVERED, Pass, Session
-from headscope.live.stacks import Place
-from headscope.live.tokens.axes import Followed
 
 
 class Seat(NamedTuple):

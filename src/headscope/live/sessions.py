@@ -22,22 +22,22 @@ from torch import nn
 from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
-from headscope.live import operators
 from headscope.live.calls import Consumer, Forward, Unrecorded
-from headscope.live.held import Held, note_reader, settle
 from headscope.live.hooks import LOCK, Hook, Hooks
-from headscope.live.masks.finding import Analyst
-from headscope.live.missed import Missed, attention_among
+from headscope.live.masks.analyst import Analyst
+from headscope.live.names import following
+from headscope.live.names.facts import Follower
+from headscope.live.names.following import Blocks
+from headscope.live.names.lookups import Tables
+from headscope.live.plan.refusals import refuse_transforms
+from headscope.live.plan.stacks import within
 from headscope.live.progress import Loop, is_plain
-from headscope.live.refusals import refuse_transforms
-from headscope.live.stacks import within
-from headscope.live.tokens import following
-from headscope.live.tokens.facts import Follower
-from headscope.live.tokens.following import Blocks
-from headscope.live.tokens.lookups import Tables
+from headscope.live.seeing import operators
+from headscope.live.seeing.held import Held, note_reader, settle
+from headscope.live.seeing.missed import Missed, attention_among
 
 if TYPE_CHECKING:
-    from headscope.live.stacks import Plan
+    from headscope.live.plan.stacks import Plan
 
 COVERED: dict[int, list[Session]] = {}
 """Module id -> the sessions that cover the module."""

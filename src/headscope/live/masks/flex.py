@@ -16,8 +16,8 @@ import torch
 
 from headscope.errors import UnsupportedError
 from headscope.live.masks import score_mods
+from headscope.live.masks.analyst import Deferred, RawMask
 from headscope.live.masks.cells import BatchCells, Compute
-from headscope.live.masks.finding import Deferred, RawMask
 from headscope.live.masks.levels import NEGLIGIBLE
 from headscope.live.masks.score_mods import Place, Scoring
 

@@ -10,7 +10,7 @@ from headscope.attention.kernels import attend_with_lse, check_log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
-    from headscope.live.masks.finding import Rules
+    from headscope.live.masks.analyst import Rules
 
 
 def contexts(

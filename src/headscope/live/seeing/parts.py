@@ -1,0 +1,386 @@
+"""One layer's attention in several calls: over chunks of its queries, rows of the batch, or heads, one after another.
+
+Nothing in such a call says where its part belongs. What reads the results does: if the contexts of all calls, side by
+side along the tokens, the batch or the heads, equal the input of a Linear bit for bit, the place of each part is
+proven, and the calls are put together. Otherwise they are reported as attention that was not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from headscope.attention.scores import Mask
+from headscope.live.keeping.contents import once
+from headscope.live.masks.analyst import RawMask
+from headscope.live.masks.cells import BatchCells
+from headscope.live.names.sources import NOTHING
+from headscope.live.progress import WeakStorage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.live.names.axes import Followed
+
+ROWS, HEADS, TOKENS = range(3)
+"""The axes of queries, keys and values along which parts may lie."""
+
+UNSET = np.iinfo(np.int64).min
+"""In place of a token's number, where a call has no token."""
+
+SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
+"""Arguments that all parts of one call have in common."""
+
+
+class Extent(NamedTuple):
+    """Place of a tensor in memory. It keeps no memory alive."""
+
+    storage: WeakStorage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, x: torch.Tensor) -> Extent:
+        """The extent of a tensor."""
+        return cls(WeakStorage(x), int(x.storage_offset()), tuple(x.shape), x.stride())
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A call of an attention function that ran.
+
+    Attributes:
+        name: the name under which transformers' interface knows the function.
+        module: the module that called it.
+        query, key, value: (batch, heads, tokens, width), the arguments.
+        raw: the mask.
+        keys: number of keys that the call uses, counted from the first.
+        kwargs: the other arguments by name.
+        context: (batch, queries, heads, d_value), the result.
+        returned: the result as the module got it, which differs in the heads that are silenced.
+        weights: (batch, heads, queries, keys), if the function returned them.
+        lse: (batch, heads, queries), if the kernel gave them.
+        dtype: precision in which queries and keys were multiplied.
+        proven: True if a library's own code computed the result from these tensors alone.
+        unfused: True if scores and weights may have been computed step by step.
+        silenced: the heads that are silenced.
+        extents: where keys and values were.
+        followed: the numbers of the queries' and the keys' tokens.
+    """
+
+    name: str
+    module: nn.Module
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    raw: RawMask
+    keys: int
+    kwargs: dict[str, Any]
+    context: torch.Tensor
+    returned: torch.Tensor
+    weights: torch.Tensor | None
+    lse: torch.Tensor | None
+    dtype: torch.dtype
+    proven: bool
+    unfused: bool
+    silenced: frozenset[int] = frozenset()
+    extents: tuple[Extent, ...] = ()
+    followed: Followed = (None, None)
+
+    def kept(self, *, mask: bool = True) -> Ran:
+        """The same call, with copies of all tensors but keys and values: the module may change its own.
+
+        Args:
+            mask: False to leave the mask as it is, whose copy may be as large as a map.
+        """
+        raw = self.raw
+        if mask:
+            raw = replace(raw, mask=compact(raw.mask, self.query.shape[2]), bias=_copy(raw.bias), keys=_copy(raw.keys))
+        changes: dict[str, Any] = {"raw": raw}
+        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights", "lse")}
+        return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
+
+    def with_heads_first(self) -> Ran:
+        """The same call without a batch: its first axis is that of the heads."""
+        changes: dict[str, Any] = {name: _swapped(getattr(self.raw, name)) for name in ("mask", "bias")}
+        changes = {"raw": replace(self.raw, **changes)}
+        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights", "lse")}
+        changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
+        changes["followed"] = tuple(
+            None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
+        )
+        return replace(self, **changes)
+
+
+def _copy(x: Any) -> Any:
+    """A copy of a tensor; numbers that `expand` repeats are copied once."""
+    return once(x.detach()).clone().expand(x.shape) if isinstance(x, torch.Tensor) else x
+
+
+def _swapped(x: Any) -> Any:
+    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, BatchCells)) else x
+
+
+def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
+    """One call made of several; None if `x` is not their contexts side by side, or the keys' positions are unknown.
+
+    Args:
+        parts: the calls, in order.
+        axis: the axis along which they lie side by side.
+        x: (…, heads * d_value), the input of the module that reads the contexts.
+    """
+    first = parts[0]
+    others = [other for other in (ROWS, HEADS, TOKENS) if other != axis]
+    if len({tuple(part.query.shape[other] for other in others) for part in parts}) > 1 or not _alike(parts, axis):
+        return None
+    side = {ROWS: 0, HEADS: 2, TOKENS: 1}[axis]
+    context, returned = (torch.cat([getattr(part, name) for part in parts], side) for name in ("context", "returned"))
+    if not _is_in(returned, x):
+        return None
+    ranges = _key_ranges(parts, axis)
+    if ranges is None:
+        return None
+    keys = max(stop for _, stop in ranges)
+    lse = [part.lse for part in parts if part.lse is not None]
+    weights = [part.weights for part in parts if part.weights is not None]
+    return replace(
+        first,
+        query=torch.cat([part.query for part in parts], axis),
+        key=_beside([part.key for part in parts], axis, ranges, keys),
+        value=_beside([part.value for part in parts], axis, ranges, keys),
+        raw=_joined_mask(parts, axis, ranges, keys),
+        keys=keys,
+        context=context,
+        returned=returned,
+        lse=torch.cat(lse, axis) if len(lse) == len(parts) else None,
+        proven=all(part.proven for part in parts),
+        unfused=any(part.unfused for part in parts),
+        followed=_joined_tokens(parts, axis, ranges, keys),
+        weights=_spread(weights, parts, axis, ranges, keys, 0) if len(weights) == len(parts) else None,
+    )
+
+
+def _alike(parts: list[Ran], axis: int) -> bool:
+    """Return True if calls have the same settings, and keys of the same sizes except those along the axis."""
+    first = parts[0]
+    if axis == HEADS and first.kwargs.get("s_aux") is not None:
+        return False
+    for part in parts:
+        pairs = ((part.kwargs.get(name), first.kwargs.get(name)) for name in SETTINGS)
+        if any(a is not b and (isinstance(a, torch.Tensor) or a != b) for a, b in pairs):
+            return False
+    sizes = {tuple(part.key.shape[other] for other in (ROWS, HEADS, TOKENS) if other != axis) for part in parts}
+    return len(sizes) == 1
+
+
+def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
+    """Return True if `x` is (batch, queries, heads, d_value) with the heads side by side, bit for bit."""
+    flat = whole.flatten(2)
+    if x.dim() < 2 or x.numel() != flat.numel() or x.shape[-1] != flat.shape[-1]:
+        return False
+    x = x.detach()
+    batched = x.reshape(flat.shape) if x.dim() == 2 else x.flatten(1, -2)
+    return any(
+        view.shape == flat.shape and torch.allclose(view, flat.to(view), rtol=0, atol=0, equal_nan=True)
+        for view in (batched, batched.transpose(0, 1))
+    )
+
+
+def _key_ranges(parts: list[Ran], axis: int) -> list[tuple[int, int]] | None:
+    """The positions of each call's keys; None if they are unknown.
+
+    Chunks of queries have the same keys, or parts of one tensor of keys for as many tokens as there are queries.
+    """
+    first = parts[0]
+    if axis != TOKENS or all(
+        part.key.shape == first.key.shape and torch.equal(part.key, first.key) and torch.equal(part.value, first.value)
+        for part in parts[1:]
+    ):
+        return [(0, part.key.shape[2]) for part in parts]
+    starts, of_values = (_starts([part.extents[at] for part in parts]) for at in (0, 1))
+    if starts is None or starts != of_values:
+        return None
+    ranges = [(start, start + part.key.shape[2]) for start, part in zip(starts, parts, strict=True)]
+    return ranges if max(stop for _, stop in ranges) == sum(part.query.shape[2] for part in parts) else None
+
+
+def _starts(extents: Sequence[Extent]) -> list[int] | None:
+    """The first position of each of several parts of one tensor of keys; None if they are not parts of one tensor."""
+    first = extents[0]
+    steps = {extent.strides[TOKENS] for extent in extents if extent.shape[TOKENS] > 1}
+    for extent in extents:
+        same = (at for at in (ROWS, HEADS, 3) if first.shape[at] > 1 and extent.strides[at] != first.strides[at])
+        if extent.storage != first.storage or next(same, None) is not None:
+            return None
+    if len(steps) != 1 or not all(steps):
+        return None
+    step, low = steps.pop(), min(extent.offset for extent in extents)
+    places = [divmod(extent.offset - low, step) for extent in extents]
+    return None if any(rest for _, rest in places) else [place for place, _ in places]
+
+
+def _beside(tensors: list[torch.Tensor], axis: int, ranges: list[tuple[int, int]], keys: int) -> torch.Tensor:
+    """The keys, or the values, of several calls."""
+    if axis != TOKENS:
+        return torch.cat(tensors, axis)
+    whole = tensors[0].new_empty(*tensors[0].shape[:2], keys, tensors[0].shape[3])
+    for x, (start, stop) in zip(tensors, ranges, strict=True):
+        whole[:, :, start:stop] = x
+    return whole
+
+
+def _joined_tokens(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> Followed:
+    """The numbers of several calls' tokens: -1 for those that are not known, or not the same in all calls."""
+    ends = list(accumulate(part.query.shape[axis] for part in parts))
+    rows, queries = (ends[-1] if axis == along else parts[0].query.shape[along] for along in (ROWS, TOKENS))
+    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for part, end, (start, stop) in zip(parts, ends, ranges, strict=True):
+        along = slice(end - part.query.shape[axis], end)
+        places = along if axis == TOKENS else slice(None), slice(start, stop)
+        for side, numbers, size, at in zip(sides, part.followed, (queries, keys), places, strict=True):
+            side.append(np.full((rows, size), UNSET))
+            side[-1][along if axis == ROWS else slice(None), at] = NOTHING if numbers is None else numbers
+    return _common(sides[0]), _common(sides[1])
+
+
+def _common(tables: list[np.ndarray]) -> np.ndarray:
+    """The numbers that several tables of tokens have in common at each place, apart from those that are not set."""
+    most = np.max(tables, axis=0)
+    least = np.min([np.where(table == UNSET, most, table) for table in tables], axis=0)
+    common: np.ndarray = np.where(most == least, most, NOTHING)
+    return common
+
+
+def _joined_mask(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> RawMask:
+    """The mask of several calls: the one that they have in common, or one whose cells are read from theirs."""
+    first = parts[0].raw
+    plain = all(x is None for x in (first.mask, first.bias, first.keys, first.deferred))
+    moves = axis == TOKENS and (first.causal or first.window is not None or {*ranges} != {(0, keys)})
+    settings = {(part.keys, part.raw.causal, part.raw.window) for part in parts}
+    if plain and not moves and settings == {(keys, first.causal, first.window)}:
+        return first
+    parts = [replace(part, raw=part.raw.read()) for part in parts]
+    maps = [x for part in parts for x in (part.raw.mask, part.raw.bias) if x is not None]
+    double = [torch.float64] if parts[0].query.dtype == torch.float64 else []  # the precision in which it is added
+    numbers = [x.dtype for x in maps if x.dtype != torch.bool]
+    dtype = reduce(torch.promote_types, numbers + double) if numbers else torch.bool
+    of_keys = [len(part.raw.keys) for part in parts if part.raw.keys is not None]
+    sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
+    sizes[axis] = sum(part.query.shape[axis] for part in parts)
+    compute = partial(_joined_cells, parts, axis, ranges, dtype)
+    whole = BatchCells(compute, (sizes[0], sizes[1], sizes[2], sizes[3]), dtype, parts[0].query.device, made=True)
+    return RawMask(mask=whole)
+
+
+def _joined_cells(
+    parts: list[Ran], axis: int, ranges: list[tuple[int, int]], dtype: torch.dtype, *index: torch.Tensor
+) -> torch.Tensor:
+    """Cells of the mask of several calls, at these rows, heads, queries and keys of all."""
+    fill = False if dtype == torch.bool else -torch.inf
+    whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
+    low, high, end = int(index[axis].min()), int(index[axis].max()), 0
+    for part, (start, stop) in zip(parts, ranges, strict=True):
+        first, end = end, end + part.query.shape[axis]
+        if end <= low or first > high:
+            continue
+        mine = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
+        inside = ((index[3] >= start) & (index[3] < stop)).nonzero()[:, 0]
+        at, to = list(index), [torch.arange(len(places), device=places.device) for places in index]
+        at[axis], to[axis] = index[axis][mine] - first, mine
+        at[3], to[3] = index[3][inside] - start, inside
+        cells = _cells(part, at)
+        whole[_grid(to)] = cells if cells.dtype == torch.bool == dtype else _numbers(cells).to(dtype)
+    return whole
+
+
+def _numbers(mask: torch.Tensor) -> torch.Tensor:
+    """A mask as numbers to add."""
+    return (
+        mask if mask.dtype != torch.bool else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
+    )
+
+
+def _cells(part: Ran, index: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The mask of a call at some of its rows, heads, queries and keys: as numbers if it adds any, otherwise bool."""
+    raw, rows, columns = part.raw, index[2], index[3]
+    allowed = (columns < part.keys).expand(1, 1, len(rows), -1)
+    sizes = part.query.shape[2], part.keys
+    rule = Mask(raw.causal, raw.window).allowed(rows.cpu().numpy(), columns.cpu().numpy(), sizes)
+    if rule is not None:
+        allowed = allowed & torch.from_numpy(rule).to(allowed.device)
+    if raw.keys is not None:
+        allowed = allowed & _at(raw.keys[:, None, None], index).bool()
+    total: torch.Tensor | None = None
+    for x in (raw.mask, raw.bias):
+        if x is None:
+            continue
+        cells = _at(x, index)
+        if cells.dtype == torch.bool:
+            allowed = allowed & cells
+        else:
+            total = cells if total is None else total + cells
+    return allowed if total is None else total.masked_fill(~allowed, -torch.inf)
+
+
+def _at(x: torch.Tensor | BatchCells, index: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Cells of a map, of which an axis of size 1 has one; 0 for keys that it doesn't have."""
+    at = [places if size > 1 else places[:1] * 0 for places, size in zip(index[:3], x.shape, strict=False)]
+    at.append(index[3].clamp(max=x.shape[3] - 1))
+    cells = x.compute(*at) if isinstance(x, BatchCells) else x[_grid(at)]
+    return cells.masked_fill(index[3] >= x.shape[3], 0)
+
+
+def _grid(index: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Indices along each axis as indices of all cells where they meet."""
+    return tuple(places.view([-1 if side == axis else 1 for side in range(4)]) for axis, places in enumerate(index))
+
+
+def compact(x: Any, queries: int) -> Any:
+    """A copy of a mask; in memory linear in its tokens if it has two numbers, one of them in a range of keys per query.
+
+    Keys that no query sees may lie in the range. Calls over chunks of queries get the parts of a map one after another:
+    nobody ever holds all of it.
+    """
+    if not isinstance(x, torch.Tensor) or not x.numel() or (whole := once(x.detach())).shape[2] != queries:
+        return _copy(x)
+    low, high = (False, True) if whole.dtype == torch.bool else (whole.amin(), whole.amax())
+    allowed, keys = whole == high, whole.shape[3]
+    if not bool((allowed | (whole == low)).all()):
+        return _copy(x)
+    columns, of_any = torch.arange(keys, device=x.device), allowed.any(-1)
+    first = allowed.byte().argmax(-1)
+    last = torch.where(of_any, keys - 1 - allowed.flip(-1).byte().argmax(-1), -1)
+    ranges = (columns >= first[..., None]) & (columns <= last[..., None])
+    seen = None if torch.equal(ranges, allowed) else allowed.any(2, keepdim=True)
+    if seen is not None and not torch.equal(ranges & seen, allowed):
+        return _copy(x)
+    values = torch.tensor([low, high], dtype=x.dtype, device=x.device)
+
+    def compute(*index: torch.Tensor) -> torch.Tensor:
+        some = [_at(side[..., None], [*index[:3], index[3][:1] * 0]) for side in (first, last)]
+        cells = (index[3] >= some[0]) & (index[3] <= some[1])
+        return values[(cells if seen is None else cells & _at(seen, index)).long()]
+
+    return BatchCells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
+
+
+def _spread(
+    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int, fill: Any
+) -> torch.Tensor:
+    """One map of all pairs, with the block of each call at its place and `fill` elsewhere."""
+    shape = [max(len(block) for block in blocks), max(block.shape[1] for block in blocks), blocks[0].shape[2], keys]
+    ends = list(accumulate(part.query.shape[axis] for part in parts))
+    shape[axis] = ends[-1]
+    whole = blocks[0].new_full(shape, fill)
+    for block, part, end, (start, stop) in zip(blocks, parts, ends, ranges, strict=True):
+        place = [slice(None), slice(None), slice(None), slice(start, stop)]
+        place[axis] = slice(end - part.query.shape[axis], end)
+        whole[tuple(place)] = block
+    return whole
