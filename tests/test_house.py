@@ -222,7 +222,7 @@ LINES = {
     "attention": 1542,
     "traces": 1607,
     "encoder": 1483,
-    "live": 12796,
+    "live": 12655,
     "heads": 2881,
     "runs": 2134,
     "explain": 3647,
@@ -231,7 +231,7 @@ LINES = {
     "screens": 4576,
     "page": 2483,
     "cli": 1812,
-    "": 1334,
+    "": 1333,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -255,7 +255,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 288
+FILES_IN_ALL = 276
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -23,9 +23,8 @@ if importlib.util.find_spec("torch") is None:
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward
-from headscope.live.captured import Captured, capture, feed
+from headscope.live.captured import Captured, capture, feed, trace
 from headscope.live.describing import Description, describe, modules_of_checkpoint
-from headscope.live.one_liner import trace
 from headscope.live.plan.stacks import Stack
 
 __all__ = [

@@ -14,8 +14,7 @@ import torch
 
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.live.masks.analyst import Analyst, Rules
-from headscope.live.masks.rows import log_sum_exps
+from headscope.live.masks.analyst import Analyst, Rules, log_sum_exps
 from headscope.live.progress import Progress, Sizes, sizes_of
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Call:
         dropout: dropout probability of the weights in this call; if not 0, `context` is not weights @ V.
         proven: True if a library's own code computed `context`, unchanged, from these tensors alone: then samples show
             whether it was read right. Otherwise every query was compared before the call was delivered.
-        mark: (batch * queries * heads,), its products with the vector of headscope.live.keeping.context_products, if
+        mark: (batch * queries * heads,), its products with the vector of headscope.live.keeping.contents, if
             known.
         rounded: the spacing of numbers around 1 to which the module's products rounded q, k and v; 0 if they did not.
     """

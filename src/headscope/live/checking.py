@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from headscope.attention.scores import FAR, scores
 from headscope.attention.terms import Terms, add_terms
 from headscope.errors import UnsupportedError
-from headscope.live.masks.rows import score_bound
+from headscope.live.masks.analyst import score_bound
 from headscope.live.plan.refusals import refuse
 
 if TYPE_CHECKING:

@@ -1,12 +1,18 @@
-"""Hooks and settings of captures: set and removed in one pass, shared where several need them."""
+"""Hooks and settings of captures: set and removed in one pass, shared where several need them.
+
+Compiled models (`torch.compile(model)`, `model.compile()`) and compiled functions run uncompiled inside a block. Their
+graphs stay, and run again when the block has ended.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 
 Hook = Callable[..., Any]
@@ -166,3 +172,18 @@ class SharedHooks:
                 del self._users[id(module)]
                 for undo in self._undo.pop(id(module)):
                     undo()
+
+
+def original_of(model: Any) -> Any:
+    """The model that torch.compile wrapped; the model itself if it is not wrapped."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return model._orig_mod if dynamo is not None and isinstance(model, dynamo.OptimizedModule) else model
+
+
+def _run_uncompiled() -> Callable[[], None]:
+    stance = torch.compiler.set_stance("force_eager")
+    return lambda: stance.__exit__(None, None, None)
+
+
+UNCOMPILED = SharedSetting(_run_uncompiled)
+"""Runs compiled code uncompiled."""

@@ -1,8 +1,8 @@
 """The record of a capture: the copies of a pass, the traces made from them, and the model that they came from.
 
-Read `building` first, which makes a trace of a pass. `copies` keeps queries, keys and values, `context_products` and
-`contents` tell tensors apart without keeping them, `projections` finds W_O, `generation` joins the passes of a
-generated text by their `cached_sequences`, and `source` is the trace's way back to its model.
+Read `building` first, which makes a trace of a pass. `copies` keeps queries, keys and values, `contents` tells tensors
+apart without keeping them, `projections` finds W_O, `generation` joins the passes of a generated text by their
+`cached_sequences`, and `source` is the trace's way back to its model.
 
     >>> import torch
     >>> from headscope.live import capture

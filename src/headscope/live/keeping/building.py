@@ -19,7 +19,6 @@ from headscope.live.checking import excess
 from headscope.live.keeping import contents
 from headscope.live.keeping.cached_sequences import CachedSequences
 from headscope.live.keeping.contents import Contents, Weights
-from headscope.live.keeping.context_products import products
 from headscope.live.keeping.copies import (
     KINDS,
     Carrier,
@@ -29,6 +28,7 @@ from headscope.live.keeping.copies import (
     Room,
     Selection,
     outputs_of,
+    products,
     records_of,
 )
 from headscope.live.keeping.projections import Output

@@ -3,23 +3,35 @@
 A mask that several layers share may be changed in place between them. Version counters don't tell: writes through
 `.data` and NumPy leave them alone, and tensors made in inference mode have none. So the numbers themselves are looked
 at. On a CPU they are hashed, in blocks. On other devices a copy is compared, and nobody waits for the answer.
+
+Of contexts, one number per query and head is kept, so that every context can be compared later.
+
+Each is the product of a query's context with a fixed random vector r. If a recomputed context c' differs from the
+module's c, then (c' - c) . r differs from 0 by about |c' - c| (Freivalds 1977), so one number stands for the d_head
+numbers of a context. No two numbers of r are alike, so that equal changes of two of them don't cancel.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from headscope.attention.scores import attend
 from headscope.live.genuine import from_library
 from headscope.live.masks.cells import BLOCK_CELLS
 from headscope.live.plan.classes import cells_of, names_in
+
+if TYPE_CHECKING:
+    from headscope.traces import LayerRecord
+
 
 HASHED = frozenset({"cpu"})
 """Types of devices whose tensors are hashed."""
@@ -179,3 +191,47 @@ def direction(size: int, device: torch.device) -> torch.Tensor:
     """(size,): a fixed pseudorandom vector of numbers from 0.5 to 1.5 and from -1.5 to -0.5."""
     values = np.random.default_rng(size).uniform(-1, 1, size)
     return torch.from_numpy((values + 0.5 * np.sign(values)).astype(np.float32)).to(device)
+
+
+CPU = torch.device("cpu")
+
+
+@cache
+def same_direction(heads: int, size: int) -> np.ndarray:
+    """(heads, size): the vector, for each head."""
+    return direction(size, CPU).expand(heads, -1).numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class ContextProducts:
+    """A projection of a module's contexts onto one direction, kept for verification.
+
+    Attributes:
+        values: (heads, queries): context . r of each head.
+        directions: (heads, d_value): r.
+        eps: the spacing of numbers around 1 in the model's precision.
+        fused: True if a fused kernel computed the contexts; it sums scores in fp32.
+    """
+
+    values: np.ndarray
+    directions: np.ndarray
+    eps: float
+    fused: bool
+
+    def expect(self, record: LayerRecord) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Compute, in fp64, the `values` that follow from a layer's record.
+
+        Returns:
+            The expected `values`; and, (heads, queries) each, with x_j = v_j . r: the standard deviation of x under the
+            row's weights, the root of its mean square, and sum_j p_ij |v_j|.
+        """
+        assert record.v is not None
+        shared = len(record.q) // len(record.k)
+        q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
+        projected = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
+        lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
+        columns = np.stack([projected, np.square(projected), lengths], -1)
+        mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask, terms=record.terms)
+        means, squares, gathered = (mixed[..., column] for column in range(3))
+        spread = np.sqrt(np.maximum(squares - np.square(means), 0))
+        return means, spread, np.sqrt(squares), gathered

@@ -20,7 +20,7 @@ from headscope.errors import InputError, first_line
 from headscope.live.calls import Call, Forward
 from headscope.live.evaluating import together
 from headscope.live.keeping.cached_sequences import KeySpan
-from headscope.live.keeping.context_products import ContextProducts
+from headscope.live.keeping.contents import CPU, ContextProducts, direction, same_direction
 from headscope.live.masks.analyst import RowRule, Rules
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
@@ -282,3 +282,39 @@ def chosen_device(device: str | torch.device) -> torch.device:
         raise InputError(
             f"copies can't be kept on {device!s:.40}: {first_line(error):.120}", where="device", advice='use "cpu"'
         ) from error
+
+
+def products(
+    call: Call,
+    row: int,
+    heads: list[int] | None,
+    queries: torch.Tensor | None,
+    carrier: Carrier,
+) -> ContextProducts | None:
+    """The products of one row of the batch; None if the call's output can't be compared.
+
+    Args:
+        call: the call.
+        row: the row of the batch.
+        heads: the heads that are kept; None for all.
+        queries: positions that are not padding; None for all.
+        carrier: brings its values to the CPU.
+    """
+    if call.dropout:
+        return None
+    count, d_value = call.q.shape[1], call.v.shape[-1]
+    if call.mark is None:
+        # In the memory layout of the interface's functions: query by query, the heads side by side.
+        contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
+        mark = torch.mv(contexts.float(), direction(d_value, call.context.device))
+    else:
+        mark = call.mark.view(len(call.q), -1)[row]
+    values = mark.view(-1, count).T
+    directions = same_direction(count, d_value)
+    if heads is not None:
+        values, directions = values[heads], directions[heads]
+    if queries is not None:
+        values = values[:, queries]
+    fused = call.kernel_lse is not None and call.weights is None and not call.rounded
+    kept = values if values.device == CPU else carrier.copy(values, torch.float32)
+    return ContextProducts(kept.numpy(), directions, call.eps, fused)

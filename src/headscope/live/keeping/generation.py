@@ -20,11 +20,11 @@ from headscope.errors import UnsupportedError
 from headscope.live.calls import Forward
 from headscope.live.keeping.building import TraceBuilder
 from headscope.live.keeping.cached_sequences import KeySpan, Origin
-from headscope.live.keeping.context_products import ContextProducts
+from headscope.live.keeping.contents import ContextProducts
 from headscope.live.keeping.copies import Group, LayerCopy, Series, records_of
 from headscope.live.keeping.source import CapturedModel
 from headscope.live.masks.generated import Piece, TermsPiece, grown, grown_terms, stacked
-from headscope.live.masks.levels import NEGLIGIBLE
+from headscope.live.masks.guess import NEGLIGIBLE
 from headscope.live.names.axes import joined, part
 from headscope.traces import Cut, Trace
 

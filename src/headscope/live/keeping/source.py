@@ -15,7 +15,7 @@ from headscope.live.keeping.projections import Output, rows_of_W_O
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward
-    from headscope.live.keeping.context_products import ContextProducts
+    from headscope.live.keeping.contents import ContextProducts
     from headscope.live.plan.stacks import Stack
     from headscope.results.arrays import Named
 

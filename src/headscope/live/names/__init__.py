@@ -1,8 +1,8 @@
 """The tokens that queries and keys stand for, followed through the forward pass from the lookup of their ids.
 
-Read `following` first, which sees each operator; `sources` says where a result's vectors come from, by the operators'
-`rules`; `facts` and `known_tensors` keep what is known of tensors, and `memory` what is known of library blocks;
-`lookups` finds the ids. `naming` names what a trace's axes stand for, as `axes` has them.
+Read `following` first, which sees each operator; `sources` has the rules for where a result's vectors come from, and
+remembers results; `facts` keeps what is known of tensors; `lookups` finds the ids. `naming` names what a
+trace's axes stand for, as `axes` has them.
 
     >>> from headscope.live.names.axes import vocabulary
     >>> words = vocabulary(["[PAD]", "the", "cat"])

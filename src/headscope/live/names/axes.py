@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from headscope.errors import InputError
 from headscope.results.arrays import TokenAxis
+
+if TYPE_CHECKING:
+    from headscope.results.arrays import TokenAxis
+
 
 Names = Callable[[int], str]
 

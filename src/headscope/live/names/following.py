@@ -27,9 +27,7 @@ from torch import nn
 from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
 from headscope.live.names import following
 from headscope.live.names.facts import Follower
-from headscope.live.names.memory import Known
-from headscope.live.names.rules import Operator, followed_operators
-from headscope.live.names.sources import NOTHING, Sources
+from headscope.live.names.sources import NOTHING, BlockTokens, Operator, Sources, followed_operators
 from headscope.live.progress import is_plain
 from headscope.live.seeing.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
 
@@ -163,7 +161,7 @@ class Run:
     inputs: list[tuple[torch.Tensor, Sources]]
     lookups: int
     valued: bool
-    known: Known | None
+    known: BlockTokens | None
     cached: bool
     calls: list[Followed] = field(default_factory=list)
 
@@ -178,7 +176,7 @@ class Run:
         self.calls.append((queries, of_keys))
         return queries, of_keys
 
-    def learned(self, follower: Follower, output: Any) -> Known | None:
+    def learned(self, follower: Follower, output: Any) -> BlockTokens | None:
         """The block's way with tokens, after it has been followed; None if it depends on more than its arguments."""
         if len(follower.lookups) > self.lookups or any(follower.known(x) is not was for x, was in self.inputs):
             return None
@@ -200,7 +198,7 @@ class Run:
                 calls.append((queries, True))
             else:
                 return None
-        return Known(calls, outputs)
+        return BlockTokens(calls, outputs)
 
 
 class Blocks:

@@ -5,16 +5,22 @@ many axes as the tensor, and of size 1 along those over which they are the same.
 sources just so. Adding a vector that comes from no token, such as a position's, changes none, and neither does adding
 a mixture of several, as attention and convolutions make them: then the token is the one whose own vector passes
 unmixed. Where the vectors of two tokens meet, there are SEVERAL, for good.
+
+After the rules come the operators that have one, and `Memory`: results of earlier passes of a model, kept for the same
+tokens at the same places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from headscope.live.keeping.contents import once
+from headscope.live.seeing.operators import operators_of
 
 Sources = torch.Tensor
 Known = Callable[[Any], "Sources | None"]
@@ -364,3 +370,188 @@ def unread(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
 def nothing(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """Values that are looked up have no tokens, unless they are words."""
     return None
+
+
+POINTWISE = (
+    "add sub rsub mul div true_divide floor_divide remainder fmod neg abs sign reciprocal pow float_power square sqrt"
+    " rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh asin acos atan atan2 erf erfc sigmoid logit"
+    " relu relu6 leaky_relu elu selu celu gelu silu mish softplus softshrink hardshrink hardsigmoid hardswish hardtanh"
+    " threshold rrelu clamp clamp_min clamp_max clip maximum minimum fmax fmin lerp addcmul addcdiv nan_to_num round"
+    " floor ceil trunc frac hypot xlogy positive"
+)
+"""Operators that work number by number. Comparisons are none of them: a flag stands for no token."""
+
+MIXING = (
+    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_empty_strided new_zeros new_ones"
+    " new_full _fft_c2c _fft_r2c _fft_c2r avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d"
+    " mkldnn_rnn_layer lstm gru rnn_tanh rnn_relu _cdist_forward"
+)
+"""Operators that mix tokens, or use nothing but the shape of their arguments."""
+
+UNSEEN = ("detach", "alias")
+"""Operators without a kernel: as_subclass and nn.Parameter make an object of another class of their results, which a
+kernel in Python has made a Tensor already."""
+
+LOOKUPS = ("embedding", "one_hot", "index", "index_select", "take")
+VALUED = ("index", "index_select", "gather", "masked_select", "_pack_padded_sequence")
+"""Operators that move numbers to where the values in further arguments say."""
+
+RULES = {
+    name: rule
+    for rule, names in {
+        kept: "to _to_copy contiguous clone lift_fresh _conj resolve_conj resolve_neg dropout"
+        " feature_dropout native_dropout alpha_dropout batch_norm native_batch_norm group_norm native_group_norm"
+        " instance_norm masked_fill prelu"
+        " _autocast_to_reduced_precision _autocast_to_full_precision",
+        added: "index_add scatter_add scatter_reduce",
+        normed: "layer_norm native_layer_norm rms_norm _fused_rms_norm",
+        linear: "linear scaled_dot_product_attention _grouped_mm _scaled_grouped_mm",
+        product: "matmul mm bmm",
+        added_product: "addmm baddbmm",
+        convolution: "convolution _convolution",
+        reduced: "sum mean prod amax amin var std var_mean std_mean norm linalg_vector_norm logsumexp softmax _softmax"
+        " log_softmax _log_softmax cumsum cumprod sort topk glu max min median",
+        moved: "view reshape _unsafe_view _reshape_alias expand transpose t permute select slice squeeze unsqueeze"
+        " split split_with_sizes unbind unfold diagonal flip roll rot90 repeat index index_select gather masked_select"
+        " constant_pad_nd _pack_padded_sequence",
+        joined: "cat stack",
+        chosen: "where",
+        overwritten: "index_put index_copy masked_scatter scatter slice_scatter select_scatter index_fill",
+        copied: "copy",
+        split_in_two: "view_as_complex view_as_real",
+        pointwise: POINTWISE,
+        nothing: "embedding one_hot zero fill normal uniform bernoulli random exponential set " + MIXING,
+    }.items()
+    for name in names.split()
+}
+"""The operators that are followed. Of what others make of tokens, nothing is known."""
+
+
+class Operator:
+    """An operator as it is followed.
+
+    Attributes:
+        op: the operator.
+        name: its name, without a namespace and, if it works in place, without the underscore at its end.
+        rule: the rule for its results.
+        looks_up: True if it may look up ids in a table.
+        valued: True if the tokens of its result depend on values, not on shapes alone.
+        writes: positions of the arguments that it writes to.
+        tensors: positions of arguments that are tensors, but may be given as numbers.
+    """
+
+    def __init__(self, op: Any) -> None:
+        arguments = op._schema.arguments
+        written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+        self.op = op
+        self.name = op._schema.name.removeprefix("aten::").rstrip("_")
+        self.rule = RULES.get(self.name, unread)
+        if self.name == "view" and op._overloadname == "dtype":
+            self.rule = unread  # bits of numbers, as others
+        elif torch.Tag.inplace_view in op.tags:
+            self.rule = nothing  # the tensor has another shape now
+        elif self.rule is reduced and not any(argument.name.startswith("dim") for argument in arguments):
+            self.rule = pointwise if torch.Tag.pointwise in op.tags else nothing  # the larger of two numbers; of all
+        self.looks_up = self.name in LOOKUPS
+        self.valued = self.name in VALUED or self.rule in (chosen, overwritten, added)
+        self.writes = [at for at, writes in enumerate(written) if writes]
+        self.tensors = [at for at, argument in enumerate(arguments) if str(argument.type) == "Tensor"]
+
+
+def followed_operators(names: Iterable[str]) -> list[Operator]:
+    """Those of these operators that have a rule, those that do the same in place, and those of which nothing is known.
+
+    An operator without a rule that is made of others is followed in these.
+    """
+    ruled, others = [], []
+    for name in names:
+        space, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        in_place = packet.endswith("_") and not packet.endswith("__")
+        if "out" in overload or packet in UNSEEN or "backward" in packet:
+            continue
+        if space == "aten" and (packet.rstrip("_") if in_place else packet) in RULES:
+            ruled.append(name)
+        elif not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+            others.append(name)
+    return [Operator(op) for op in (*operators_of(ruled), *filter(_moves_tensors, operators_of(others)))]
+
+
+def _moves_tensors(op: Any) -> bool:
+    """Return True if an operator takes a tensor and returns one."""
+    return all(any("Tensor" in str(x.type) for x in side) for side in (op._schema.arguments, op._schema.returns))
+
+
+ELEMENTS = 1 << 40
+"""Numbers from here on are those of the elements of integer arguments, not of tokens."""
+
+MOST_RESULTS, MOST_BYTES = 4096, 1 << 26
+"""Maximum number of results that are kept for operators that run again on the same tokens, and of bytes for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTokens:
+    """A block's way with tokens.
+
+    Attributes:
+        calls: the tokens of the queries and keys of each attention in it. In place of the keys', True if they are the
+            queries' after cached keys of earlier passes.
+        outputs: the sources of the tensors that it returns.
+    """
+
+    calls: list[tuple[np.ndarray | None, np.ndarray | bool | None]]
+    outputs: list[Sources | None]
+
+
+class Lookup(NamedTuple):
+    """Ids that were looked up.
+
+    Attributes:
+        table: id of the table.
+        ids: the ids.
+        elements: their own sources; None if they come from no argument.
+        first: number of the first one's token.
+        places: (ids,): their places in the argument that has token types; None if they come from another one.
+    """
+
+    table: int
+    ids: torch.Tensor
+    elements: Sources | None
+    first: int
+    places: torch.Tensor | None
+
+
+class Memory:
+    """Results of earlier passes of a model, kept for the same tokens at the same places.
+
+    Attributes:
+        results: the sources of results, and what else follows from sources alone, with those sources.
+        blocks: how blocks treat tokens: see headscope.live.names.following.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[Any, tuple[list[Sources], Any]] = {}
+        self.blocks: dict[Any, BlockTokens] = {}
+        self._interned: dict[tuple[Any, bytes], Sources] = {}
+        self._size = 0
+
+    def interned(self, sources: Sources) -> Sources:
+        """The one tensor that stands for all equal ones."""
+        sources = sources.contiguous()
+        key = tuple(sources.shape), sources.numpy().tobytes()
+        if key not in self._interned:
+            self._interned[key] = sources
+            self._size += 2 * sources.numel() * sources.element_size()
+        return self._interned[key]
+
+    def forget(self) -> None:
+        """Forget all if it is too much."""
+        if len(self.results) > MOST_RESULTS or self._size > MOST_BYTES:
+            for kept in (self.results, self.blocks, self._interned):
+                kept.clear()
+            self._size = 0
+
+
+def segments_of(places: torch.Tensor | None, types: torch.Tensor | None) -> torch.Tensor | None:
+    """The token types at these places of an argument; None if it has none."""
+    return None if places is None or types is None else types.flatten()[places.to(types.device)].clone()

@@ -11,7 +11,7 @@ from functools import cached_property
 from torch import nn
 from torch.fx import GraphModule
 
-from headscope.live.names.memory import Memory
+from headscope.live.names.sources import Memory
 from headscope.live.plan.classes import LIBRARIES, classes_where
 
 CROSS = re.compile(

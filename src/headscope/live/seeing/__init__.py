@@ -2,8 +2,8 @@
 
 There are three ways to see a call: `interface` wraps the functions of transformers' attention interface; `sdpa_watch`
 sees PyTorch's operators (`operators`), and `multihead` names those in nn.MultiheadAttention; `inside` reads the inputs
-of classes that have a reader (`readers`). Read `observed` first, which runs a function and reads its call. `held` and
-`parts` put calls together that are one layer's attention, `missed` notes attention that wasn't read.
+of classes that have a reader (`readers`). Read `observed` first, which runs a function and reads its call. `parts` puts
+calls together that are one layer's attention, `missed` notes attention that wasn't read.
 
     >>> import torch
     >>> from headscope.live import capture

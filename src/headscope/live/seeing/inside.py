@@ -24,15 +24,14 @@ from headscope.errors import UnsupportedError
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, SharedHooks
 from headscope.live.keeping.projections import Awaited, Output, mark_of
-from headscope.live.masks.rows import kept_queries, score_bound
+from headscope.live.masks.analyst import kept_queries, score_bound
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
 from headscope.live.plan.refusals import refuse_transforms
-from headscope.live.seats import deliver, heads_to_silence, recording, register_call, silence
 from headscope.live.seeing.operators import Unwatched
 from headscope.live.seeing.readers import Given, Reader, Reading, cache_of, dropout_of, reader_of
-from headscope.live.sessions import COVERED
+from headscope.live.sessions import COVERED, deliver, heads_to_silence, recording, register_call, silence
 
 
 @dataclass(eq=False)

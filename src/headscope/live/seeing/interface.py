@@ -21,10 +21,9 @@ from headscope.live.genuine import is_own, undisturbed
 from headscope.live.hooks import LOCK
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, kind_of
-from headscope.live.seats import Seat, register_call
 from headscope.live.seeing.observed import run_observed
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.sessions import RUNNING
+from headscope.live.sessions import RUNNING, Seat, register_call
 
 
 class Installed:

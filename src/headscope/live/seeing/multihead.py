@@ -27,9 +27,8 @@ from headscope.live.hooks import Hooks, SharedHooks, SharedSetting
 from headscope.live.keeping.projections import Output
 from headscope.live.names import following
 from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
-from headscope.live.seats import Seat, heads_to_silence, recording
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.sessions import COVERED
+from headscope.live.sessions import COVERED, Seat, heads_to_silence, recording
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
 """The parameters of MultiheadAttention.forward, in order."""

@@ -19,14 +19,12 @@ from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
-from headscope.live.masks.analyst import Rules
+from headscope.live.masks.analyst import Rules, kept_queries, score_bound
 from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
-from headscope.live.masks.rows import kept_queries, score_bound
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
-from headscope.live.seats import Seat, deliver, heads_to_silence, recording, silence
-from headscope.live.seeing.held import Held
 from headscope.live.seeing.operators import Noting
-from headscope.live.seeing.parts import Ran
+from headscope.live.seeing.parts import Held, Ran
+from headscope.live.sessions import Seat, deliver, heads_to_silence, recording, silence
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The parameters of scaled_dot_product_attention, in order."""

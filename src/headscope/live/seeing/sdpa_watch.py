@@ -23,12 +23,11 @@ from headscope.live.masks.flex import Flexed
 from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
-from headscope.live.seats import Seat, heads_to_silence, recording, register_call
 from headscope.live.seeing.missed import Missed
 from headscope.live.seeing.multihead import Given, was_read
 from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
-from headscope.live.sessions import RUNNING, Session
+from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
 
 
 def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

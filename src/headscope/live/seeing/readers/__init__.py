@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from headscope.live.seeing.readers import deberta, deberta_v2
+from headscope.live.seeing.readers import deberta
 from headscope.live.seeing.readers.alibi import BLOOM, FALCON, MPT
 from headscope.live.seeing.readers.encoders import MPNET, ROFORMER
 from headscope.live.seeing.readers.reading import Arguments, Given, Reader, Reading, Run, cache_of, dropout_of
@@ -19,7 +19,7 @@ READERS = {
     for name, reader in {
         "bloom.modeling_bloom.BloomAttention": BLOOM,
         "deberta.modeling_deberta.DisentangledSelfAttention": deberta.READER,
-        "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": deberta_v2.READER,
+        "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": deberta.READER_V2,
         "falcon.modeling_falcon.FalconAttention": FALCON,
         "mpnet.modeling_mpnet.MPNetSelfAttention": MPNET,
         "mpt.modeling_mpt.MptAttention": MPT,

@@ -4,10 +4,15 @@
 
 delta(i, j) = clip(i - j + span, 0, 2 span - 1). One projection holds W_Q, W_K and W_V head by head; only queries and
 values have biases.
+
+DeBERTa v2 and v3 (He et al. 2021, 2023) have the same scores with distances in logarithmic buckets: delta(i, j) =
+clip(bucket(i - j) + span, 0, 2 span - 1). Relative keys and queries come from the layer's own W_K and W_Q
+(share_att_key), or from projections of their own.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -141,3 +146,46 @@ def refusal(module: Any) -> str | None:
 
 
 READER = Reader(read, refusal=refusal, dropouts=("dropout", "pos_dropout"))
+
+
+def read_v2(module: Any, arguments: Arguments, run: Run) -> Reading:
+    """Read a call of DeBERTa v2's DisentangledSelfAttention."""
+    hidden, d_head = arguments["hidden_states"], module.attention_head_size
+    asking = hidden if arguments["query_states"] is None else arguments["query_states"]
+    q, k, v = (
+        heads_of(run(part, x), d_head)
+        for part, x in ((module.query_proj, asking), (module.key_proj, hidden), (module.value_proj, hidden))
+    )
+    return Reading(
+        q,
+        k,
+        v,
+        scale=(d_head * (1 + len(KNOWN & {*module.pos_att_type}))) ** -0.5,
+        mask=mask_of(arguments["attention_mask"]),
+        terms=_terms_v2(module, arguments, run, q, k),
+    )
+
+
+def _terms_v2(module: Any, arguments: Arguments, run: Run, q: Any, k: Any) -> Terms:
+    if not module.relative_attention or not KNOWN & {*module.pos_att_type}:
+        return NO_TERMS
+    relative = arguments["relative_pos"]
+    if relative is None:
+        build = sys.modules[type(module).__module__].build_relative_position
+        relative = build(q, k, bucket_size=module.position_buckets, max_position=module.max_relative_positions)
+    span, d_head = module.pos_ebd_size, module.attention_head_size
+    vectors = arguments["rel_embeddings"][: 2 * span][None]
+    shared = module.share_att_key
+    relative_keys = relative_queries = None
+    if "c2p" in module.pos_att_type:
+        relative_keys = heads_of(run(module.key_proj if shared else module.pos_key_proj, vectors), d_head)[0]
+    if "p2c" in module.pos_att_type:
+        relative_queries = heads_of(run(module.query_proj if shared else module.pos_query_proj, vectors), d_head)[0]
+    return Terms(
+        buckets=buckets_of(relative, span, type(module).__name__),
+        relative_keys=relative_keys,
+        relative_queries=relative_queries,
+    )
+
+
+READER_V2 = Reader(read_v2, refusal=refusal, dropouts=("dropout", "pos_dropout"))
