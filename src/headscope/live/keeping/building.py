@@ -27,6 +27,7 @@ from headscope.live.keeping.copies import (
     LayerCopy,
     Room,
     Selection,
+    Series,
     outputs_of,
     products,
     records_of,
@@ -313,30 +314,51 @@ class TraceBuilder(Consumer):
 
     def _trace(self, forward: Forward, group: Group, row: int, keys_axis: TokenAxis) -> Trace:
         _, queries, keys = group.sizes
-        return Trace(
-            model=self.name,
+        kept = group.queries_kept[row], group.keys_kept[row]
+        return self.trace_of(
+            forward,
+            group.series,
+            group.rows[row],
+            kept,
             queries=self.naming.queries(forward, group, row),
             keys=keys_axis,
-            layers=records_of(group.rows[row]),
             outputs=Outputs(group.outputs[row]),
-            ablated=frozenset((layer.call["number"], head) for layer in group.rows[row] for head in layer.silenced),
-            source=CapturedModel(
-                self.name,
-                self.model,
-                forward,
-                group.stack,
-                group.turn,
-                group.sizes[1:],
-                row,
-                tuple(layer.products for layer in group.rows[row]),
-                group.queries_kept[row],
-                group.keys_kept[row],
-            ),
-            precision=self.precision,
-            stack=group.stack.name,
             unrecorded=tuple(str(call) for call in forward.unrecorded),
             notes=self._notes(forward, group.stack),
-            cut=Cut(row, _kept(group.queries_kept[row], queries), _kept(group.keys_kept[row], keys), (queries, keys)),
+            cut=Cut(row, _kept(kept[0], queries), _kept(kept[1], keys), (queries, keys)),
+        )
+
+    def trace_of(
+        self,
+        forward: Forward,
+        series: Series,
+        layers: list[LayerCopy],
+        kept: tuple[np.ndarray | None, np.ndarray | None],
+        *,
+        cut: Cut,
+        **others: Any,
+    ) -> Trace:
+        """A trace of some layers.
+
+        Args:
+            forward: the forward pass, or that which would compute all of them.
+            series: their stack, and which call of its transformer it is.
+            layers: the copies.
+            kept: bool over the positions of queries and of keys, True for those that are not padding; None for all.
+            cut: the positions that the trace has.
+            others: the trace's other fields.
+        """
+        stack, turn = series
+        products = tuple(layer.products for layer in layers)
+        return Trace(
+            model=self.name,
+            layers=records_of(layers),
+            ablated=frozenset((layer.call["number"], head) for layer in layers for head in layer.silenced),
+            source=CapturedModel(self.name, self.model, forward, stack, turn, cut.sizes, cut.row, products, *kept),
+            precision=self.precision,
+            stack=stack.name,
+            cut=cut,
+            **others,
         )
 
     def _notes(self, forward: Forward, stack: Stack) -> tuple[str, ...]:

@@ -21,9 +21,8 @@ from headscope.live.calls import Forward
 from headscope.live.keeping.building import TraceBuilder
 from headscope.live.keeping.cached_sequences import KeySpan, Origin
 from headscope.live.keeping.contents import ContextProducts
-from headscope.live.keeping.copies import Group, LayerCopy, Series, records_of
-from headscope.live.keeping.source import CapturedModel
-from headscope.live.masks.generated import Piece, TermsPiece, grown, grown_terms, stacked
+from headscope.live.keeping.copies import Group, LayerCopy, Series
+from headscope.live.masks.generated import Piece, grown, grown_terms, stacked
 from headscope.live.masks.guess import NEGLIGIBLE
 from headscope.live.names.axes import joined, part
 from headscope.traces import Cut, Trace
@@ -129,11 +128,15 @@ class Sequences:
                 for name, part in calls[-1].tensors.items()
                 if name in ("k", "v")
             }
+            pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
             key = tuple(id(call.call["mask"]) for call in calls)
             if key not in masks:
-                masks[key] = grown([_piece(call, step) for call, step in zip(calls, steps, strict=True)], total)
+                masks[key] = grown(pieces, total)
                 _refuse_blind(masks[key], series)
-            terms = _grown_terms(calls, steps, total, f"layer {number} of {series[0].name}")
+            terms = grown_terms(pieces, total)
+            if terms is None:
+                where = f"layer {number} of {series[0].name}"
+                raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
             layers.append(_joined_call(calls, steps, cached, masks[key], terms))
         first = next(iter(rows[0].values()))[0]
         axis = joined([self._tokens(step, series) for step in steps])
@@ -191,8 +194,7 @@ class Sequences:
         keys: TokenAxis | None,
         cut: Cut,
     ) -> Trace:
-        builder, last = self.builder, steps[-1]
-        stack, turn = series
+        last = steps[-1]
         self_attention = next(group.series for group in last.groups if group.own)
         args, kwargs = self._call(last.forward, self_attention)
         projections = steps[0].forward.projections
@@ -200,18 +202,13 @@ class Sequences:
         flags = [
             np.isin(np.arange(size), places) for size, places in zip(cut.sizes, (cut.queries, cut.keys), strict=True)
         ]
-        products = tuple(layer.products for layer in layers)
-        at = (stack, turn, cut.sizes, last.row)
-        source = CapturedModel(builder.name, builder.model, forward, *at, products, *flags)
-        return Trace(
-            model=builder.name,
+        return self.builder.trace_of(
+            forward,
+            series,
+            layers,
+            (flags[0], flags[1]),
             queries=queries,
             keys=queries if keys is None else keys,
-            layers=records_of(layers),
-            ablated=frozenset((layer.call["number"], head) for layer in layers for head in layer.silenced),
-            source=source,
-            precision=builder.precision,
-            stack=stack.name,
             unrecorded=tuple(dict.fromkeys(str(call) for step in steps for call in step.forward.unrecorded)),
             cut=cut,
         )
@@ -296,26 +293,8 @@ def _piece(layer: LayerCopy, step: Step) -> Piece:
     assert isinstance(span, KeySpan)
     assert isinstance(q, torch.Tensor)
     keys = span.stop - span.start
-    return Piece(layer.call["mask"], span.stop - q.shape[1], step.count, (q.shape[1], keys), span.start)
-
-
-def _grown_terms(calls: list[LayerCopy], steps: list[Step], total: int, where: str) -> Terms:
-    """The terms of one layer of a sequence.
-
-    Raises:
-        UnsupportedError: those of the forward passes don't fit together.
-    """
-    pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
-    terms = grown_terms(
-        [
-            TermsPiece(call.call["terms"], piece.start, piece.sizes, piece.begin)
-            for call, piece in zip(calls, pieces, strict=True)
-        ],
-        total,
-    )
-    if terms is None:
-        raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
-    return terms
+    place = (span.stop - q.shape[1], step.count, (q.shape[1], keys), span.start)
+    return Piece(layer.call["mask"], layer.call["terms"], *place)
 
 
 def _joined_call(

@@ -178,6 +178,21 @@ class Rules:
         """The rules that padding follows, too."""
         return replace(self, rows=tuple(rule.whole or rule for rule in self.rows))
 
+    def flags(self, name: str, batch: int, size: int, *, otherwise: bool) -> torch.Tensor | None:
+        """(batch, size) bool: the flags of this name of each row's rule; None if no rule has any.
+
+        Args:
+            name: the attribute of the rules.
+            batch, size: number of rows, and of flags of each.
+            otherwise: the flags of a row whose rule has none.
+        """
+        rows = [getattr(self.row(index), name) for index in range(batch)]
+        if all(row is None for row in rows):
+            return None
+        return torch.stack(
+            [torch.full((size,), otherwise) if row is None else torch.from_numpy(row.copy()) for row in rows]
+        )
+
     @property
     def shared(self) -> bool:
         """True if all rows of the batch have the same rule."""
@@ -415,13 +430,8 @@ def log_sum_exps(
         _, lse = contexts(q, k, v.to(q.dtype), scale, rules, terms)
     elif rules.row(0).with_terms(terms).nothing:
         check_log_sum_exps("the model's kernel", lse, q, k, scale=scale, mask=rules.row(0).mask)
-    if all(row.unseen is None for row in rules.rows):
-        return lse
-    rows = [
-        torch.zeros(queries, dtype=torch.bool) if unseen is None else torch.from_numpy(unseen.copy())
-        for unseen in (rules.row(i).unseen for i in range(batch))
-    ]
-    return lse.masked_fill(torch.stack(rows).to(lse.device)[:, None], float("-inf"))
+    unseen = rules.flags("unseen", batch, queries, otherwise=False)
+    return lse if unseen is None else lse.masked_fill(unseen.to(lse.device)[:, None], float("-inf"))
 
 
 def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
@@ -440,10 +450,5 @@ def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor |
         batch: number of rows.
         like: (batch, heads, queries, …), a tensor of the call.
     """
-    if all(row.counted is None for row in rules.rows):
-        return None
-    rows = [
-        torch.ones(like.shape[2], dtype=torch.bool) if counted is None else torch.from_numpy(counted.copy())
-        for counted in (rules.row(i).counted for i in range(batch))
-    ]
-    return torch.stack(rows).to(like.device)
+    counted = rules.flags("counted", batch, like.shape[2], otherwise=True)
+    return None if counted is None else counted.to(like.device)

@@ -22,7 +22,7 @@ from torch import nn
 from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.genuine import is_unchanged, undisturbed
-from headscope.live.hooks import Hooks, SharedHooks
+from headscope.live.hooks import Hooks, Shared
 from headscope.live.keeping.projections import Awaited, Output, mark_of
 from headscope.live.masks.analyst import kept_queries, score_bound
 from headscope.live.names import following
@@ -234,7 +234,7 @@ def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], outp
         CALLS.seen[id(attention)].runs.append((part, args[0], output))
 
 
-def _hook(module: nn.Module) -> list[Callable[[], None]]:
+def _hook(module: nn.Module) -> Callable[[], None]:
     reader = reader_of(type(module))
     assert reader is not None
     hooks = Hooks()
@@ -245,8 +245,8 @@ def _hook(module: nn.Module) -> list[Callable[[], None]]:
             hooks.before(part, partial(_keep_context, module))
         elif isinstance(part, nn.Linear):
             hooks.after(part, partial(_keep_run, module))
-    return [hooks.remove]
+    return hooks.remove
 
 
-WATCHED = SharedHooks(_hook)
+WATCHED = Shared(_hook)
 """The hooks on modules with a reader, shared by all open captures."""

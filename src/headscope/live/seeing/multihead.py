@@ -23,7 +23,7 @@ from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.checking import share_of
 from headscope.live.genuine import is_unchanged
-from headscope.live.hooks import Hooks, SharedHooks, SharedSetting
+from headscope.live.hooks import Hooks, Shared
 from headscope.live.keeping.projections import Output
 from headscope.live.names import following
 from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
@@ -45,7 +45,7 @@ def _switch_fast_path_off() -> Callable[[], None]:
     return lambda: torch.backends.mha.set_fastpath_enabled(before)
 
 
-FAST_PATH = SharedSetting(_switch_fast_path_off)
+FAST_PATH = Shared(_switch_fast_path_off)
 """Switches off PyTorch's inference fast path."""
 
 
@@ -126,10 +126,16 @@ class Read:
 
 
 class _Calls(threading.local):
-    """The calls that were read in this thread, by the ids of their modules."""
+    """The calls of this thread, by the ids of their modules.
+
+    Attributes:
+        read: those that were read.
+        lengths: the lengths of the rows of those that are running with nested tensors.
+    """
 
     def __init__(self) -> None:
         self.read: dict[int, Read] = {}
+        self.lengths: dict[int, list[int]] = {}
 
 
 CALLS = _Calls()
@@ -256,19 +262,9 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
             refuse(worst, kind, where if worst != worst else f"{where}, row {row}, query {query}", rules)
 
 
-class _Nested(threading.local):
-    """The calls with nested tensors that are running in this thread: id of the module -> lengths of the rows."""
-
-    def __init__(self) -> None:
-        self.lengths: dict[int, list[int]] = {}
-
-
-NESTED = _Nested()
-
-
 def _pad(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
     """Pad nested queries (a forward pre-hook): only PyTorch's fast path, which is off, takes them as they are."""
-    NESTED.lengths.pop(id(mha), None)
+    CALLS.lengths.pop(id(mha), None)
     given: dict[str, Any] = {**dict(zip(NAMES, args, strict=False)), **kwargs}
     query: Any = given.get("query")
     if not isinstance(query, torch.Tensor) or not query.is_nested or query.layout != torch.strided:
@@ -281,7 +277,7 @@ def _pad(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
         )
     lengths = [len(row) for row in given["query"].unbind()]
     padded = torch.nested.to_padded_tensor(query, 0.0)
-    NESTED.lengths[id(mha)] = lengths
+    CALLS.lengths[id(mha)] = lengths
     places = torch.arange(padded.shape[1], device=padded.device)
     given |= dict.fromkeys(NAMES[:3], padded)
     given["key_padding_mask"] = places >= torch.tensor(lengths, device=padded.device)[:, None]
@@ -290,24 +286,25 @@ def _pad(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 def nest(mha: nn.Module, args: tuple[Any, ...], output: tuple[torch.Tensor, Any]) -> tuple[torch.Tensor, Any] | None:
     """Nest the output of a call whose queries were nested (a forward hook)."""
-    lengths = NESTED.lengths.pop(id(mha), None)
+    lengths = CALLS.lengths.pop(id(mha), None)
     if lengths is None:
         return None
     rows = [row[:length] for row, length in zip(output[0], lengths, strict=True)]
     return torch.nested.as_nested_tensor(rows, layout=torch.strided), output[1]
 
 
-def _hook(mha: nn.Module) -> list[Callable[[], None]]:
+def _hook(mha: nn.Module) -> Callable[[], None]:
     hooks = Hooks()
     hooks.before(mha, _pad, keywords=True)
     hooks.after(mha, after_call, keywords=True)
     hooks.after(mha, nest)
 
-    def forget() -> None:
+    def undo() -> None:
+        hooks.remove()
         CALLS.read.pop(id(mha), None)
 
-    return [hooks.remove, forget]
+    return undo
 
 
-WATCHED = SharedHooks(_hook)
+WATCHED = Shared(_hook)
 """The hooks on nn.MultiheadAttention, shared by all open captures."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from headscope.live.keeping.projections import Awaited, Output, mark_of
 from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import BatchCells
 from headscope.live.names.sources import NOTHING
-from headscope.live.progress import WeakStorage, is_plain
+from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
 from headscope.live.seeing.missed import Missed
 
@@ -44,20 +44,6 @@ UNSET = np.iinfo(np.int64).min
 
 SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
 """Arguments that all parts of one call have in common."""
-
-
-class Extent(NamedTuple):
-    """Place of a tensor in memory. It keeps no memory alive."""
-
-    storage: WeakStorage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @classmethod
-    def of(cls, x: torch.Tensor) -> Extent:
-        """The extent of a tensor."""
-        return cls(WeakStorage(x), int(x.storage_offset()), tuple(x.shape), x.stride())
 
 
 @dataclass(frozen=True, eq=False)
