@@ -96,7 +96,8 @@ def own_forward(tokens: int, device: str) -> Callable[[], Any]:
 
 def headscope_ways(tokens: int, device: str) -> dict[str, Callable[[], Any]]:
     """The forward pass, the same watched and under capture, and transformers' own way to the weights."""
-    from headscope.live import capture, operators, sdpa_watch
+    from headscope.live import capture
+    from headscope.live.seeing import operators, sdpa_watch
 
     model, eager, ids = bert(tokens).to(device), bert(tokens).to(device), ids_of(tokens, device)
     eager.set_attn_implementation("eager")

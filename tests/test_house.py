@@ -223,7 +223,7 @@ LINES = {
     "attention": 1542,
     "traces": 1607,
     "encoder": 1483,
-    "live": 12706,
+    "live": 12599,
     "heads": 2881,
     "runs": 2162,
     "explain": 3647,
@@ -232,7 +232,7 @@ LINES = {
     "screens": 4576,
     "page": 2483,
     "cli": 1779,
-    "": 1500,
+    "": 1499,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -242,7 +242,7 @@ NAMES = {
     "attention": 49,
     "traces": 24,
     "encoder": 43,
-    "live": 286,
+    "live": 283,
     "heads": 75,
     "runs": 61,
     "explain": 84,
@@ -256,7 +256,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 285
+FILES_IN_ALL = 277
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

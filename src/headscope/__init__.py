@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from headscope.explain.matching import match
     from headscope.heads.compare.comparison import Comparison
     from headscope.live import Captured, ablate, describe
-    from headscope.live.captured import capture
-    from headscope.live.one_liner import trace
+    from headscope.live.captured import capture, trace
     from headscope.model import Model
     from headscope.opening import open_any as open
     from headscope.results.effect_records import Effects

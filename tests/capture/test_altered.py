@@ -35,7 +35,7 @@ from transformers.models.bert import modeling_bert
 
 from families import BY_NAME
 from headscope.errors import NoteWarning, UnsupportedError
-from headscope.live import Consumer, capture, checking, feed, seats
+from headscope.live import Consumer, capture, checking, feed, sessions
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -512,7 +512,7 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_much(call: Any) -> None:
         pytest.fail(f"{call.path} is PyTorch's or transformers' own")
 
-    monkeypatch.setattr(seats, "refuse_altered", too_much)
+    monkeypatch.setattr(sessions, "refuse_altered", too_much)
     monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
     with torch.no_grad():
         for implementation in ("sdpa", "eager", "flex_attention"):

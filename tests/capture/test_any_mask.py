@@ -19,8 +19,8 @@ from headscope.attention.scores import Mask
 from headscope.errors import InputError, UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
-from headscope.live.masks.finding import Analyst, RawMask, find_rules
-from headscope.live.observed import raw_mask
+from headscope.live.masks.analyst import Analyst, RawMask, find_rules
+from headscope.live.masks.given import raw_mask
 from headscope.traces import Trace, load
 
 LEAST = torch.finfo(torch.float32).min

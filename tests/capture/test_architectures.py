@@ -18,9 +18,9 @@ from torch import nn
 from transformers import models
 
 from families import FAMILIES
-from headscope.live.classes import kind_of, names_used
-from headscope.live.readers import READERS, reader_of
-from headscope.live.refusals import REASONS, WITHOUT_WEIGHTS
+from headscope.live.plan.classes import kind_of, names_used
+from headscope.live.plan.refusals import REASONS, WITHOUT_WEIGHTS
+from headscope.live.seeing.readers import READERS, reader_of
 
 
 @dataclass(frozen=True)

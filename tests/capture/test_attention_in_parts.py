@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.masks.cells import BatchCells
-from headscope.live.parts import compact
+from headscope.live.seeing.parts import compact
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
 PLACES = torch.arange(TOKENS)

@@ -15,7 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME
 from headscope.errors import UnsupportedError
-from headscope.live import capture, contents
+from headscope.live import capture
+from headscope.live.keeping import contents
 from headscope.traces import Trace
 
 TOKENS = 40

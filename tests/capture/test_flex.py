@@ -25,10 +25,9 @@ from commands import python
 from families import BY_NAME, FAMILIES
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.masks import score_mods
+from headscope.live.masks.analyst import find_rules
 from headscope.live.masks.cells import BLOCK_CELLS
-from headscope.live.masks.finding import find_rules
-from headscope.live.masks.flex import Flexed
+from headscope.live.masks.flex import Flexed, Scoring, read_score_mod
 from largest import Largest
 from products import pairwise
 
@@ -389,7 +388,7 @@ def test_any_chain_of_operators_is_read_truly_or_not_at_all(steps: list[int]) ->
         return score
 
     try:
-        scoring = score_mods.read(mod, (), torch.device("cpu"), "here")
+        scoring = read_score_mod(mod, (), torch.device("cpu"), "here")
     except UnsupportedError:
         return
     assert not {10, 11, 12} & {*steps}
@@ -398,10 +397,10 @@ def test_any_chain_of_operators_is_read_truly_or_not_at_all(steps: list[int]) ->
 
 @pytest.mark.parametrize("name", MODS)
 def test_what_is_read_of_a_score_mod_holds_for_every_score(name: str) -> None:
-    assert_does(MODS[name][0], score_mods.read(MODS[name][0], (), torch.device("cpu"), "here"))
+    assert_does(MODS[name][0], read_score_mod(MODS[name][0], (), torch.device("cpu"), "here"))
 
 
-def assert_does(mod: Mod, scoring: score_mods.Scoring) -> None:
+def assert_does(mod: Mod, scoring: Scoring) -> None:
     """Compare what was read with the function, at random scores and places."""
     generator = torch.Generator().manual_seed(7)
     for _ in range(20):

@@ -18,7 +18,7 @@ import headscope as hs
 from families import BART, BY_NAME, Family, towers
 from headscope.live import capture
 from headscope.live.genuine import from_library
-from headscope.live.plans import plan_of
+from headscope.live.plan.plans import plan_of
 
 BERT = BY_NAME["BertModel"]
 IDS = ids_of(2, 7, seed=3) + 3

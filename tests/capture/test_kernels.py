@@ -11,8 +11,7 @@ from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_ls
 from headscope.attention.scores import EVERYTHING, Mask, attend
 from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.live.masks.finding import RowRule, Rules
-from headscope.live.masks.rows import log_sum_exps
+from headscope.live.masks.analyst import RowRule, Rules, log_sum_exps
 from largest import Largest
 
 KEYS = np.array([True] * 7 + [False] * 2)

@@ -25,7 +25,7 @@ from commands import python
 from families import BY_NAME
 from headscope.errors import InputError, NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.classes import kind_of
+from headscope.live.plan.classes import kind_of
 
 
 def attended(*given: Any, **options: Any) -> torch.Tensor:

@@ -15,7 +15,7 @@ from torch import nn
 from families import BY_NAME
 from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.live.plans import KEPT, plan_of
+from headscope.live.plan.plans import KEPT, plan_of
 
 BERT = BY_NAME["BertModel"]
 
@@ -115,7 +115,7 @@ def test_a_changed_layer_number_is_seen() -> None:
 def test_a_changed_setting_of_a_reader_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, captured, _ = pass_of(BY_NAME["MPNetModel"], padded=False)
     assert captured.traces
-    from headscope.live.readers import READERS
+    from headscope.live.seeing.readers import READERS
 
     name = next(name for name in READERS if name.endswith("MPNetSelfAttention"))
     refusing = type(READERS[name])(**{**vars(READERS[name]), "refusal": lambda module: "it is told so"})

@@ -19,7 +19,7 @@ from headscope.attention import precision
 from headscope.attention.precision import exact_products, matmul_precision
 from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.live.observed import product_dtype
+from headscope.live.seeing.observed import product_dtype
 from headscope.traces import Trace, load
 
 HALVES = [torch.bfloat16, torch.float16]

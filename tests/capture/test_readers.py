@@ -16,11 +16,12 @@ from headscope.errors import UnsupportedError
 from headscope.heads import roles_of
 from headscope.heads.fast import fast_statistics
 from headscope.heads.reference import LayerArrays
-from headscope.live import ablate, capture, checking, inside
+from headscope.live import ablate, capture, checking
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import feed
-from headscope.live.masks import finding as masks
-from headscope.live.readers import READERS, Given, cache_of, deberta, reader_of
+from headscope.live.masks import analyst as masks
+from headscope.live.seeing import inside
+from headscope.live.seeing.readers import READERS, Given, cache_of, deberta, reader_of
 from largest import Largest
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")

@@ -23,8 +23,8 @@ import headscope as hs
 from families import BY_NAME, DECODER, Family
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.classes import kind_of
-from headscope.live.operators import KEY
+from headscope.live.plan.classes import kind_of
+from headscope.live.seeing.operators import KEY
 
 KERNELS = {"fast": scaled_dot_product_attention}
 BY_PARTIAL = functools.partial(sdpa, dropout_p=0.0)
@@ -506,7 +506,7 @@ def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
 
 def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     """The interface's functions are read without an observer: no operator of a BERT layer passes through one."""
-    from headscope.live import sdpa_watch
+    from headscope.live.seeing import sdpa_watch
 
     seen: list[str] = []
     family = BY_NAME["BertModel"]

@@ -18,7 +18,7 @@ from headscope.atlas.store import read_beside
 from headscope.atlas.words import Words
 from headscope.attention.scores import softmax_rows
 from headscope.live.calls import Call, Consumer, Forward
-from headscope.live.stacks import Stack
+from headscope.live.plan.stacks import Stack
 from headscope.results.schemas import LineRow, table_of
 
 if TYPE_CHECKING:

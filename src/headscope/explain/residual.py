@@ -338,7 +338,7 @@ def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
     import torch
     from torch import nn
 
-    from headscope.live.source import CapturedModel
+    from headscope.live.keeping.source import CapturedModel
 
     where = f"layer {layer}"
     if not isinstance(source, CapturedModel):

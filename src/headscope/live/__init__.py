@@ -1,9 +1,9 @@
 """Capture traces from live PyTorch models: transformers models, torch.nn, and hand-written attention.
 
 Read `captured` first, which opens a session (`sessions`) and restores everything; `calls` says what is recorded of a
-call of attention, and `building` makes the trace. Calls are seen by `transformers_support`, `torch_nn`, `sdpa_watch`,
-`operators` and `inside` (with `readers`), compared with the module's output by `checking`, and described by `masks` and
-`tokens`.
+call of attention. The rooms, in the order in which a pass goes through them: `plan` finds the modules that attend,
+`seeing` sees their calls, which `checking` compares with the modules' output; `masks` tells what their masks mean,
+`names` follows the tokens, and `keeping` copies and makes the trace.
 
 Everything below it in the order of parts may call it.
 """
@@ -23,10 +23,9 @@ if importlib.util.find_spec("torch") is None:
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward
-from headscope.live.captured import Captured, capture, feed
+from headscope.live.captured import Captured, capture, feed, trace
 from headscope.live.describing import Description, describe, modules_of_checkpoint
-from headscope.live.one_liner import trace
-from headscope.live.stacks import Stack
+from headscope.live.plan.stacks import Stack
 
 __all__ = [
     "Ablation",

@@ -9,7 +9,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.live.calls import Consumer, Forward
 from headscope.live.captured import Watching
-from headscope.live.stacks import Stack
+from headscope.live.plan.stacks import Stack
 from headscope.settings import named
 
 WAYS = ("zero", "mean")

@@ -14,19 +14,18 @@ import torch
 
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.live.masks.finding import Analyst, Rules
-from headscope.live.masks.rows import log_sum_exps
+from headscope.live.masks.analyst import Analyst, Rules, log_sum_exps
 from headscope.live.progress import Progress, Sizes, sizes_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.contents import Contents, Weights
-    from headscope.live.missed import Missed
-    from headscope.live.projections import Awaited, Output
-    from headscope.live.stacks import Place, Stack
-    from headscope.live.tokens.axes import Followed, Tokens
-    from headscope.live.tokens.facts import Replace
+    from headscope.live.keeping.contents import Contents, Weights
+    from headscope.live.keeping.projections import Awaited, Output
+    from headscope.live.names.axes import Followed, Tokens
+    from headscope.live.names.facts import Replace
+    from headscope.live.plan.stacks import Place, Stack
+    from headscope.live.seeing.missed import Missed
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,8 @@ class Call:
         dropout: dropout probability of the weights in this call; if not 0, `context` is not weights @ V.
         proven: True if a library's own code computed `context`, unchanged, from these tensors alone: then samples show
             whether it was read right. Otherwise every query was compared before the call was delivered.
-        mark: (batch * queries * heads,), its products with the vector of headscope.live.context_products, if known.
+        mark: (batch * queries * heads,), its products with the vector of headscope.live.keeping.contents, if
+            known.
         rounded: the spacing of numbers around 1 to which the module's products rounded q, k and v; 0 if they did not.
     """
 

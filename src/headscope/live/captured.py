@@ -1,11 +1,16 @@
-"""`with hs.capture(model) as captured`: open a session, let the model run, restore everything."""
+"""`with hs.capture(model) as captured`: open a session, let the model run, restore everything.
+
+`hs.trace(model, tokenizer, text)` does so for one text: run a live transformers model on a text and return the trace.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -13,19 +18,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from headscope.errors import InputError
-from headscope.live import compiled, inside, operators, sdpa_watch, torch_nn, transformers_support
-from headscope.live.building import TraceBuilder
+from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Consumer, Unrecorded
-from headscope.live.classes import calls_sdpa, kind_of, models_in
-from headscope.live.copies import Selection, chosen_device, numbers_of
-from headscope.live.generation import Sequences
-from headscope.live.hooks import Attached
-from headscope.live.plans import has_modules, plan_of
-from headscope.live.readers import reads
-from headscope.live.refusals import refuse_others, refuse_without_numbers
+from headscope.live.evaluating import device_of, evaluating
+from headscope.live.hooks import UNCOMPILED, Attached, original_of
+from headscope.live.keeping.building import TraceBuilder
+from headscope.live.keeping.copies import Selection, chosen_device, numbers_of
+from headscope.live.keeping.generation import Sequences
+from headscope.live.names.axes import vocabulary
+from headscope.live.plan.classes import calls_sdpa, kind_of, models_in
+from headscope.live.plan.plans import has_modules, plan_of
+from headscope.live.plan.refusals import refuse_others, refuse_without_numbers
+from headscope.live.seeing import inside, interface, multihead, operators, sdpa_watch
+from headscope.live.seeing.readers import reads
 from headscope.live.sessions import Session
-from headscope.live.tokens.axes import vocabulary
 from headscope.settings import named
 from headscope.traces import Trace
 
@@ -48,7 +54,7 @@ class Watching:
         refuse_others(
             model, "model", "pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)"
         )
-        model = compiled.original_of(model)
+        model = original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)
         refuse_without_numbers(model, self.plan)
@@ -80,13 +86,13 @@ class Watching:
             )
         attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
-            transformers_support.INSTALLED.enter(attention)
-            undo.callback(transformers_support.INSTALLED.leave)
-            torch_nn.FAST_PATH.enter()
-            undo.callback(torch_nn.FAST_PATH.leave)
+            interface.INSTALLED.enter(attention)
+            undo.callback(interface.INSTALLED.leave)
+            multihead.FAST_PATH.enter()
+            undo.callback(multihead.FAST_PATH.leave)
             if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
-                compiled.UNCOMPILED.enter()
-                undo.callback(compiled.UNCOMPILED.leave)
+                UNCOMPILED.enter()
+                undo.callback(UNCOMPILED.leave)
             operators.observe(sdpa_watch.observe)
             observed: list[nn.Module] = []
             session = Session(
@@ -104,7 +110,7 @@ class Watching:
             )
             for module in attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                for watched, applies in ((torch_nn.WATCHED, torch_nn.is_attention), (inside.WATCHED, reads)):
+                for watched, applies in ((multihead.WATCHED, multihead.is_attention), (inside.WATCHED, reads)):
                     if applies(module):
                         watched.enter(module)
                         undo.callback(watched.leave, module)
@@ -131,11 +137,11 @@ def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
         observed: the modules whose outputs are observed, after all other hooks.
         model: the captured model.
     """
-    transformers_support.INSTALLED.renew()
+    interface.INSTALLED.renew()
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Attached) and hook.call in (torch_nn.after_call, torch_nn.nest, inside.observe_call):
+            if isinstance(hook, Attached) and hook.call in (multihead.after_call, multihead.nest, inside.observe_call):
                 hooks.move_to_end(key)
 
 
@@ -348,7 +354,7 @@ def capture(
         device=chosen_device(device),
         padding=padding == "keep",
     )
-    model = compiled.original_of(model)
+    model = original_of(model)
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
 
 
@@ -377,3 +383,136 @@ def name_of(model: nn.Module) -> str:
     """The name under which a model was loaded; its class if it has none."""
     path = getattr(getattr(model, "config", None), "_name_or_path", "")
     return str(path) if path else type(model).__name__
+
+
+@named
+def trace(
+    model: nn.Module,
+    tokenizer: Any,
+    text: str,
+    pair: str | None = None,
+    *,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    values: bool = True,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    strict: bool = True,
+) -> Trace:
+    """Run a live transformers model on a text and return the trace of its attention.
+
+        trace = hs.trace(model, tokenizer, "The cat sat on the mat.")
+        trace[0, 3].weights
+
+    The model runs in eval mode, without gradients; its training mode is restored afterwards.
+
+    Args:
+        model: a transformers model with one stack of attention, in any precision, on any device.
+        tokenizer: its transformers tokenizer.
+        text: the text.
+        pair: the second text of a pair.
+        layers: numbers of the layers to keep, counted from 0; all by default.
+        heads: numbers of the heads to keep in each layer, counted from 0; all by default.
+        values: True to keep V, which contexts require.
+        dtype: precision in which Q, K and V are kept: "fp32" (the default) or "fp16", for half the memory.
+        device: where the copies stay until the trace is built: "cpu", or the model's device.
+        strict: True to raise an error if attention ran that can't be recorded; False to list it in `trace.unrecorded`.
+
+    Returns:
+        The trace, with words and character spans if the tokenizer provides them (fast tokenizers do).
+
+    Raises:
+        InputError: the text is empty, `tokenizer` is not a tokenizer, or the model has several stacks of attention.
+        UnsupportedError: the model's attention can't be captured, or the model doesn't accept the tokenizer's output.
+    """
+    if not text:
+        raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
+    if not callable(tokenizer):
+        raise InputError(
+            f"expected a transformers tokenizer, got {type(tokenizer).__name__}",
+            where="tokenizer",
+            advice="pass transformers.AutoTokenizer.from_pretrained(…)",
+        )
+    capturing = capture(
+        model,
+        layers=layers,
+        heads=heads,
+        values=values,
+        dtype=dtype,
+        device=device,
+        tokenizer=tokenizer,
+        strict=strict,
+    )
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    encoded = tokenizer(text, pair, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=fast)
+    special = encoded.pop("special_tokens_mask")[0].tolist()
+    spans = encoded.pop("offset_mapping")[0].tolist() if fast else None
+    device = device_of(model)
+    inputs = {name: value.to(device) for name, value in encoded.items()}
+    _check_call(model, inputs)
+    _check_length(model, int(encoded["input_ids"].shape[1]))
+    with evaluating(model), torch.inference_mode(), capturing as captured:
+        model(**inputs)
+    trace = captured.trace
+    axis = trace.queries
+    if axis.ids == tuple(encoded["input_ids"][0].tolist()):  # otherwise the model moved, left out or added tokens
+        if len(special) == len(axis):  # without <eos>, EsmTokenizer returns a flag for it
+            axis = replace(axis, special=tuple(bool(flag) for flag in special))
+        if spans is not None:
+            sequences = encoded.sequence_ids(0)
+            axis = replace(
+                axis,
+                words=_words(encoded.word_ids(0), sequences),
+                spans=tuple(
+                    None if flag or sequence is None else (int(span[0]), int(span[1]))
+                    for span, flag, sequence in zip(spans, special, sequences, strict=True)
+                ),
+            )
+    return trace.replaced(queries=axis, text=text, pair=pair)
+
+
+def _check_length(model: nn.Module, tokens: int) -> None:
+    """Raise InputError if the text has more tokens than the model's table of positions takes.
+
+    A table whose row for padding is fixed begins after it, as RoBERTa's.
+    """
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
+            padding = module.padding_idx
+            most = module.num_embeddings - (0 if padding is None else padding + 1)
+            if tokens > most:
+                raise InputError(
+                    f"the text has {tokens:,} tokens, the model takes {most:,} at most",
+                    where="text",
+                    advice="shorten the text, or cut it: tokenizer(text, truncation=True, max_length=…) in hs.capture",
+                )
+
+
+def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
+    """Raise UnsupportedError if the model's forward does not accept the tokenizer's output."""
+    try:
+        inspect.signature(model.forward).bind(**inputs)
+    except ValueError:
+        raise UnsupportedError(
+            f"the forward of {type(model).__name__} has no signature, as in TorchScript",
+            where="model",
+            advice="pass the model itself, before it is traced or scripted, or make the call yourself: "
+            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
+        ) from None
+    except TypeError as error:
+        raise UnsupportedError(
+            f"{type(model).__name__} doesn't accept the tokenizer's output, {', '.join(inputs)}: {error}",
+            where="model",
+            advice="pass the transformers model inside it, or make the call yourself: "
+            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
+        ) from error
+
+
+def _words(words: list[int | None], sequences: list[int | None]) -> tuple[int | None, ...]:
+    """Word numbers counted over the whole input: the second text's words follow the first's."""
+    first = [word for word, part in zip(words, sequences, strict=True) if word is not None and part == 0]
+    offset = max(first, default=-1) + 1
+    return tuple(
+        None if word is None else word + (offset if part == 1 else 0)
+        for word, part in zip(words, sequences, strict=True)
+    )

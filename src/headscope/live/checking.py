@@ -24,12 +24,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from headscope.attention.scores import FAR, scores
 from headscope.attention.terms import Terms, add_terms
 from headscope.errors import UnsupportedError
-from headscope.live.masks.rows import score_bound
-from headscope.live.refusals import refuse
+from headscope.live.masks.analyst import score_bound
+from headscope.live.plan.refusals import refuse
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call
-    from headscope.live.masks.finding import RowRule
+    from headscope.live.masks.analyst import RowRule
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -115,28 +115,21 @@ class Probe(NamedTuple):
     """A few queries of one row of a call, with all that their contexts are recomputed from.
 
     Attributes:
+        call: the call.
         sample: the queries.
         q: (heads, n, d_head), of these queries.
         k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value).
         observed: (heads, n, d_value), the module's contexts.
-        scale, terms: what scores are made of.
-        queries: number of queries of the row, padding included.
-        eps: the spacing of numbers around 1 in the module's precision.
-        stepwise: True if the module computed scores in its own precision.
-        rounded: as in `Call`.
+        terms: the score terms of the row.
     """
 
+    call: Call
     sample: Sample
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     observed: torch.Tensor
-    scale: float
     terms: Terms
-    queries: int
-    eps: float
-    stepwise: bool
-    rounded: float
 
 
 def excess(call: Call) -> torch.Tensor | None:
@@ -213,19 +206,8 @@ def _probes(call: Call) -> Iterator[Probe]:
 
 def probe_of(call: Call, row: int, sample: Sample, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Probe:
     """A probe of one row of a call. The tensors are those of `Probe`, in any precision."""
-    return Probe(
-        sample,
-        q.float(),
-        k.float(),
-        v.float(),
-        call.context[row, :, sample.index],
-        call.scale,
-        call.terms(row),
-        call.q.shape[2],
-        call.eps,
-        call.weights is not None or call.unfused,
-        call.rounded,
-    )
+    observed = call.context[row, :, sample.index]
+    return Probe(call, sample, q.float(), k.float(), v.float(), observed, call.terms(row))
 
 
 def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
@@ -249,7 +231,7 @@ def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
     sample, q, k, v, terms = probe.sample, probe.q, probe.k, probe.v, probe.terms
     heads, n, width = q.shape
     shared = (len(k), heads // len(k) * n, width)
-    cells = torch.bmm((q * probe.scale).reshape(shared), k.transpose(1, 2))
+    cells = torch.bmm((q * probe.call.scale).reshape(shared), k.transpose(1, 2))
     if not terms.nothing:
         cells = _with_terms(cells.view(heads, n, -1), probe).view(*shared[:2], -1)
     if sample.hidden is not None:
@@ -267,11 +249,9 @@ def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _with_terms(cells: torch.Tensor, probe: Probe) -> torch.Tensor:
     """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
-    columns, sizes = np.arange(probe.k.shape[1]), (probe.queries, probe.k.shape[1])
-    scaled = probe.q * probe.scale
-    return add_terms(
-        cells, scaled, probe.k, probe.terms, scale=probe.scale, rows=probe.sample.rows, columns=columns, sizes=sizes
-    )
+    scale, sizes = probe.call.scale, (probe.call.q.shape[2], probe.k.shape[1])
+    rows, columns = probe.sample.rows, np.arange(sizes[1])
+    return add_terms(cells, probe.q * scale, probe.k, probe.terms, scale=scale, rows=rows, columns=columns, sizes=sizes)
 
 
 def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:
@@ -302,17 +282,17 @@ def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
 
 def _share(probe: Probe) -> torch.Tensor:
     """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value."""
-    heads, width = len(probe.q), probe.q.shape[-1]
+    call, heads, width = probe.call, len(probe.q), probe.q.shape[-1]
     longest = probe.k.norm(dim=-1).amax(1).repeat_interleave(heads // len(probe.k))[:, None, None]
-    reach = abs(probe.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + reach_of_terms(probe)
-    error = (2 * width**0.5 * EPS + probe.rounded) * reach
+    reach = abs(call.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + reach_of_terms(probe)
+    error = (2 * width**0.5 * EPS + call.rounded) * reach
     if probe.sample.hidden is not None:
         shift = probe.sample.hidden.amax(-1, keepdim=True).to(error.device)
         error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
-    if probe.stepwise and not probe.rounded and probe.eps > EPS:
-        error = error + 2 * probe.eps * raw_scores(probe).abs().amax(-1, keepdim=True)
+    if (call.weights is not None or call.unfused) and not call.rounded and call.eps > EPS:
+        error = error + 2 * call.eps * raw_scores(probe).abs().amax(-1, keepdim=True)
     sums = SUMS + 2 * probe.k.shape[1] ** 0.5 * EPS
-    return sums + 2 * probe.eps + torch.expm1(2 * error.clamp(max=1)) / 2
+    return sums + 2 * call.eps + torch.expm1(2 * error.clamp(max=1)) / 2
 
 
 def share_of(q: torch.Tensor, k: torch.Tensor, eps: float) -> float:
@@ -329,7 +309,7 @@ def share_of(q: torch.Tensor, k: torch.Tensor, eps: float) -> float:
 
 def raw_scores(probe: Probe) -> torch.Tensor:
     """(heads, n, keys): the numbers that a module which computes step by step rounds before its softmax."""
-    raw = scores(probe.q, probe.k, scale=probe.scale)
+    raw = scores(probe.q, probe.k, scale=probe.call.scale)
     raw = raw if probe.terms.nothing else _with_terms(raw, probe)
     if probe.sample.hidden is not None:
         hidden = probe.sample.hidden.to(raw.device)
@@ -342,7 +322,7 @@ def reach_of_terms(probe: Probe) -> float:
     if probe.terms.nothing:
         return 0.0
     longest_q, longest_k = (float(x.norm(dim=-1).amax()) for x in (probe.q, probe.k))
-    return float(probe.terms.mapped(_on_cpu).reach(longest_q, longest_k, probe.scale))
+    return float(probe.terms.mapped(_on_cpu).reach(longest_q, longest_k, probe.call.scale))
 
 
 def _on_cpu(table: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
-from headscope.live.refusals import refuse_frozen, refuse_others
+from headscope.live.plan.refusals import refuse_frozen, refuse_others
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch.nn.modules import module as all_modules
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from headscope.live.classes import cells_of, names_in
+from headscope.live.plan.classes import cells_of, names_in
 
 LIBRARIES = frozenset({"torch", "transformers", "headscope", *sys.stdlib_module_names})
 """Packages whose code is taken as it is, unless somebody replaced it."""

@@ -1,12 +1,18 @@
-"""Hooks and settings of captures: set and removed in one pass, shared where several need them."""
+"""Hooks and settings of captures: set and removed in one pass, shared where several need them.
+
+Compiled models (`torch.compile(model)`, `model.compile()`) and compiled functions run uncompiled inside a block. Their
+graphs stay, and run again when the block has ended.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 
 Hook = Callable[..., Any]
@@ -109,60 +115,49 @@ class Hooks:
 LOCK = threading.RLock()
 
 
-class SharedSetting:
-    """A process-wide setting, applied when its first user enters and undone when its last user leaves.
+class Shared:
+    """A process-wide setting or the hooks on a module: applied for its first user, undone when its last user leaves.
 
-    Users in different threads may leave in any order, so the setting counts them: the first one to enter must not undo
-    it while others still need it.
+    Users in different threads may leave in any order, so they are counted: the first one to enter must not undo it
+    while others still need it. Each module is hooked once, however many captures cover it.
 
     Args:
-        apply: applies the setting and returns a function that undoes it.
+        apply: applies the setting, or hooks a module, and returns a function that undoes it.
     """
 
-    def __init__(self, apply: Callable[[], Callable[[], None]]) -> None:
+    def __init__(self, apply: Callable[..., Callable[[], None]]) -> None:
         self._apply = apply
-        self._users = 0
-        self._undo: Callable[[], None] | None = None
+        self._users: dict[tuple[int, ...], int] = {}
+        self._undo: dict[tuple[int, ...], Callable[[], None]] = {}
 
-    def enter(self) -> None:
-        """Apply the setting if this is the first user."""
+    def enter(self, *module: nn.Module) -> None:
+        """Apply the setting, or hook the module, if this is the first user."""
+        key = tuple(map(id, module))
         with LOCK:
-            if self._users == 0:
-                self._undo = self._apply()
-            self._users += 1
+            if key not in self._users:
+                self._undo[key] = self._apply(*module)
+            self._users[key] = self._users.get(key, 0) + 1
 
-    def leave(self) -> None:
-        """Undo the setting if this is the last user."""
+    def leave(self, *module: nn.Module) -> None:
+        """Undo it if this is the last user."""
+        key = tuple(map(id, module))
         with LOCK:
-            self._users -= 1
-            if self._users == 0 and self._undo is not None:
-                self._undo()
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                self._undo.pop(key)()
 
 
-class SharedHooks:
-    """Hooks shared by all open captures: each module is hooked once, however many captures cover it.
+def original_of(model: Any) -> Any:
+    """The model that torch.compile wrapped; the model itself if it is not wrapped."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return model._orig_mod if dynamo is not None and isinstance(model, dynamo.OptimizedModule) else model
 
-    Args:
-        hook: hooks a module and returns functions that remove the hooks.
-    """
 
-    def __init__(self, hook: Callable[[nn.Module], list[Callable[[], None]]]) -> None:
-        self._hook = hook
-        self._users: dict[int, int] = {}
-        self._undo: dict[int, list[Callable[[], None]]] = {}
+def _run_uncompiled() -> Callable[[], None]:
+    stance = torch.compiler.set_stance("force_eager")
+    return lambda: stance.__exit__(None, None, None)
 
-    def enter(self, module: nn.Module) -> None:
-        """Hook the module unless another capture already did."""
-        with LOCK:
-            self._users[id(module)] = self._users.get(id(module), 0) + 1
-            if self._users[id(module)] == 1:
-                self._undo[id(module)] = self._hook(module)
 
-    def leave(self, module: nn.Module) -> None:
-        """Remove the module's hooks if no other capture needs them."""
-        with LOCK:
-            self._users[id(module)] -= 1
-            if self._users[id(module)] == 0:
-                del self._users[id(module)]
-                for undo in self._undo.pop(id(module)):
-                    undo()
+UNCOMPILED = Shared(_run_uncompiled)
+"""Runs compiled code uncompiled."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headscope.errors import UnsupportedError
-from headscope.live.stacks import Place
+from headscope.live.plan.stacks import Place
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.stacks import Plan, Stack
+    from headscope.live.plan.stacks import Plan, Stack
 
 
 Sizes = tuple[int, int]
@@ -56,28 +57,34 @@ class WeakStorage(StorageWeakRef):
 
 
 @dataclass(frozen=True)
-class Input:
-    """A module's input. It keeps no memory alive.
+class Extent:
+    """Place of a tensor in memory. It keeps no memory alive.
 
     Attributes:
         sizes: its sizes, if it is a batch of hidden states or ids.
-        storage, offset: where it lies in memory; None if it is not plain.
-        numbers: how many numbers it has; 0 if it is not plain.
+        storage: the memory; None if the tensor is not plain.
+        offset, shape, strides: where its numbers are in it.
     """
 
     sizes: Sizes | None
     storage: WeakStorage | None
     offset: int = 0
-    numbers: int = 0
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, x: torch.Tensor) -> Input:
-        """Describe a tensor."""
+    def of(cls, x: torch.Tensor) -> Extent:
+        """The extent of a tensor."""
         if not is_plain(x):
             return cls(sizes_of(x), None)
-        return cls(sizes_of(x), WeakStorage(x), int(x.storage_offset()), x.numel())
+        return cls(sizes_of(x), WeakStorage(x), int(x.storage_offset()), tuple(x.shape), x.stride())
 
-    def beside(self, other: Input) -> bool:
+    @property
+    def numbers(self) -> int:
+        """Number of its numbers; 0 if it is not plain."""
+        return 0 if self.storage is None else prod(self.shape)
+
+    def beside(self, other: Extent) -> bool:
         """Return True if both are parts of the same tensor, at different places."""
         return self.storage is not None and self.storage == other.storage and self.offset != other.offset
 
@@ -162,7 +169,7 @@ class Progress:
     entered: dict[int, int] = field(default_factory=dict)
     sizes: set[tuple[int, int]] = field(default_factory=set)
     read: set[int] = field(default_factory=set)
-    inputs: dict[int, Input] = field(default_factory=dict)
+    inputs: dict[int, Extent] = field(default_factory=dict)
     parted: set[int] = field(default_factory=set)
     elsewhere: set[int] = field(default_factory=set)
     given: list[torch.Tensor] = field(default_factory=list)
@@ -192,7 +199,7 @@ class Progress:
             self.given = [x.detach().clone() for x in tensors if is_plain(x)]
         if tensors:
             x = tensors[0]
-            before, self.inputs[at] = self.inputs.get(at), Input.of(x)
+            before, self.inputs[at] = self.inputs.get(at), Extent.of(x)
             if before is not None and before.beside(self.inputs[at]):
                 self.parted.add(at)
 

@@ -3,7 +3,7 @@
 Eager attention returns its weights. Other ids show by experiment whose embeddings enter a stack: each token has a code,
 a set of forward passes in which the next id of its table is looked up instead of its own. No code is part of another,
 so the passes in which a query changes say which token it stands for. This knows nothing of how the model moves tokens:
-it does not depend on headscope.live.tokens.following, except for what is looked up.
+it does not depend on headscope.live.names.following, except for what is looked up.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
-from headscope.live.classes import attention_configs, in_training, models_in
-from headscope.live.contents import Contents
 from headscope.live.evaluating import device_of, together
-from headscope.live.readers import reader_of, reads
+from headscope.live.keeping.contents import Contents
+from headscope.live.names.lookups import is_plain
+from headscope.live.plan.classes import attention_configs, in_training, models_in
+from headscope.live.plan.stacks import Stack
+from headscope.live.seeing.readers import reader_of, reads
 from headscope.live.sessions import RUNNING
-from headscope.live.stacks import Stack
-from headscope.live.tokens.lookups import is_plain
 
 if TYPE_CHECKING:
     from headscope.live.calls import Call, Forward
-    from headscope.live.source import CapturedModel
-    from headscope.live.stacks import Stack
-    from headscope.live.tokens.facts import Replace
+    from headscope.live.keeping.source import CapturedModel
+    from headscope.live.names.facts import Replace
+    from headscope.live.plan.stacks import Stack
     from headscope.traces import Trace
 
 

@@ -12,7 +12,7 @@ from headscope.verify.rounding import EPS, Limits, Worst, drifted, products_tole
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.live.source import CapturedModel
+    from headscope.live.keeping.source import CapturedModel
     from headscope.traces import Trace
 
 
@@ -27,8 +27,8 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
     Returns:
         The comparisons, and those that were not possible, each with the reason.
     """
+    from headscope.live.keeping.source import CapturedModel
     from headscope.live.replay import eager_weights
-    from headscope.live.source import CapturedModel
 
     source = trace.source
     if not isinstance(source, CapturedModel):

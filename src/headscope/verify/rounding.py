@@ -32,7 +32,7 @@ from headscope.results.verify_report import Check
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.live.context_products import ContextProducts
+    from headscope.live.keeping.contents import ContextProducts
     from headscope.traces import LayerRecord, Trace
 
 

@@ -24,9 +24,13 @@ BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """One pass's part of a mask: `count` queries starting at `start`, and keys from `begin` to `begin + sizes[1]`."""
+    """One pass's part of the mask and of the terms of a layer.
+
+    They are those of `count` queries starting at `start`, and of keys from `begin` to `begin + sizes[1]`.
+    """
 
     mask: Mask
+    terms: Terms
     start: int
     count: int
     sizes: tuple[int, int]
@@ -98,17 +102,7 @@ CLOSE = 1e-5
 """Largest difference between passes, as a share of the largest number: products with positions are rounded."""
 
 
-@dataclass(frozen=True, eq=False)
-class TermsPiece:
-    """One pass's part of the terms: `sizes` queries and keys, from `start` and from `begin` on."""
-
-    terms: Terms
-    start: int
-    sizes: tuple[int, int]
-    begin: int
-
-
-def grown_terms(pieces: list[TermsPiece], total: int) -> Terms | None:
+def grown_terms(pieces: list[Piece], total: int) -> Terms | None:
     """The terms of the whole sequence; None if no table by key or by distance reproduces every pass."""
     last = pieces[-1].terms
     if all(piece.terms.nothing for piece in pieces):
@@ -129,7 +123,7 @@ def grown_terms(pieces: list[TermsPiece], total: int) -> Terms | None:
     return _by_distance(pieces, total, plain)
 
 
-def _by_key(pieces: list[TermsPiece], total: int) -> torch.Tensor | None:
+def _by_key(pieces: list[Piece], total: int) -> torch.Tensor | None:
     table = pieces[-1].terms.by_key
     if table is None or pieces[-1].begin or table.shape[1] != total:
         return None
@@ -144,7 +138,7 @@ def _by_key(pieces: list[TermsPiece], total: int) -> torch.Tensor | None:
     return table
 
 
-def _by_distance(pieces: list[TermsPiece], total: int, plain: Terms) -> Terms | None:
+def _by_distance(pieces: list[Piece], total: int, plain: Terms) -> Terms | None:
     tables = [table for piece in pieces for table in (piece.terms.by_distance, piece.terms.by_key) if table is not None]
     heads = max(map(len, tables))
     numbers = torch.full((heads, 2 * total - 1), float("nan"))

@@ -1,0 +1,345 @@
+"""`captured.generations`: join the forward passes of one generate() call into one trace with a causal mask.
+
+Nothing is recomputed: the queries of all passes are concatenated, keys and values are those in the last pass's cache,
+and the mask is a rule that reproduces every pass's mask cell for cell.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from headscope.attention.scores import Mask
+from headscope.attention.terms import Terms
+from headscope.errors import UnsupportedError
+from headscope.live.calls import Forward
+from headscope.live.keeping.building import TraceBuilder
+from headscope.live.keeping.cached_sequences import KeySpan, Origin
+from headscope.live.keeping.contents import ContextProducts
+from headscope.live.keeping.copies import Group, LayerCopy, Series
+from headscope.live.masks.generated import Piece, grown, grown_terms, stacked
+from headscope.live.masks.guess import NEGLIGIBLE
+from headscope.live.names.axes import joined, part
+from headscope.traces import Cut, Trace
+
+if TYPE_CHECKING:
+    from headscope.results.arrays import TokenAxis
+
+IDS = ("decoder_input_ids", "input_ids")
+"""Names of the argument that holds the tokens to continue, in order of preference."""
+
+
+ADVICE = "use the traces of the passes instead: captured.traces, captured.forwards[i]"
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One forward pass's part of a sequence: the first `count` queries of a row of its batch.
+
+    Attributes:
+        forward: the forward pass.
+        groups: its copies.
+        row: the row of its batch.
+        count: number of queries.
+    """
+
+    forward: Forward
+    groups: list[Group]
+    row: int
+    count: int
+
+    def layers(self, series: Series) -> dict[int, tuple[Group, LayerCopy]]:
+        """The layers of one stack: layer number -> the layer's copy and its group."""
+        groups = [group for group in self.groups if group.series == series]
+        return {layer.call["number"]: (group, layer) for group in groups for layer in group.rows[self.row]}
+
+
+class Sequences:
+    """The sequences generated in a capture, each with the forward passes that computed its tokens."""
+
+    def __init__(self, builder: TraceBuilder) -> None:
+        self.builder = builder
+        self._groups = {forward.number: groups for forward, groups in builder.finished}
+        self._spans: dict[tuple[int, Series, int], KeySpan] = {}
+        continued: set[int] = set()
+        for forward, groups in builder.finished:
+            for group in groups:
+                for row, layers in enumerate(group.rows if group.own and not group.extras else ()):
+                    span = layers[0].tensors["k"]
+                    assert isinstance(span, KeySpan)
+                    self._spans.setdefault((forward.number, group.series, row), span)
+                    continued |= {origin.forward.number for origin in span.origins[:-1] if origin.forward is not None}
+        self._last = [finished for finished in builder.finished if finished[0].number not in continued]
+
+    def traces(self) -> list[Trace]:
+        """One trace for each row of a sequence's last pass and for each stack. See Captured.generations."""
+        traces: list[tuple[bool, Trace]] = []
+        for forward, groups in self._last:
+            stacks = dict.fromkeys(group.series for group in groups if group.own)
+            for row in range(max(len(group.rows) for group in groups)):
+                for series in stacks:
+                    span = self._spans.get((forward.number, series, row))
+                    origins = [] if span is None else span.origins
+                    if not origins or (len(origins) == 1 and not _is_causal(groups, series, row)):
+                        continue
+                    if span is not None and span.sequence.doubtful:
+                        raise _inconsistent(
+                            f"row {row}: the window of tokens in its cache of {series[0].name} fits several sequences"
+                        )
+                    steps = self._steps(origins)
+                    traces.append((len(steps) == 1, self._self_attention(steps, series)))
+                    crossed = dict.fromkeys(group.series for group in groups if not group.own)
+                    traces += [(len(steps) == 1, self._cross_attention(steps, other)) for other in crossed]
+        return [
+            trace for at, (alone, trace) in enumerate(traces) if not (alone and _is_continued(trace, traces[at + 1 :]))
+        ]
+
+    def _steps(self, origins: Sequence[Origin]) -> list[Step]:
+        steps = []
+        for origin in origins:
+            if origin.forward is None:
+                raise UnsupportedError(
+                    f"the cache held {origin.stop - origin.start} tokens that no captured forward pass computed",
+                    where="captured.generations",
+                    advice="open the block before the first forward pass with this cache, and pad prompts on the left; "
+                    + ADVICE,
+                )
+            count = origin.stop - origin.start
+            steps.append(Step(origin.forward, self._groups[origin.forward.number], origin.row, count))
+        return steps
+
+    def _self_attention(self, steps: list[Step], series: Series) -> Trace:
+        """Join the passes of self-attention: queries and keys grow together."""
+        total = sum(step.count for step in steps)
+        rows = [step.layers(series) for step in steps]
+        masks: dict[tuple[int, ...], Mask] = {}
+        layers = []
+        for number in self._numbers(rows, series):
+            calls = [row[number][1] for row in rows]
+            # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
+            # these steps.
+            cached = {
+                name: replace(part, start=0) if isinstance(part, KeySpan) else part
+                for name, part in calls[-1].tensors.items()
+                if name in ("k", "v")
+            }
+            pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
+            key = tuple(id(call.call["mask"]) for call in calls)
+            if key not in masks:
+                masks[key] = grown(pieces, total)
+                _refuse_blind(masks[key], series)
+            terms = grown_terms(pieces, total)
+            if terms is None:
+                where = f"layer {number} of {series[0].name}"
+                raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
+            layers.append(_joined_call(calls, steps, cached, masks[key], terms))
+        first = next(iter(rows[0].values()))[0]
+        axis = joined([self._tokens(step, series) for step in steps])
+        flags = first.queries_kept[steps[0].row]
+        lead = 0 if flags is None else int(np.argmax(flags))
+        positions = tuple(range(lead, lead + total))
+        return self._trace(
+            steps, series, layers, axis, None, Cut(steps[-1].row, positions, positions, (lead + total,) * 2)
+        )
+
+    def _cross_attention(self, steps: list[Step], series: Series) -> Trace:
+        """Join the passes of cross-attention: queries grow, keys stay the same."""
+        rows = [step.layers(series) for step in steps]
+        layers = []
+        for number in self._numbers(rows, series):
+            calls = [row[number][1] for row in rows]
+            cached = {name: calls[-1].tensors[name] for name in ("k", "v")}
+            for call in calls:
+                for name, last in cached.items():
+                    before = call.tensors[name]
+                    if last is None or before is last:
+                        continue
+                    assert isinstance(last, KeySpan)
+                    assert isinstance(before, KeySpan)
+                    if before.sequence is not last.sequence and not torch.equal(before.tensor(), last.tensor()):
+                        raise _inconsistent(f"layer {number} of {series[0].name} had other keys in a later pass")
+            pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
+            if any(call.call["terms"].adds for call in calls):
+                raise _inconsistent(f"layer {number} of {series[0].name} has a position bias on other tokens' keys")
+            layers.append(_joined_call(calls, steps, cached, stacked(pieces), calls[-1].call["terms"]))
+        group, step = next(iter(rows[-1].values()))[0], steps[-1]
+        axis = joined([self._tokens(each, series) for each in steps])
+        keys = self.builder.naming.keys(step.forward, group, step.row)
+        flags = group.keys_kept[step.row]
+        places = tuple(range(group.sizes[2])) if flags is None else tuple(np.flatnonzero(flags).tolist())
+        queries = tuple(range(len(axis)))
+        cut = Cut(step.row, queries, places, (len(axis), group.sizes[2]))
+        return self._trace(steps, series, layers, axis, keys, cut)
+
+    def _numbers(self, rows: list[dict[int, tuple[Group, LayerCopy]]], series: Series) -> list[int]:
+        if any(set(row) != set(rows[0]) for row in rows):
+            raise _inconsistent(f"{series[0].name} did not run the same layers in every forward pass")
+        return sorted(rows[0])
+
+    def _tokens(self, step: Step, series: Series) -> TokenAxis:
+        group = next(iter(step.layers(series).values()))[0]
+        return part(self.builder.naming.queries(step.forward, group, step.row), 0, step.count)
+
+    def _trace(
+        self,
+        steps: list[Step],
+        series: Series,
+        layers: list[LayerCopy],
+        queries: TokenAxis,
+        keys: TokenAxis | None,
+        cut: Cut,
+    ) -> Trace:
+        last = steps[-1]
+        self_attention = next(group.series for group in last.groups if group.own)
+        args, kwargs = self._call(last.forward, self_attention)
+        projections = steps[0].forward.projections
+        forward = replace(last.forward, args=args, kwargs=kwargs, contents=None, projections=projections)
+        flags = [
+            np.isin(np.arange(size), places) for size, places in zip(cut.sizes, (cut.queries, cut.keys), strict=True)
+        ]
+        return self.builder.trace_of(
+            forward,
+            series,
+            layers,
+            (flags[0], flags[1]),
+            queries=queries,
+            keys=queries if keys is None else keys,
+            unrecorded=tuple(dict.fromkeys(str(call) for step in steps for call in step.forward.unrecorded)),
+            cut=cut,
+        )
+
+    def _call(self, last: Forward, series: Series) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a single call, without a cache, over the final sequences of a batch.
+
+        If they can't be determined, the arguments contain an object that headscope.live.replay refuses to reuse.
+        """
+        unknown: tuple[tuple[Any, ...], dict[str, Any]] = ((object(),), {})
+        arguments = dict(inspect.signature(last.module.forward).bind_partial(*last.args, **last.kwargs).arguments)
+        arguments |= arguments.pop("kwargs", {})
+        name = next((candidate for candidate in IDS if isinstance(arguments.get(candidate), torch.Tensor)), None)
+        batch = 0 if name is None else len(arguments[name])
+        rows = [self._spans.get((last.number, series, row)) for row in range(batch)]
+        if name is None or not rows:
+            return unknown
+        mask = "decoder_attention_mask" if name == IDS[0] else "attention_mask"
+        ids, positions, attended = [], [], []
+        for span in rows:
+            inputs = [self._inputs(origin, not origin.start, mask) for origin in (span.origins if span else ())]
+            if not inputs or any(part[0] is None for part in inputs):
+                return unknown
+            ids.append(np.concatenate([part[0] for part in inputs]))
+            attended.append(np.concatenate([part[1] for part in inputs]))
+            positions.append([part[2] for part in inputs])
+        if len({len(row) for row in ids}) > 1:
+            return unknown
+        device = arguments[name].device
+        joined_call: dict[str, Any] = {
+            key: value
+            for key, value in arguments.items()
+            if key in ("encoder_outputs", "attention_mask", "return_dict") and key != mask
+        }
+        joined_call[name] = torch.from_numpy(np.stack(ids)).to(device)
+        joined_call[mask] = torch.from_numpy(np.stack(attended)).to(device, torch.long)
+        joined_call["use_cache"] = False
+        if all(part is not None for row in positions for part in row):
+            joined_call["position_ids"] = torch.stack([torch.cat(row) for row in positions]).to(device)  # type: ignore[arg-type]
+        return (), joined_call
+
+    def _inputs(
+        self, origin: Origin, first: bool, mask: str
+    ) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
+        """The inputs of one pass for one row, padding included: ids, a mask that is False for padding, position_ids.
+
+        Args:
+            origin: the pass and its row.
+            first: True for the pass that begins the sequence.
+            mask: the name of the argument that masks padding.
+        """
+        forward, group = origin.forward, origin.group
+        if forward is None or group is None:
+            return None, np.empty(0), None
+        ids = self.builder.naming.ids(forward, group)
+        kept = group.queries_kept[origin.row]
+        lead = int(np.argmax(kept)) if first and kept is not None else 0
+        count = lead + origin.stop - origin.start
+        flags = np.ones(group.sizes[1], dtype=bool) if kept is None else kept.copy()
+        given = forward.kwargs.get(mask)
+        if kept is None and isinstance(given, torch.Tensor) and given.dim() == 2 and given.shape[1] >= len(flags):
+            flags = given[origin.row % len(given), given.shape[1] - len(flags) :].bool().cpu().numpy()
+        rule: Mask = group.rows[origin.row][0].call["mask"]
+        if rule.keys is not None:
+            flags[np.flatnonzero(flags)] = rule.keys[-int(flags.sum()) :]
+        positions = forward.kwargs.get("position_ids")
+        if not isinstance(positions, torch.Tensor) or positions.dim() != 2 or positions.shape[1] != group.sizes[1]:
+            positions = None
+        row = None if positions is None else positions[origin.row if len(positions) > 1 else 0][:count]
+        return None if ids is None else ids[origin.row][:count], flags[:count], row
+
+
+def _refuse_blind(mask: Mask, series: Series) -> None:
+    """Raise an error if a query looks at all keys of its pass alike, padding that was kept: one pass has other keys."""
+    highest = np.zeros(1) if mask.bias is None else mask.bias.max(-1)
+    if (np.isfinite(highest) & (highest <= NEGLIGIBLE)).any():
+        raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
+
+
+def _piece(layer: LayerCopy, step: Step) -> Piece:
+    span, q = layer.tensors["k"], layer.tensors["q"]
+    assert isinstance(span, KeySpan)
+    assert isinstance(q, torch.Tensor)
+    keys = span.stop - span.start
+    place = (span.stop - q.shape[1], step.count, (q.shape[1], keys), span.start)
+    return Piece(layer.call["mask"], layer.call["terms"], *place)
+
+
+def _joined_call(
+    calls: list[LayerCopy], steps: list[Step], cached: dict[str, Any], mask: Mask, terms: Terms
+) -> LayerCopy:
+    """One layer of a sequence: the queries of all passes concatenated, with the cached keys and values."""
+    last = calls[-1]
+    tensors = dict(last.tensors)
+    for name in tensors:
+        if name not in cached:
+            parts = [call.tensors[name][:, : step.count] for call, step in zip(calls, steps, strict=True)]  # type: ignore[index]
+            tensors[name] = torch.cat(parts, dim=1)
+    context_products = [call.products for call in calls]
+    products: ContextProducts | None = None
+    if all(each is not None for each in context_products):
+        values = [
+            each.values[:, : step.count] for each, step in zip(context_products, steps, strict=True) if each is not None
+        ]
+        products = replace(context_products[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
+    silenced = frozenset().union(*(call.silenced for call in calls))
+    return LayerCopy(
+        call={**last.call, "mask": mask, "terms": terms},
+        tensors={**tensors, **cached},
+        products=products,
+        silenced=silenced,
+    )
+
+
+def _is_causal(groups: list[Group], series: Series, row: int) -> bool:
+    """Return True if all of a stack's masks in one forward pass are causal."""
+    layers = [layer for group in groups if group.series == series for layer in group.rows[row]]
+    return all(layer.call["mask"].causal for layer in layers)
+
+
+def _is_continued(trace: Trace, later: list[tuple[bool, Trace]]) -> bool:
+    """Return True if a later pass over a whole text begins with this text: generate() without a cache makes those."""
+    size = len(trace.ids)
+    return any(
+        alone
+        and (other.row, other.stack) == (trace.row, trace.stack)
+        and len(other.ids) > size
+        and other.ids[:size] == trace.ids
+        for alone, other in later
+    )
+
+
+def _inconsistent(message: str) -> UnsupportedError:
+    return UnsupportedError(message, where="captured.generations", advice=ADVICE)

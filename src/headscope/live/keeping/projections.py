@@ -1,0 +1,172 @@
+"""Find W_O in a model: the weight of the Linear that reads an attention's output.
+
+Names don't matter. A Linear is an attention's output projection if its input is the memory that the attention wrote,
+with the same numbers: for each query, the contexts of all heads side by side. If something comes between them (a norm,
+a gate, a hook), or more than one Linear reads the output (an adapter), there is no W_O to multiply a head's context by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope.checkpoint.elsewhere import stored, with_numbers
+from headscope.errors import UnsupportedError
+from headscope.live.keeping.contents import direction, mark_of_weight
+from headscope.live.plan.stacks import is_conv1d, packs_linear
+from headscope.live.progress import WeakStorage, is_plain
+
+if TYPE_CHECKING:
+    from headscope.live.plan.stacks import Stack
+
+SAME_AS_LINEAR = ("FalconLinear",)
+"""Subclasses of nn.Linear in transformers whose forward computes the same: x W^T + b, in two steps."""
+
+CLOSE = 1e-6
+"""Products of the same matrix differ by less, relative to the longest, whatever adds them up."""
+
+ADVICE = "use trace[layer, head].context instead: W_O requires a Linear that reads the contexts of all heads"
+
+
+@dataclass(frozen=True, eq=False)
+class Awaited:
+    """An attention's output on its way to the projection. It keeps no memory alive.
+
+    Attributes:
+        place: the stack and the layer.
+        storage: weak reference to the output's memory.
+        pointer: address at which the output begins.
+        shape: (batch, queries, heads, d_value).
+        mark: a number for each query and head that tells whether they changed; None on a GPU, which would have to wait.
+    """
+
+    place: tuple[Stack, int]
+    storage: WeakStorage
+    pointer: int
+    shape: tuple[int, ...]
+    mark: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, output: torch.Tensor, stack: Stack, layer: int, mark: torch.Tensor | None) -> Awaited | None:
+        """Describe an attention's `output`, (batch, queries, heads, d_value); None if it is not contiguous.
+
+        Args:
+            output: the output.
+            stack, layer: its place.
+            mark: of the output.
+        """
+        if not output.is_contiguous():
+            return None
+        return cls((stack, layer), WeakStorage(output), output.data_ptr(), tuple(output.shape), mark)
+
+    def may_be(self, argument: Any) -> bool:
+        """Return True if an argument begins where this output does."""
+        return is_plain(argument) and argument.data_ptr() == self.pointer
+
+    def is_in(self, argument: Any) -> bool:
+        """Return True if a Linear's argument is this output, with the heads side by side."""
+        if not self.may_be(argument):
+            return False
+        batch, queries, heads, d_value = self.shape
+        sizes = (argument.numel(), argument.shape[-1])
+        same_sizes = argument.is_contiguous() and sizes == (batch * queries * heads * d_value, heads * d_value)
+        if not same_sizes or self.storage != WeakStorage(argument):
+            return False
+        return self.mark is None or torch.equal(self.mark, _mark(argument, d_value))
+
+
+def mark_of(output: torch.Tensor) -> torch.Tensor | None:
+    """(batch * queries * heads,): the products of contexts with a fixed vector, to tell whether they change.
+
+    Args:
+        output: (batch, queries, heads, d_value), the contexts.
+
+    Returns:
+        None on a GPU, where comparing them would have to wait, and if they aren't contiguous.
+    """
+    return None if output.is_cuda or not output.is_contiguous() else _mark(output, output.shape[-1])
+
+
+def _mark(output: torch.Tensor, d_value: int) -> torch.Tensor:
+    kind = output.device.type
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            return _mark(output, d_value)
+    return torch.mv(output.detach().reshape(-1, d_value).float(), direction(d_value, output.device))
+
+
+@dataclass(frozen=True)
+class Output:
+    """The modules that read an attention's output.
+
+    Attributes:
+        paths: their names in the model.
+        d_value: number of W_O's rows that belong to one head.
+        mark: tells whether W_O was changed since the pass; None if that can't be told.
+    """
+
+    paths: tuple[str, ...]
+    d_value: int
+    mark: torch.Tensor | None = None
+
+    def marked(self, model: nn.Module) -> Output:
+        """The same with a mark of W_O as it is now."""
+        return replace(self, mark=mark_of_weight(self._weight(model))) if len(self.paths) == 1 else self
+
+    def is_changed(self, model: nn.Module) -> bool:
+        """Return True if W_O has other numbers now."""
+        if self.mark is None:
+            return False
+        weight = self._weight(model)
+        if getattr(weight, "is_meta", False) or type(weight).__name__ == "DTensor":
+            return False  # it is refused
+        mark, now = self.mark.cpu(), mark_of_weight(weight)
+        return now is None or now.shape != mark.shape or not torch.allclose(now.cpu(), mark, CLOSE, CLOSE * mark.norm())
+
+    def _weight(self, model: nn.Module) -> Any:
+        return stored(model, f"{self.paths[0]}.weight")
+
+
+def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) -> np.ndarray:
+    """(d_value, d_model): the head's rows of W_O, in fp32.
+
+    Raises:
+        UnsupportedError: no single Linear is the projection, or its weight is stored in a form that can't be read.
+    """
+    where = f"layer {layer}, head {head}"
+    name = type(model).__name__
+    if output is None or not output.paths:
+        raise UnsupportedError(
+            f"{name}: no Linear reads the contexts of this layer's heads unchanged, so there is no W_O",
+            where=where,
+            advice=ADVICE,
+        )
+    if len(output.paths) > 1:
+        readers = ", ".join(output.paths)
+        raise UnsupportedError(
+            f"{name}: {len(output.paths)} modules read the contexts ({readers}), so W_O is not one matrix",
+            where=where,
+            advice="merge the adapter into the model first, then capture again",
+        )
+    module = model.get_submodule(output.paths[0])
+    plain = type(module).forward is nn.Linear.forward or type(module).__name__ in SAME_AS_LINEAR
+    if isinstance(module, nn.Linear) and not plain:
+        raise UnsupportedError(
+            f"{name}: {output.paths[0]} ({type(module).__name__}) overrides forward, so W_O may differ from its weight",
+            where=where,
+            advice="merge its additions into an nn.Linear first, then capture again",
+        )
+    weight = module.weight() if packs_linear(module) else with_numbers(model, f"{output.paths[0]}.weight", where)  # type: ignore[operator]
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or not weight.is_floating_point():
+        raise UnsupportedError(
+            f"{name}: {output.paths[0]} stores packed weights ({getattr(weight, 'dtype', type(weight).__name__)})",
+            where=where,
+            advice="capture the model before quantising it",
+        )
+    W = weight.detach() if is_conv1d(module) else weight.detach().T
+    rows: np.ndarray = W[head * output.d_value : (head + 1) * output.d_value].float().cpu().numpy()
+    return rows

@@ -1,0 +1,237 @@
+"""Errors for attention that capture can't read: by its class before the model runs, by its numbers afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+from torch import nn
+
+from headscope.checkpoint.elsewhere import with_numbers
+from headscope.checkpoint.json_text import few
+from headscope.errors import InputError, UnsupportedError
+from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
+from headscope.live.seeing.readers import reader_of, reads
+
+if TYPE_CHECKING:
+    from headscope.live.masks.analyst import Rules
+    from headscope.live.plan.stacks import Plan
+
+ADVICE_FOR_TRANSFORMERS = (
+    "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
+    "model that does, or get the weights from the model itself: model(..., output_attentions=True)"
+)
+ADVICE_FOR_OTHERS = (
+    "call torch.nn.functional.scaled_dot_product_attention in it, or use nn.MultiheadAttention: capture reads both. "
+    "Or capture a part of the model that does"
+)
+
+REASONS = {
+    "LongformerSelfAttention": "tokens with global attention have projections of their own",
+    "LEDEncoderSelfAttention": "tokens with global attention have projections of their own",
+    "BigBirdBlockSparseAttention": "a random block of keys may count several times in a row",
+    "BigBirdSelfAttention": "it is replaced by block-sparse attention for long texts",
+    "BigBirdPegasusBlockSparseAttention": "a random block of keys may count several times in a row",
+    "BigBirdPegasusSelfAttention": "it is replaced by block-sparse attention for long texts",
+    "XLNetRelativeAttention": "queries have one bias for keys and another for positions, and two streams share it",
+    "FunnelRelMultiheadAttention": "queries are pooled, and token types add scores of their own",
+    "LukeSelfAttention": "words and entities have four query projections",
+    "LSHSelfAttention": "keys are the queries, hashed into chunks",
+    "LocalSelfAttention": "keys are attended to in chunks",
+    "ProphetNetNgramSelfAttention": "several streams predict several tokens ahead",
+    "NystromformerSelfAttention": "landmark tokens approximate its softmax",
+    "InformerProbSparseAttention": "only some queries attend, and others get the mean of the values",
+    "AutoformerAttention": "it correlates series instead of comparing tokens",
+    "CanineSelfAttention": "it attends in local chunks",
+    "MobileViTV2LinearSelfAttention": "it is linear attention: no query has a weight for each key",
+    "SwiftFormerEfficientAdditiveAttention": "it is linear attention: no query has a weight for each key",
+    "ConvBertSelfAttention": "half of its heads are convolutions",
+    "SqueezeBertSelfAttention": "its projections are grouped convolutions",
+}
+"""Class of transformers -> why no reader turns it into queries, keys, values and score terms."""
+
+WITHOUT_WEIGHTS = {
+    "fnet": "a Fourier transform mixes its tokens",
+    "mamba": "it is a state-space model",
+    "mamba2": "it is a state-space model",
+    "falcon_mamba": "it is a state-space model",
+    "rwkv": "its attention is a linear recurrence",
+    "xlstm": "it is a recurrent network",
+    "yoso": "its attention is sampled by hashing",
+    "mra": "its attention is approximated at several resolutions",
+    "poolformer": "pooling mixes its tokens",
+}
+"""Model type -> why there are no attention weights."""
+
+
+def refuse_others(thing: Any, where: str, advice: str) -> None:
+    """Raise an error for anything but an nn.Module.
+
+    Args:
+        thing: what was passed as a model.
+        where: the argument, or the function.
+        advice: what to pass instead, if it wasn't made of a module.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(thing, nn.Module):
+        return
+    name = type(thing).__name__
+    made = {"ExportedProgram": "exported; or use its module, program.module()", "ScriptFunction": "traced or scripted"}
+    raise InputError(
+        f"expected an nn.Module, got {name}",
+        where=where,
+        advice=f"pass the model itself, before it is {made[name]}" if name in made else advice,
+    )
+
+
+def refuse_frozen(module: nn.Module) -> None:
+    """Raise an error for frozen TorchScript, whose weights are constants in its code.
+
+    Raises:
+        UnsupportedError: a part of the module is frozen.
+    """
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):
+            raise UnsupportedError(
+                f"the weights of {type(part).__name__} are constants of frozen TorchScript, which can't be counted",
+                where=path or "describe",
+                advice="describe the model before it is traced, scripted or frozen",
+            )
+
+
+def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
+    suspected = classes_where((module for _, module in modules), lambda kind: kind.computes_own_attention)
+    return [
+        (path, module)
+        for path, module in modules
+        if type(module) in suspected
+        and not reads(module)
+        and not calls_sdpa(module)
+        and (type(module).__module__.startswith("transformers.") or not _holds_attention(module))
+    ]
+
+
+def refuse_unreadable(name: str, opaque: Sequence[tuple[str, nn.Module]]) -> None:
+    """Raise an error, before anything runs, for attention that capture can't see.
+
+    Args:
+        name: the model's class.
+        opaque: the modules that compute it, with their names.
+
+    Raises:
+        UnsupportedError: attention outside the interface.
+    """
+    for path, module in opaque:
+        cls = type(module)
+        in_transformers = cls.__module__.startswith("transformers.")
+        how = "outside transformers' attention interface" if in_transformers else "where capture can't see it"
+        reader = reader_of(cls)
+        reason = reader.refusal(module) if reader else REASONS.get(cls.__name__, "") if in_transformers else ""
+        how += f" ({reason})" if reason else ""
+        raise UnsupportedError(
+            f"{name} can't be captured: {cls.__name__} computes its attention itself, {how}",
+            where=path or name,
+            advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
+        )
+
+
+def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
+    """Raise an error if the attention's parameters are on the meta device, and nothing brings their numbers back.
+
+    Raises:
+        UnsupportedError: the first of them has no numbers.
+    """
+    for path, module in plan.modules:
+        if id(module) in plan.paths:
+            for name, parameter in module.named_parameters(prefix=path):
+                if parameter.is_meta:
+                    with_numbers(model, name, type(model).__name__)  # of the first: they may be on a disk
+                    return
+
+
+def _holds_attention(module: nn.Module) -> bool:
+    """Return True if a module contains attention that capture reads; its own softmax is then probably not attention."""
+    parts = [part for part in module.modules() if part is not module]
+    return any(
+        kind_of(type(part)).uses_interface or calls_sdpa(part) or isinstance(part, nn.MultiheadAttention)
+        for part in parts
+    )
+
+
+def blind_head(rules: Rules) -> tuple[int, str] | None:
+    """The first head from which its mask hides every key, and for which queries; None if there is none."""
+    for rule in rules.rows:
+        if rule.mask.bias is None or len(rule.mask.bias) == 1:
+            continue
+        hidden = rule.mask.bias == float("-inf")
+        if rule.mask.keys is not None:
+            hidden = hidden | ~torch.from_numpy(np.asarray(rule.mask.keys)).to(hidden.device)
+        blind = hidden.all(-1)
+        if bool(blind.any()):
+            head = int(blind.any(-1).nonzero()[0])
+            queries = blind[head].nonzero().flatten().tolist()
+            if len(queries) == blind.shape[-1]:
+                return head, "every query"
+            return head, f"query {queries[0]}" if len(queries) == 1 else f"queries {few(list(map(str, queries)), 4)}"
+    return None
+
+
+def refuse(times: float, kind: str, where: str, rules: Rules | None = None) -> NoReturn:
+    """Raise an error for a layer whose recomputed contexts differ from the module's.
+
+    Args:
+        times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
+        kind: the module's class.
+        where: its place in the model.
+        rules: the rules of its mask.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    blind = None if rules is None or times == times else blind_head(rules)
+    if blind is not None:
+        head, queries = blind
+        raise UnsupportedError(
+            f"{kind} computed NaN: the mask hides every key from head {head} for {queries}, and a softmax over no key "
+            "is NaN",
+            where=f"{where}, mask",
+            advice="let each head see a key in every row of the mask; to silence a head, use hs.ablate"
+            + (", or call the module with need_weights=False" if kind == "MultiheadAttention" else ""),
+        )
+    if times != times:
+        raise UnsupportedError(
+            f"{kind} computed with numbers that are not finite (NaN or infinity)",
+            where=where,
+            advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
+        )
+    raise UnsupportedError(
+        f"{kind} computes something other than softmax(scale Q K^T + mask) V: recomputed "
+        f"contexts differ by {times:.1f} times what rounding explains",
+        where=where,
+        advice="this attention does more than capture can observe; please report the model's class",
+    )
+
+
+TRANSFORMS = ("Vmap", "Grad", "Jvp", "Functionalize")
+"""The transforms of torch.func."""
+
+
+def refuse_transforms(module: nn.Module, kinds: Collection[str] = TRANSFORMS) -> None:
+    """Raise an error if a module runs in a transform of torch.func, whose tensors have no numbers of their own.
+
+    Raises:
+        UnsupportedError: it runs in one of these kinds.
+    """
+    for transform in torch._C._functorch.get_interpreter_stack() or ():
+        if (name := transform.key().name) in kinds:
+            raise UnsupportedError(
+                f"{type(module).__name__} runs in torch.func.{name.lower()}, where its queries and keys can't be read",
+                where=type(module).__name__,
+                advice="call it outside of torch.func: with a batch instead of vmap, torch.autograd.grad instead of "
+                "torch.func.grad",
+            )

@@ -1,0 +1,375 @@
+"""Sort a model's attention modules into stacks, and number their layers, before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import nn
+from torch.fx import GraphModule
+
+from headscope.live.names.sources import Memory
+from headscope.live.plan.classes import LIBRARIES, classes_where
+
+CROSS = re.compile(
+    r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
+)
+"""Names of modules whose keys come from another sequence."""
+
+CONTAINERS = re.compile(
+    r"(model|module|layers?|blocks?|h|stages?|self|attn|attention|selfattention|self_attn|self_attention|transformer"
+    r"|base_model|resblocks|temporal_block|layer_module|mixer|\*)$",
+    re.IGNORECASE,
+)
+"""Parts of a module's name that don't identify its stack."""
+
+COUNTED = re.compile(r"(.*_)\d+")
+"""A name that ends in a number, such as torchvision's for the blocks of an nn.Sequential: `encoder_layer_0`."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The attention modules that have the same role in successive layers.
+
+    Attributes:
+        pattern: their common name in the model, with layer numbers replaced by *: `encoder.layers.*.self_attn`.
+        name: a short name, unique within the model: self, cross, encoder, decoder, vision_model, ….
+        cross: True if keys come from another sequence than queries.
+        call: 0 for the first attention that a layer's module computes each time it runs; 1 for the second, which is a
+            separate stack, `self.2`; and so on.
+    """
+
+    pattern: str
+    name: str
+    cross: bool
+    call: int = 0
+
+    @property
+    def base(self) -> str:
+        """The stack's name without the number of the call."""
+        return self.name if not self.call else self.name.removesuffix(f".{self.call + 1}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a call in the model.
+
+    Attributes:
+        stack: the stack; for a module that attends more than once each time it runs, the stack of this call.
+        layer: the layer's number, as the model counts.
+        turn: number of earlier calls, in this forward pass, of the transformer that the module is part of.
+    """
+
+    stack: Stack
+    layer: int
+    turn: int
+
+
+class Plan:
+    """The modules of a model, with the attention modules sorted into stacks.
+
+    Attributes:
+        modules: all modules of the model, with their names.
+        known: module id -> name, for all modules.
+        paths: module id -> name, for attention modules.
+        stacks: module id -> stack, for attention modules.
+        opaque: ids of modules that, judging by their code, compute attention that capture cannot see: any softmax they
+            run is attention.
+        homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
+            of the transformer starts at its first layer.
+        layers: module id -> id of the closest element of a list that the attention module is part of.
+        readers: module id -> name, for modules that may read an attention's output.
+        looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
+        blocks: where each block of a library's model with attention begins and ends in `modules`.
+        memory: how the model's passes treated tokens.
+    """
+
+    def __init__(
+        self,
+        modules: tuple[tuple[str, nn.Module], ...],
+        is_attention: Callable[[nn.Module], bool],
+        transformers: Iterable[nn.Module] = (),
+        *,
+        opaque: frozenset[int] = frozenset(),
+    ) -> None:
+        self.modules = modules
+        self.opaque = opaque
+        self.known = {id(module): path for path, module in modules}
+        self.paths: dict[int, str] = {}
+        self.stacks: dict[int, Stack] = {}
+        self.homes: dict[int, int] = {}
+        self.layers: dict[int, int] = {}
+        self.readers = {id(module): path for path, module in modules if may_read(module)}
+        self._numbers: dict[int, int] = {}
+        self._of_lists: dict[str, int] = {}
+        self._names: list[str] = []
+        self._transformers = {id(transformer) for transformer in transformers}
+        members: dict[str, list[tuple[str, nn.Module]]] = {}
+        for path, module in modules:
+            if is_attention(module):
+                members.setdefault(pattern_of(path, self._by_name), []).append((path, module))
+        names = _names(list(members))
+        for pattern, stack_members in members.items():
+            self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
+        self.looped = self._looped()
+        self.blocks = blocks_of(modules, self.paths)
+        self.memory = Memory()
+
+    def over(self, modules: tuple[tuple[str, nn.Module], ...]) -> Plan:
+        """The same plan as a copy, over the same modules or, to hold none of them, over ()."""
+        plan = copy(self)
+        plan.modules = modules
+        plan.__dict__.pop("_by_name", None)
+        for name in ("paths", "stacks", "homes", "layers", "_numbers", "_of_lists", "_names"):
+            setattr(plan, name, copy(getattr(self, name)))
+        return plan
+
+    @cached_property
+    def _by_name(self) -> dict[str, nn.Module]:
+        return dict(self.modules)
+
+    @property
+    def numbered(self) -> Mapping[int, int]:
+        """Module id -> layer number, for attention modules and those that look like them."""
+        return self._numbers
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stacks' names in the model's order, followed by those discovered while it ran."""
+        return tuple(self._names)
+
+    def number(self, module: nn.Module) -> int:
+        """The layer number of an attention module, as the model counts.
+
+        It is the module's layer_idx, or the number of the block it is part of, or its position within its stack.
+        """
+        return self._numbers[id(module)]
+
+    def beside(self, module: nn.Module) -> tuple[int, ...]:
+        """Ids of the attention modules in the nn.ModuleList that has this one as an element; () if there is none."""
+        around = self._by_name.get(self.list_of(module)) if "." in self.paths[id(module)] else None
+        if not isinstance(around, nn.ModuleList):
+            return ()
+        return tuple(id(element) for element in around if id(element) in self.paths)
+
+    def list_of(self, module: nn.Module) -> str:
+        """The name of the list that has an attention module as an element."""
+        return self.paths[id(module)].rpartition(".")[0]
+
+    def number_of_list(self, module: nn.Module) -> int:
+        """The layer number of the list that has an attention module as an element, if its elements are heads."""
+        return self._of_lists[self.list_of(module)]
+
+    def members(self, name: str) -> list[nn.Module]:
+        """The attention modules of a stack, in the model's order."""
+        return [
+            module for _, module in self.modules if id(module) in self.paths and self.stacks[id(module)].name == name
+        ]
+
+    def idle(self, called: nn.Module, read: Collection[int]) -> dict[str, nn.Module]:
+        """The attention modules of a module that was called, by their names, of which no call was read.
+
+        Args:
+            called: the module.
+            read: ids of those with a call that was read.
+        """
+        name = self.known.get(id(called), "")
+        return {
+            path: module
+            for path, module in self.modules
+            if id(module) in self.paths and id(module) not in read and within(path, name)
+        }
+
+    def admit(self, module: nn.Module) -> list[nn.Module]:
+        """Add a module that turned out to compute attention; if it starts a new stack, add all modules like it.
+
+        Returns:
+            The modules added; none if this module's layer can't be determined.
+        """
+        path = self.known[id(module)]
+        pattern = pattern_of(path, self._by_name)
+        stack = next((known for known in self.stacks.values() if known.pattern == pattern), None)
+        if stack is None:
+            name = _names([*{known.pattern for known in self.stacks.values()}, pattern])[pattern]
+            name = pattern if name in self._names else name
+            alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
+            alike = [(path, member) for path, member in alike if pattern_of(path, self._by_name) == pattern]
+            self._add(Stack(pattern, name, _is_cross(pattern)), alike)
+            self.looped = self._looped()
+            return [member for _, member in alike]
+        if id(module) not in self._numbers:
+            return []
+        self._enter(stack, path, module)
+        return [module]
+
+    def _looped(self) -> dict[int, list[tuple[int, str]]]:
+        """The readers in lists of an attention module whose elements don't attend themselves, as `looped` has them."""
+        ids = {path: module for module, path in self.paths.items() if not isinstance(self._by_name[path], GraphModule)}
+        around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
+        found: dict[int, list[tuple[int, str]]] = {}
+        for reader, path in self.readers.items():
+            parts = path.split(".")
+            first = next((at for at, part in enumerate(parts) if ".".join(parts[: at + 1]) not in around), len(parts))
+            for length in range(first + 1):
+                above = ".".join(parts[:length])
+                if above in ids and any(part.isdigit() for part in parts[first:]):
+                    found.setdefault(reader, []).append((ids[above], ".".join(parts[length:])))
+        return found
+
+    def has_layers(self, module: nn.Module) -> bool:
+        """Return True if an attention module without others like it has a list whose elements have parts."""
+        stack = self.stacks[id(module)]
+        return sum(other == stack for other in self.stacks.values()) == 1 and any(
+            len(child) > 1 and all(any(element.children()) for element in child.children())
+            for child in module.children()
+            if isinstance(child, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
+        )
+
+    def part(self, stack: Stack, call: int) -> Stack:
+        """The stack of one of a layer's calls of attention: `stack` itself for call 0, `stack.2` for call 1, …."""
+        if not call:
+            return stack
+        part = replace(stack, name=f"{stack.name}.{call + 1}", call=call)
+        if part.name not in self._names:
+            self._names.append(part.name)
+        return part
+
+    def _add(self, stack: Stack, members: list[tuple[str, nn.Module]]) -> None:
+        self._names.append(stack.name)
+        for path, module in members:
+            self._enter(stack, path, module)
+        # Include modules that only look like attention: discovering one later must not change the others' numbers.
+        classes = {type(module) for _, module in members}
+        classes |= classes_where((module for _, module in self.modules), lambda kind: kind.may_attend)
+        alike = [
+            (path, module)
+            for path, module in self.modules
+            if type(module) in classes and pattern_of(path, self._by_name) == stack.pattern
+        ]
+        numbers = [getattr(module, "layer_idx", None) for _, module in alike]
+        integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+        if not integers or len({*numbers}) < len(numbers):
+            numbers = _counted([path for path, _ in alike], stack.pattern)
+        for place, ((_, module), number) in enumerate(zip(alike, numbers, strict=True)):
+            self._numbers[id(module)] = place if number is None else number
+        lists = [*dict.fromkeys(path.rpartition(".")[0] for path, _ in alike)]
+        for place, (path, number) in enumerate(
+            zip(lists, _counted(lists, stack.pattern.rpartition(".")[0]), strict=True)
+        ):
+            self._of_lists[path] = place if number is None else number
+
+    def _enter(self, stack: Stack, path: str, module: nn.Module) -> None:
+        self.paths[id(module)] = path
+        self.stacks[id(module)] = stack
+        parts = path.split(".")
+        numbered = [at + 1 for at, part in enumerate(parts[:-1]) if part.isdigit()]
+        if numbered and (layer := self._by_name.get(".".join(parts[: numbered[-1]]))) is not None:
+            self.layers[id(module)] = id(layer)
+        for length in range(len(parts) - 1, -1, -1):
+            above = self._by_name.get(".".join(parts[:length]))
+            if above is not None and id(above) in self._transformers:
+                self.homes[id(module)] = id(above)
+                return
+
+
+def within(path: str, other: str) -> bool:
+    """Return True if a module is another one or a part of it, by their names."""
+    return not other or f"{path}.".startswith(f"{other}.")
+
+
+def pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
+    """A module's name with its layer numbers replaced by *: `encoder.layer.*.attention.self`.
+
+    A number at the end of a name is a layer number only in a container: attributes such as attn_1 and attn_2 have
+    different roles.
+    """
+    parts = path.split(".")
+    for at, part in enumerate(parts):
+        if part.isdigit():
+            parts[at] = "*"
+        elif match := COUNTED.fullmatch(part):
+            parent = modules.get(".".join(path.split(".")[:at]))
+            parts[at] = f"{match[1]}*" if isinstance(parent, (nn.Sequential, nn.ModuleDict)) else part
+    return ".".join(parts)
+
+
+def _counted(paths: list[str], pattern: str) -> list[int | None]:
+    """The numbers of the layers that these modules are part of: `blocks.7.attn` is layer 7. None for unnumbered ones.
+
+    Modules that are list elements themselves are numbered by position: other elements may not be layers.
+    """
+    stars = [at for at, part in enumerate(pattern.split(".")[:-1]) if "*" in part]
+    columns = [[path.split(".")[at].rpartition("_")[2] for path in paths] for at in stars]
+    telling = [column for column in columns if len({*column}) == len(paths)] if len(stars) > 1 else columns
+    if len(telling) != 1 or (len(stars) > 1 and len(paths) == 1):
+        return [None] * len(paths)
+    return [int(number) for number in telling[0]]
+
+
+def _is_cross(pattern: str) -> bool:
+    return CROSS.search(".".join(pattern.split(".")[-3:])) is not None
+
+
+def _names(patterns: list[str]) -> dict[str, str]:
+    """A short name for each pattern: self or cross if that identifies it, else the part of the name that differs."""
+    telling = {
+        pattern: [part for part in pattern.split(".")[:-1] if not CONTAINERS.match(part)] for pattern in patterns
+    }
+    self_attention = [pattern for pattern in patterns if not _is_cross(pattern)]
+    short: dict[str, str] = {}
+    for pattern in patterns:
+        if _is_cross(pattern):
+            short[pattern] = "cross"
+            continue
+        others = {part for other in self_attention if other != pattern for part in telling[other]}
+        unique = [part for part in telling[pattern] if part not in others]
+        short[pattern] = "self" if len(patterns) == 1 else (unique or telling[pattern] or ["self"])[0]
+    taken = list(short.values())
+    return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}
+
+
+def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[tuple[int, int]]:
+    """Return the first and last places of a model's blocks with attention in the list of its modules.
+
+    A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
+
+    Args:
+        modules: the model's modules, with their names, each before its parts.
+        attention: names of those that are attention, by their ids.
+    """
+    found, after = [], 0
+    for at, (path, _) in enumerate(modules):
+        if at < after or not path.rpartition(".")[2].isdigit():
+            continue
+        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(path + ".")), len(modules))
+        inside = [module for _, module in modules[at:stop]]
+        libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
+        if libraries and any(id(module) in attention for module in inside):
+            found.append((at, stop))
+            after = stop
+    return found
+
+
+def may_read(module: nn.Module) -> bool:
+    """Return True if a module may be part of an output projection.
+
+    These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have
+    one of these and parameters of their own, as adapters do.
+    """
+    if isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module):
+        return True
+    if not module._modules or all(parameter is None for parameter in module._parameters.values()):
+        return False
+    return any(isinstance(child, nn.Linear) or is_conv1d(child) for child in module.children())
+
+
+def packs_linear(module: nn.Module) -> bool:
+    """Return True for a Linear that PyTorch has quantised: its weight is a method."""
+    return type(module).__name__ == "Linear" and type(module).__module__.startswith("torch.ao.nn.quantized")
+
+
+def is_conv1d(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils"

@@ -1,0 +1,252 @@
+"""Attention modules that have a reader: observe their calls, from their inputs and from the contexts they computed.
+
+The contexts are what the module returns, or what its output projection is given. Both are seen as they are, so each
+head's contexts are compared with those that follow from the reading.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from headscope.checkpoint.elsewhere import with_numbers
+from headscope.errors import UnsupportedError
+from headscope.live.genuine import is_unchanged, undisturbed
+from headscope.live.hooks import Hooks, Shared
+from headscope.live.keeping.projections import Awaited, Output, mark_of
+from headscope.live.masks.analyst import kept_queries, score_bound
+from headscope.live.names import following
+from headscope.live.names.axes import Followed
+from headscope.live.names.sources import NOTHING
+from headscope.live.plan.refusals import refuse_transforms
+from headscope.live.seeing.operators import Unwatched
+from headscope.live.seeing.readers import Given, Reader, Reading, cache_of, dropout_of, reader_of
+from headscope.live.sessions import COVERED, deliver, heads_to_silence, recording, register_call, silence
+
+
+@dataclass(eq=False)
+class Seen:
+    """Acts of the parts of an attention module in the call that is running.
+
+    Attributes:
+        context: what its output projection was given.
+        runs: each part's input and output, in order.
+    """
+
+    context: torch.Tensor | None = None
+    runs: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+    def run(self, part: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        """Apply a part of the module to an input, unless it has been applied to it in this call."""
+        for known, given, output in self.runs:
+            if known is part and (given.data_ptr(), given.shape, given.stride()) == (x.data_ptr(), x.shape, x.stride()):
+                return output
+        result: torch.Tensor = part(x)
+        return result
+
+
+class _Calls(threading.local):
+    """The calls that are running in this thread: module id -> what has been seen of it."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, Seen] = {}
+
+
+CALLS = _Calls()
+
+
+@cache
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
+def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+    """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
+    seen = CALLS.seen.pop(id(module), None) or Seen()
+    if len(keywords_and_output) < 2 or not COVERED.get(id(module)):
+        return None  # the last capture, in another thread, closed while this call ran
+    refuse_transforms(module)
+    kwargs, output = keywords_and_output
+    reader = reader_of(type(module))
+    assert reader is not None
+    signature = _signature(type(module).forward)
+    bound = signature.bind_partial(
+        module, *args, **{name: x for name, x in kwargs.items() if name in signature.parameters}
+    )
+    bound.apply_defaults()
+    arguments = Given(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
+    with Unwatched(), torch.no_grad(), _brought_back(module, output[0].device):
+        reading = reader.read(module, arguments, seen.run)
+        if reading is None:
+            return None
+        followed = _tokens(arguments, reading)
+        changed = _observed(module, reader, reading, followed, seen.context, output)
+    following.attended((changed or output)[0], _asking(arguments), (0, 1, -1))
+    return changed
+
+
+@contextmanager
+def _brought_back(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Give an offloaded module and its parts their parameters, on a device, from where accelerate keeps them.
+
+    Raises:
+        UnsupportedError: nothing keeps the numbers of one.
+    """
+    away = [
+        (path, part, name, parameter)
+        for path, part in module.named_modules()
+        for name, parameter in part._parameters.items()
+        if parameter is not None and parameter.is_meta
+    ]
+    try:
+        for path, part, name, _ in away:
+            x = with_numbers(module, f"{path}.{name}" if path else name, type(module).__name__)
+            part._parameters[name] = nn.Parameter(x.to(device), requires_grad=False)
+        yield
+    finally:
+        for _, part, name, parameter in away:
+            part._parameters[name] = parameter
+
+
+def _asking(arguments: dict[str, Any]) -> torch.Tensor:
+    """(batch, queries, d): the hidden states that queries are made of."""
+    states: torch.Tensor = arguments["hidden_states"]
+    return states if arguments.get("query_states") is None else arguments["query_states"]
+
+
+def _tokens(arguments: dict[str, Any], reading: Reading) -> Followed:
+    """The tokens of queries and keys: those of the hidden states that they are made of; none for cached keys."""
+    states = arguments["hidden_states"]
+    if reading.cross:
+        states = arguments["encoder_hidden_states"] if cache_of(arguments) is None else None
+    queries, keys = following.tokens_of(_asking(arguments), states, 0, 1)
+    if keys is not None:
+        keys = np.pad(keys, ((0, 0), (reading.k.shape[2] - keys.shape[1], 0)), constant_values=NOTHING)
+    return queries, keys
+
+
+def _observed(
+    module: nn.Module,
+    reader: Reader,
+    reading: Reading,
+    followed: Followed,
+    projected: torch.Tensor | None,
+    output: tuple[Any, ...],
+) -> Any:
+    queries, keys = reading.q.shape[2], reading.k.shape[2]
+    seats = register_call(module, len(reading.q), queries, keys, (reading.q.shape, reading.k.shape), followed)
+    for seat in seats:
+        seat.forward.forget(module)
+    recorders, silenced = recording(seats), heads_to_silence(seats)
+    if not recorders and not silenced:
+        return None
+    path = seats[0].session.plan.paths[id(module)]
+    joined = output[0] if reader.projection is None else projected
+    if joined is None:
+        raise UnsupportedError(
+            f"{type(module).__name__} did not call its output projection {reader.projection}",
+            where=path,
+            advice="capture the model as transformers builds it",
+        )
+    heads, d_value = reading.q.shape[1], reading.v.shape[-1]
+    context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
+    rules = seats[0].forward.analyst.rules(
+        reading.mask,
+        len(reading.q),
+        queries,
+        keys,
+        None if reading.cross else slice(keys - queries, keys),
+        reach=partial(score_bound, reading.q, reading.k, reading.scale),
+        where=path,
+    )
+    dropout = dropout_of(module, reader.dropouts)
+    returned = output[1] if len(output) > 1 else None
+    if recorders:
+        deliver(
+            module,
+            recorders,
+            **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
+            kernel_lse=None,
+            context=context.detach(),
+            scale=reading.scale,
+            rules=rules,
+            stage=reading.stage,
+            own=not reading.cross,
+            weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
+            silenced=frozenset(silenced),
+            dropout=dropout,
+            layer_terms=reading.terms,
+            unfused=True,
+            proven=is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
+        )
+    result = output
+    if silenced:
+        result = _silenced_output(module, reader, output, context, silenced, kept_queries(rules, len(context), context))
+    for session, forward, place, _ in recorders:
+        if reader.projection is None:
+            written = result[0].view(len(context), queries, heads, d_value)
+            forward.awaited = Awaited.of(written, place.stack, place.layer, mark_of(written))
+        else:
+            name = f"{session.plan.paths[id(module)]}.{reader.projection}".removeprefix(".")
+            forward.projections[place.stack, place.layer] = Output((name,), d_value)
+    return result if silenced else None
+
+
+def _silenced_output(
+    module: nn.Module,
+    reader: Reader,
+    output: tuple[Any, ...],
+    context: torch.Tensor,
+    silenced: dict[int, str],
+    kept: torch.Tensor | None,
+) -> tuple[Any, ...]:
+    """A module's output with heads silenced: the change of the contexts, through the projection if there is one."""
+    with torch.enable_grad():
+        changed = silence(context, silenced, kept)
+        if reader.projection is None:
+            return (changed.transpose(1, 2).flatten(2).contiguous(), *output[1:])
+        weight = module.get_submodule(reader.projection).weight
+        difference = (changed - context).transpose(1, 2).flatten(2)
+        return (output[0] + F.linear(difference, weight), *output[1:])  # type: ignore[arg-type]
+
+
+def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
+    CALLS.seen[id(attention)] = Seen()
+
+
+def _keep_context(attention: nn.Module, projection: nn.Module, args: tuple[Any, ...]) -> None:
+    if id(attention) in CALLS.seen:
+        CALLS.seen[id(attention)].context = args[0]
+
+
+def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
+    if id(attention) in CALLS.seen and args:
+        CALLS.seen[id(attention)].runs.append((part, args[0], output))
+
+
+def _hook(module: nn.Module) -> Callable[[], None]:
+    reader = reader_of(type(module))
+    assert reader is not None
+    hooks = Hooks()
+    hooks.before(module, _begin)
+    hooks.after(module, observe_call, keywords=True)
+    for name, part in module.named_children():
+        if name == reader.projection:
+            hooks.before(part, partial(_keep_context, module))
+        elif isinstance(part, nn.Linear):
+            hooks.after(part, partial(_keep_run, module))
+    return hooks.remove
+
+
+WATCHED = Shared(_hook)
+"""The hooks on modules with a reader, shared by all open captures."""

@@ -1,0 +1,186 @@
+"""transformers: observe every attention function of its attention interface.
+
+Models look up their attention function by the name in their config (sdpa, flash_attention_2, …), or use the
+`eager_attention_forward` of their modeling file. While a capture is open, each of these functions is replaced by a
+wrapper that calls the original with exactly the same arguments and delivers what it observed. Configs, masks and the
+choice of implementation are left as the model has them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache, partial, wraps
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.live.genuine import is_own, undisturbed
+from headscope.live.hooks import LOCK
+from headscope.live.names import following
+from headscope.live.plan.classes import FLEX_NAME, kind_of
+from headscope.live.seeing.observed import run_observed
+from headscope.live.seeing.operators import Unwatched
+from headscope.live.sessions import RUNNING, Seat, register_call
+
+
+class Installed:
+    """The wrappers in transformers' tables, shared by all open captures. One instance for the whole process."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._tables: dict[str, tuple[dict[str, Any], str]] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def enter(self, attention: Iterable[nn.Module]) -> None:
+        """Wrap the interface's functions, and the eager functions of these modules' modeling files."""
+        with LOCK:
+            self._users += 1
+            try:
+                for file in {type(module).__module__ for module in attention if kind_of(type(module)).uses_interface}:
+                    self._add_tables_of(sys.modules.get(file))
+                self.renew()
+            except BaseException:
+                self.leave()
+                raise
+
+    def leave(self) -> None:
+        """Restore the original functions when the last capture closes."""
+        with LOCK:
+            self._users -= 1
+            if self._users == 0:
+                for undo in reversed(self._undo):
+                    undo()
+                self._undo.clear()
+                self._tables.clear()
+
+    def renew(self) -> None:
+        """Wrap what was registered since: by transformers when it loads a kernel, or by anybody inside a block."""
+        with LOCK:
+            for table, ending in self._tables.values():
+                for key, function in list(table.items()):
+                    if key.endswith(ending) and function not in WRAPPERS:
+                        self._swap(table, key)
+
+    def _add_tables_of(self, module: ModuleType | None) -> None:
+        """The table of the whole interface, and those of a modeling file: its functions, and its own interface."""
+        from transformers import AttentionInterface
+
+        self._tables["interface"] = AttentionInterface._global_mapping, ""
+        if module is not None:
+            self._tables[module.__name__] = vars(module), "eager_attention_forward"
+            local = getattr(vars(module).get("ALL_ATTENTION_FUNCTIONS"), "_local_mapping", {})
+            self._tables[f"{module.__name__}, interface"] = local, ""
+
+    def _swap(self, table: dict[str, Any], key: str) -> None:
+        original = table[key]
+        table[key] = replacement = watched(original, _known_as(original, key))
+
+        def undo() -> None:
+            if table.get(key) is replacement:
+                table[key] = original
+
+        self._undo.append(undo)
+
+
+WRAPPERS: set[Callable[..., Any]] = set()
+"""All wrappers ever made."""
+
+INSTALLED = Installed()
+
+FLASH = "flash_attention"
+"""The name of transformers' function for FlashAttention, whatever the names of its kernels."""
+
+
+def _known_as(original: Callable[..., Any], key: str) -> str:
+    """The name that says how a function masks. Kernels from the hub are called by their repositories."""
+    names = {"flash_attention_forward": FLASH, "flex_attention_forward": FLEX_NAME}
+    function: Any = original.func if isinstance(original, partial) else original
+    if getattr(function, "__module__", "").startswith("transformers.integrations."):
+        return names.get(getattr(function, "__name__", ""), key)
+    return key
+
+
+@cache
+def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Wrap an attention function: the same result, but sessions that cover the module observe the call.
+
+    A function always gets the same wrapper.
+    """
+
+    @wraps(original)
+    def attention(
+        module: nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if RUNNING.inside:
+            return original(module, query, key, value, attention_mask, *args, **kwargs)
+        seats = register_interface_call(module, query, key)
+        seen = None
+        if id(getattr(module, "config", None)) in RUNNING.switched:
+            attention_mask, seen = as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
+        if seats:
+            proven = is_proven(original, module) and undisturbed(query, key, value)
+            RUNNING.inside = True
+            try:
+                with Unwatched():
+                    given = (module, query, key, value, attention_mask, *args)
+                    result = run_observed(original, name, proven, seats, *given, **kwargs)
+            finally:
+                RUNNING.inside = False
+            if seen is not None:
+                result[0].mul_(seen)
+            following.attended(result[0], query, (0, 2, -1, -1))
+        else:
+            result = original(module, query, key, value, attention_mask, *args, **kwargs)
+        if name == FLASH:
+            INSTALLED.renew()
+        return result
+
+    WRAPPERS.add(attention)
+    return attention
+
+
+def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool) -> tuple[Any, torch.Tensor | None]:
+    """A boolean mask as numbers to add, for eager attention, which adds True as 1 and False as 0.
+
+    Args:
+        mask: the mask. One of numbers that the model itself has made for eager attention is a boolean one elsewhere.
+        query, key: (batch, heads, tokens, d_head).
+        filled: True if the attention that takes booleans writes the lowest number over hidden scores, as it does
+            where there is a position bias.
+
+    Returns:
+        The mask, any other as it is; and, of a boolean one, (batch, queries, heads, 1), False for queries that see no
+        key, whose context is 0 in the attention that takes booleans; None if there it isn't.
+    """
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4:
+        return mask, None
+    lowest = torch.finfo(query.dtype).min
+    if mask.dtype == torch.bool:
+        allowed = mask = mask[..., : key.shape[2]]
+        mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill_(~mask, lowest)
+    elif RUNNING.own_masks:
+        allowed = mask > lowest
+    else:
+        return mask, None
+    return mask, None if filled else allowed.any(-1).transpose(1, 2)[..., None]
+
+
+def register_interface_call(module: nn.Module, query: torch.Tensor, key: torch.Tensor) -> list[Seat]:
+    """Register a call whose queries and keys are (batch, heads, tokens, d_head)."""
+    batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
+    followed = following.tokens_of(query, key)
+    return register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
+
+
+def is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
+    """Return True for transformers' own functions, unless a kernel from the hub computes their contexts."""
+    if not is_own(function):
+        return False
+    return _known_as(function, "") != FLASH or _implementation(module).startswith(FLASH)
+
+
+def _implementation(module: nn.Module) -> str:
+    return str(getattr(getattr(module, "config", None), "_attn_implementation", ""))

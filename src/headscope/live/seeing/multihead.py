@@ -1,0 +1,310 @@
+"""torch.nn: MultiheadAttention in all its forms, including inside Transformer encoders and decoders.
+
+Its forward calls scaled_dot_product_attention, where it is read, unless it returns weights: then it attends step by
+step. A call that returns weights is run a second time without them, and read there; its own result stays. PyTorch's
+inference fast path would hide the call, so it is off while a capture is open.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from headscope.checkpoint.elsewhere import with_numbers
+from headscope.errors import UnsupportedError
+from headscope.live.checking import share_of
+from headscope.live.genuine import is_unchanged
+from headscope.live.hooks import Hooks, Shared
+from headscope.live.keeping.projections import Output
+from headscope.live.names import following
+from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
+from headscope.live.seeing.operators import Unwatched
+from headscope.live.sessions import COVERED, Seat, heads_to_silence, recording
+
+NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
+"""The parameters of MultiheadAttention.forward, in order."""
+
+
+def is_attention(module: nn.Module) -> bool:
+    """Return True if this module is an nn.MultiheadAttention."""
+    return isinstance(module, nn.MultiheadAttention)
+
+
+def _switch_fast_path_off() -> Callable[[], None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    return lambda: torch.backends.mha.set_fastpath_enabled(before)
+
+
+FAST_PATH = Shared(_switch_fast_path_off)
+"""Switches off PyTorch's inference fast path."""
+
+
+def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
+    """Names of the keys that are not tokens: bias_k, and the zero key that add_zero_attn appends."""
+    return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+
+
+class Given(NamedTuple):
+    """The arguments of the MultiheadAttention that runs, as far as the operator in it doesn't show it.
+
+    Attributes:
+        query, key: (tokens, batch, d), or (tokens, d) without a batch.
+        same_tokens: True if they are the same tokens.
+        extra_keys: names of the keys that are not tokens.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    same_tokens: bool
+    extra_keys: tuple[str, ...]
+
+    @classmethod
+    def now(cls, module: nn.Module) -> Given | None:
+        """The arguments of the forward that runs in this thread; None if a module or its class attends by itself.
+
+        The forward puts the tokens before the batch.
+
+        Raises:
+            UnsupportedError: another function than its class's runs as its forward, and attends by itself.
+        """
+        if not isinstance(module, nn.MultiheadAttention):
+            return None
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not module):
+            frame = frame.f_back
+        if frame is None and type(module).forward.__code__ is not FORWARD:
+            return None
+        if frame is None:
+            raise UnsupportedError(
+                "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
+                where=type(module).__name__,
+                advice="make it a class of its own, derived from nn.Module",
+            )
+        query, key = (frame.f_locals[name] for name in NAMES[:2])
+        same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+        return cls(query, key, same_tokens, extra_keys(module))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `run_observed` beside the operator's."""
+        return {"same_tokens": self.same_tokens, "extra_keys": self.extra_keys}
+
+    @property
+    def batch(self) -> int:
+        """Number of rows."""
+        return self.query.shape[1] if self.query.dim() == 3 else 1
+
+
+FORWARD = nn.MultiheadAttention.forward.__code__
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A call that was read at its operator, whose output is compared with its contexts.
+
+    Attributes:
+        q, k, v: (batch, heads, tokens, d_head), the operator's.
+        contexts: (batch, queries, heads * d_head), what was projected.
+        seats: the sessions that saw it.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    contexts: torch.Tensor
+    seats: list[Seat]
+
+
+class _Calls(threading.local):
+    """The calls of this thread, by the ids of their modules.
+
+    Attributes:
+        read: those that were read.
+        lengths: the lengths of the rows of those that are running with nested tensors.
+    """
+
+    def __init__(self) -> None:
+        self.read: dict[int, Read] = {}
+        self.lengths: dict[int, list[int]] = {}
+
+
+CALLS = _Calls()
+
+
+def was_read(
+    mha: nn.MultiheadAttention, seats: list[Seat], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, output: Any
+) -> None:
+    """Note a call that was read at its operator.
+
+    Args:
+        mha: the module.
+        seats: the sessions that saw it.
+        q, k, v: (batch, heads, tokens, d_head), the operator's.
+        output: (batch, queries, heads, d_head), the contexts that it returned.
+    """
+    CALLS.read[id(mha)] = Read(q, k, v, output.flatten(2), seats)
+    for _, forward, _, _ in recording(seats):
+        forward.awaited = None  # the function multiplies by W_O itself, no module does
+
+
+def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+    """Note a call's tokens; if it returns weights, run it again to read it or to silence heads (a forward hook).
+
+    Raises:
+        UnsupportedError: the call can't be read, or its output isn't what its contexts are projected to.
+    """
+    if len(keywords_and_output) < 2:
+        return None  # the last capture, in another thread, closed while this call ran
+    if type(mha).forward.__code__ is not FORWARD:
+        CALLS.read.pop(id(mha), None)
+        return None  # a class of somebody's own, which may be given and return anything
+    kwargs, output = keywords_and_output
+    given: dict[str, Any] = {"need_weights": True, **dict(zip(NAMES, args, strict=False)), **kwargs}
+    axes = (0, 1, -1) if given["query"].dim() == 3 else (0, -1)
+    following.attended(output[0], given["query"], axes)
+    sessions = [session for session in COVERED.get(id(mha), ()) if session.forward() is not None]
+    if not sessions:
+        return None
+    silencing = [session.consumer.silencing for session in sessions]
+    refuse_transforms(mha, {"Vmap"} if all(silencing) else TRANSFORMS)
+    drops = mha.training and mha.dropout > 0
+    again = _again(mha, args, kwargs, drops, gradients=any(silencing)) if given["need_weights"] else None
+    read = CALLS.read.pop(id(mha), None)
+    if read is None:
+        return None
+    for seat in read.seats:
+        seat.forward.forget(mha)
+    recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
+    if silenced and again is not None:
+        if drops:
+            _refuse_dropout(mha, read)
+        following.attended(again[0], given["query"], axes)
+        changed = again[0], output[1]
+    else:
+        changed = None
+        compares = recorders and not silenced and not drops
+        if compares and (again is not None or not is_unchanged(mha)):
+            _refuse_other_output(mha, read, output[0].detach())
+    _note_projection(mha, recorders)
+    return changed
+
+
+def _note_projection(mha: nn.MultiheadAttention, recorders: list[Seat]) -> None:
+    for session, forward, place, _ in recorders:
+        path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
+        forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+
+
+def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:
+    raise UnsupportedError(
+        "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+        where=read.seats[0].session.plan.paths[id(mha)],
+        advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+    )
+
+
+def _again(
+    mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], drops: bool, *, gradients: bool
+) -> Any:
+    """Run a call again without weights, and leave the random numbers that come next as they are."""
+    x, at = args[0] if args else kwargs["query"], NAMES.index("need_weights")
+    changes = {**dict(zip(NAMES[at:], args[at:], strict=False)), "need_weights": False, "is_causal": False}
+    with ExitStack() as undo:
+        undo.enter_context(torch.set_grad_enabled(gradients and torch.is_grad_enabled()))
+        if drops:
+            undo.enter_context(torch.random.fork_rng([x.device] if x.is_cuda else []))
+        return mha.forward(*args[:at], **{**kwargs, **changes})
+
+
+def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.Tensor) -> None:
+    """Raise an error if a call's output isn't what its contexts are projected to.
+
+    Args:
+        mha: the module.
+        read: what was read of the call.
+        output: of the run that the model goes on with, as the module returns it.
+
+    Raises:
+        UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
+    """
+    output = output[None] if output.dim() == 2 else output if mha.batch_first else output.transpose(0, 1)
+    session, forward, place, _ = read.seats[0]
+    kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest
+    with Unwatched(), torch.no_grad(), torch.autocast(output.device.type, enabled=False):
+        wide = torch.promote_types(output.dtype, torch.float32)
+        W, b = (
+            None if x is None else with_numbers(mha, f"out_proj.{name}", path or kind).to(output.device, wide)
+            for name, x in (("weight", mha.out_proj.weight), ("bias", mha.out_proj.bias))
+        )
+        assert W is not None
+        expected = functional.linear(read.contexts.to(wide), W, b)
+        share = share_of(read.q, read.k, max(torch.finfo(x.dtype).eps for x in (output, read.contexts)))
+        largest = functional.linear(read.v.abs().amax(2).flatten(1).to(wide), W.abs())
+        tolerance = share * (largest[:, None] + expected.abs())
+        times = ((output.to(wide) - expected).abs() / tolerance.clamp(min=1e-30)).amax(-1)
+        for row, of_row in enumerate(times):
+            unseen = rules.row(row).unseen
+            if unseen is not None:  # the trace has no weights for a query that sees no key
+                of_row[torch.from_numpy(unseen).to(of_row.device) & of_row.isnan()] = 0
+        if not bool((times <= 1).all()):
+            worst, (row, query) = float(times.max()), divmod(int(times.argmax()), times.shape[1])
+            where = f"{path or kind}, layer {place.layer}"
+            refuse(worst, kind, where if worst != worst else f"{where}, row {row}, query {query}", rules)
+
+
+def _pad(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    """Pad nested queries (a forward pre-hook): only PyTorch's fast path, which is off, takes them as they are."""
+    CALLS.lengths.pop(id(mha), None)
+    given: dict[str, Any] = {**dict(zip(NAMES, args, strict=False)), **kwargs}
+    query: Any = given.get("query")
+    if not isinstance(query, torch.Tensor) or not query.is_nested or query.layout != torch.strided:
+        return None
+    if given.get("key") is not query or given.get("value") is not query:
+        raise UnsupportedError(
+            "nn.MultiheadAttention attends from nested queries to other keys",
+            where=type(mha).__name__,
+            advice="pass padded tensors and key_padding_mask",
+        )
+    lengths = [len(row) for row in given["query"].unbind()]
+    padded = torch.nested.to_padded_tensor(query, 0.0)
+    CALLS.lengths[id(mha)] = lengths
+    places = torch.arange(padded.shape[1], device=padded.device)
+    given |= dict.fromkeys(NAMES[:3], padded)
+    given["key_padding_mask"] = places >= torch.tensor(lengths, device=padded.device)[:, None]
+    return (), given
+
+
+def nest(mha: nn.Module, args: tuple[Any, ...], output: tuple[torch.Tensor, Any]) -> tuple[torch.Tensor, Any] | None:
+    """Nest the output of a call whose queries were nested (a forward hook)."""
+    lengths = CALLS.lengths.pop(id(mha), None)
+    if lengths is None:
+        return None
+    rows = [row[:length] for row, length in zip(output[0], lengths, strict=True)]
+    return torch.nested.as_nested_tensor(rows, layout=torch.strided), output[1]
+
+
+def _hook(mha: nn.Module) -> Callable[[], None]:
+    hooks = Hooks()
+    hooks.before(mha, _pad, keywords=True)
+    hooks.after(mha, after_call, keywords=True)
+    hooks.after(mha, nest)
+
+    def undo() -> None:
+        hooks.remove()
+        CALLS.read.pop(id(mha), None)
+
+    return undo
+
+
+WATCHED = Shared(_hook)
+"""The hooks on nn.MultiheadAttention, shared by all open captures."""

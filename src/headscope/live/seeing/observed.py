@@ -1,0 +1,314 @@
+"""Run an attention function and read the call: its queries, keys, values, mask, scale and terms.
+
+The function may be one of transformers' interface, PyTorch's operator in the form of one, or anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from headscope.attention.kernels import KernelNotes, autocast_dtype
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.errors import InputError
+from headscope.live.genuine import undisturbed
+from headscope.live.keeping.projections import Awaited, mark_of
+from headscope.live.masks.analyst import Rules, kept_queries, score_bound
+from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
+from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
+from headscope.live.seeing.operators import Noting
+from headscope.live.seeing.parts import Held, Ran
+from headscope.live.sessions import Seat, deliver, heads_to_silence, recording, silence
+
+SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""The parameters of scaled_dot_product_attention, in order."""
+
+
+def run_observed(
+    original: Callable[..., Any],
+    name: str,
+    proven: bool,
+    seats: list[Seat],
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Run the model's own attention function for sessions that record the call or silence heads in it.
+
+    A function that is not proven is read at the operator if it calls scaled_dot_product_attention once and returns the
+    result: what it does to queries, keys, values and mask before that is then seen, too.
+
+    Args:
+        original: the attention function.
+        name: the name under which the interface knows it.
+        proven: True if it is a library's own, unchanged.
+        seats: the sessions that cover the module.
+        module, query, key, value, attention_mask, args, kwargs: the arguments of `original`.
+
+    Returns:
+        The result of `original`, with the contexts of silenced heads replaced.
+
+    Raises:
+        UnsupportedError: the call uses a mask that can't be read, or its contexts don't follow from what was read.
+    """
+    recorders, silenced = recording(seats), heads_to_silence(seats)
+    if not recorders and not silenced:
+        return original(module, query, key, value, attention_mask, *args, **kwargs)
+    if silenced and max(silenced) >= query.shape[1]:
+        raise InputError(
+            f"there is no head {max(silenced)}: {type(module).__name__} attends with {query.shape[1]} in one call",
+            where=seats[0].session.plan.paths[id(module)],
+            advice="heads count from 0; those of a module that calls its attention head by head can't be silenced",
+        )
+    held = [one for seat in seats if (silenced or seat in recorders) and (one := _held(seat)) is not None]
+    whole = [seat for seat in recorders if _held(seat) is None]
+    reader = seats[0] if whole or silenced else None
+    inner = None if proven else _Inner(module, key, value, reader, copies_mask=bool(held))
+    with _as_compiled() if name == FLEX_NAME else Noting() as notes:
+        if inner is not None and notes is not None:
+            notes.attended = partial(inner.read, notes)
+        result = original(module, query, key, value, attention_mask, *args, **kwargs)
+    with torch.no_grad():
+        ran, masking = (None, None) if inner is None else inner.ran_with(result[0].detach())
+        if ran is not None:
+            for seat in recorders:
+                seat.forward.changed_inside = name
+        else:
+            ran = _ran(name, module, (query, key, value), attention_mask, kwargs, result[0], notes, proven)
+            ran = replace(ran, weights=_weights(result), unfused=not proven)
+        ran = replace(ran, silenced=frozenset(silenced))
+        masking = masking or (None if reader is None else _masking(ran, reader))
+        mark = mark_of(result[0]) if whole else None
+        _deliver(ran, whole, masking, mark)
+    if masking is not None and silenced:
+        kept = kept_queries(masking.rules, max(len(query), len(key)), query)
+        result = (silence(result[0].transpose(1, 2), silenced, kept).transpose(1, 2).contiguous(), *result[1:])
+        ran, mark = replace(ran, returned=result[0].detach()), mark_of(result[0])
+    for each in held:
+        each.add(ran, _deliver)
+    for _, forward, place, _ in recorders:
+        forward.awaited = Awaited.of(result[0], place.stack, place.layer, mark)
+    return result
+
+
+def _ran(
+    name: str,
+    module: nn.Module,
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    mask: Any,
+    kwargs: dict[str, Any],
+    context: torch.Tensor,
+    notes: KernelNotes | None,
+    proven: bool,
+) -> Ran:
+    """A call, as its arguments, its contexts and the kernels that ran in it tell."""
+    query, key, value = (x.detach() for x in tensors)
+    context = context.detach()
+    raw, keys = raw_mask(name, module, query, key, mask, kwargs)
+    lse = notes.lse(max(len(query), len(key)), *query.shape[1:3]) if notes else None
+    dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
+    return Ran(
+        name, module, query, key, value, raw, keys, kwargs, context, context, None, lse, dtype, proven, unfused=False
+    )
+
+
+def _held(seat: Seat) -> Held | None:
+    """Return the reason to hold back a call that may be a part of the module's attention; None if it is whole."""
+    held = seat.forward.held
+    return held if held is not None and held.seat is seat else None
+
+
+def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark: torch.Tensor | None = None) -> None:
+    """Read a call, and pass it on to the sessions that record it."""
+    seats = recording(seats)
+    if not seats:
+        return
+    masking = masking or _masking(ran, seats[0])
+    batch = max(len(ran.query), len(ran.key))
+    q = _read(ran.query, ran.query.shape[2], ran.dtype, batch)
+    k, v = (_read(x, masking.keys, ran.dtype, batch) for x in (ran.key, ran.value))
+    deliver(
+        ran.module,
+        seats,
+        q=q,
+        k=k,
+        v=v,
+        kernel_lse=ran.lse,
+        context=ran.context.transpose(1, 2),
+        scale=masking.scale,
+        rules=masking.rules,
+        stage=stage_of(ran.module, masking.scale, q.shape[-1]),
+        own=masking.same_tokens,
+        weights=ran.weights,
+        silenced=ran.silenced,
+        extra_keys=ran.kwargs.get("extra_keys", ()),
+        dropout=float(ran.kwargs.get("dropout") or 0.0),
+        layer_terms=_layer_terms(ran.kwargs),
+        proven=ran.proven,
+        unfused=ran.unfused,
+        mark=mark,
+    )
+
+
+class _Inner:
+    """The operator in a function of any code, read right after it ran, before its tensors can change.
+
+    Args:
+        module: the attention module.
+        key, value: (batch, kv_heads, keys, width), what the function was called with.
+        seat: the first session that needs to know the mask now; None if none does.
+        copies_mask: True if the call may be a part, whose mask is read later.
+    """
+
+    def __init__(
+        self, module: nn.Module, key: torch.Tensor, value: torch.Tensor, seat: Seat | None, *, copies_mask: bool
+    ) -> None:
+        self._module = module
+        self._given = (key, value)
+        self._seat = seat
+        self._copies_mask = copies_mask
+        self._calls: list[tuple[Ran | None, _Masking | None]] = []
+
+    def read(self, notes: KernelNotes, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
+        """Read a call of scaled_dot_product_attention, if it is the first."""
+        self._calls.append((None, None))
+        given = sdpa_arguments(args, kwargs)
+        query, key, value = (given[name].detach() for name in SDPA_ARGUMENTS[:3])
+        if len(self._calls) > 1 or not query.dim() == key.dim() == value.dim() == 4:
+            return
+        proven = undisturbed(query, key, value)
+        mask = with_four_axes(given.get("attn_mask"), False, key.shape[2])
+        settings = {"scaling": given.get("scale"), "is_causal": bool(given.get("is_causal", False))}
+        settings["dropout"] = given.get("dropout_p", 0.0)
+        with torch.no_grad():
+            tensors = (query, *map(_unrepeated, (key, value), self._given))
+            ran = _ran(SDPA_NAME, self._module, tensors, mask, settings, result.transpose(1, 2), notes, proven)
+            masking = None if self._seat is None else _masking(ran, self._seat)
+            ran = ran.kept(mask=self._copies_mask)
+            self._calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone()), masking
+
+    def ran_with(self, context: torch.Tensor) -> tuple[Ran | None, _Masking | None]:
+        """The only call and its mask, if the function returns its contexts as they are, to the bit."""
+        ran, masking = self._calls[0] if len(self._calls) == 1 else (None, None)
+        if ran is None or (context.shape, context.dtype) != (ran.context.shape, ran.context.dtype):
+            return None, None
+        return (ran, masking) if torch.equal(context, ran.context) else (None, None)
+
+
+def _unrepeated(x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """The keys or values that a function was given, if it only repeated them for the heads that share them."""
+    shared = x.shape[1] // max(1, given.shape[1])
+    if shared < 2 or x.dtype != given.dtype or x.shape[2:] != given.shape[2:]:
+        return x
+    repeated = given.detach().repeat_interleave(shared, 1)
+    return given.detach() if x.shape == repeated.shape and torch.equal(x, repeated) else x
+
+
+def sdpa_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of scaled_dot_product_attention by name."""
+    return {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
+
+
+def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch.Tensor:
+    """The first tokens of queries, keys or values, as the product of queries and keys reads them."""
+    x = x.detach()
+    if x.shape[2] > tokens:
+        x = x[:, :, :tokens]
+    if x.dtype != dtype:
+        x = x.to(dtype)
+    return x if len(x) == batch else x.expand(batch, -1, -1, -1)
+
+
+@contextmanager
+def _as_compiled() -> Iterator[None]:
+    """Let transformers compile flex attention as it does outside of a capture: uncompiled, it builds the whole map."""
+    with torch.compiler.set_stance("default"):
+        yield
+
+
+def _weights(result: tuple[Any, ...]) -> torch.Tensor | None:
+    """(batch, heads, queries, keys) if a function returns them; flex attention returns log-sum-exps instead."""
+    second = result[1] if len(result) > 1 else None
+    return second if isinstance(second, torch.Tensor) and second.dim() == 4 else None
+
+
+def _layer_terms(kwargs: dict[str, Any]) -> Terms:
+    """The soft cap and the sinks that a call passes to its attention function."""
+    cap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    if cap is None and sinks is None:
+        return NO_TERMS
+    return Terms(
+        cap=None if cap is None else float(cap), sinks=None if sinks is None else sinks.detach().reshape(-1).float()
+    )
+
+
+class _Masking(NamedTuple):
+    """The mask and the scale of a call.
+
+    Attributes:
+        rules: the mask's rule for each row of the batch.
+        keys: number of keys that the call uses, counted from the first.
+        scale: factor of q . k.
+        same_tokens: True if queries and keys are the same tokens.
+    """
+
+    rules: Rules
+    keys: int
+    scale: float
+    same_tokens: bool
+
+
+def _masking(ran: Ran, seat: Seat) -> _Masking:
+    """Read the mask and the scale of a call from its arguments."""
+    query, key, raw, keys = ran.query, ran.key, ran.raw, ran.keys
+    if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
+        raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
+    batch, queries = max(len(query), len(key)), query.shape[2]
+    same_tokens, first = ran.kwargs.get("same_tokens"), 0
+    if same_tokens is None:
+        cross = seat.place.stack.cross
+        if not cross and queries < keys:
+            raw = raw.read()
+        if not cross and queries < keys and raw.mask is not None:
+            keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries)
+        same_tokens = not cross and queries <= keys and not seat.forward.is_chosen(ran.module, batch, queries, keys)
+        first = keys - queries
+    scaling = ran.kwargs.get("scaling")
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    rules = seat.forward.analyst.rules(
+        replace(raw, sinks=ran.kwargs.get("s_aux") is not None),
+        batch,
+        queries,
+        keys,
+        slice(first, first + queries) if same_tokens else None,
+        reach=partial(score_bound, query, key, scale),
+        where=seat.session.plan.paths[id(ran.module)],
+    )
+    return _Masking(rules, keys, scale, same_tokens)
+
+
+def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:
+    """Precision in which an attention function of this name multiplies queries and keys.
+
+    Flash attention does not accept fp32: if autocast is off, transformers casts to the precision of the module's
+    weights.
+    """
+    dtype = autocast_dtype(query)
+    if not name.startswith("flash") or dtype != torch.float32:
+        return dtype
+    config: Any = getattr(module, "config", None)
+    if hasattr(config, "_is_quantized"):
+        quantized: torch.dtype = config.dtype
+        return quantized
+    weights = (part.weight.dtype for part in module.modules() if isinstance(part, nn.Linear))
+    return next(weights, dtype)

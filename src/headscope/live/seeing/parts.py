@@ -1,0 +1,611 @@
+"""One layer's attention in several calls: over chunks of its queries, rows of the batch, or heads, one after another.
+
+Nothing in such a call says where its part belongs. What reads the results does: if the contexts of all calls, side by
+side along the tokens, the batch or the heads, equal the input of a Linear bit for bit, the place of each part is
+proven, and the calls are put together. Otherwise they are reported as attention that was not recorded.
+
+`Held` holds back the calls of a module that may be parts of one attention, until it is known what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+
+from headscope.attention.scores import Mask
+from headscope.errors import UnsupportedError
+from headscope.live.keeping.contents import once
+from headscope.live.keeping.projections import Awaited, Output, mark_of
+from headscope.live.masks.analyst import RawMask
+from headscope.live.masks.cells import BatchCells
+from headscope.live.names.sources import NOTHING
+from headscope.live.progress import Extent, is_plain
+from headscope.live.seeing import operators
+from headscope.live.seeing.missed import Missed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.live.names.axes import Followed
+    from headscope.live.sessions import Pass, Seat
+
+
+ROWS, HEADS, TOKENS = range(3)
+"""The axes of queries, keys and values along which parts may lie."""
+
+UNSET = np.iinfo(np.int64).min
+"""In place of a token's number, where a call has no token."""
+
+SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
+"""Arguments that all parts of one call have in common."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A call of an attention function that ran.
+
+    Attributes:
+        name: the name under which transformers' interface knows the function.
+        module: the module that called it.
+        query, key, value: (batch, heads, tokens, width), the arguments.
+        raw: the mask.
+        keys: number of keys that the call uses, counted from the first.
+        kwargs: the other arguments by name.
+        context: (batch, queries, heads, d_value), the result.
+        returned: the result as the module got it, which differs in the heads that are silenced.
+        weights: (batch, heads, queries, keys), if the function returned them.
+        lse: (batch, heads, queries), if the kernel gave them.
+        dtype: precision in which queries and keys were multiplied.
+        proven: True if a library's own code computed the result from these tensors alone.
+        unfused: True if scores and weights may have been computed step by step.
+        silenced: the heads that are silenced.
+        extents: where keys and values were.
+        followed: the numbers of the queries' and the keys' tokens.
+    """
+
+    name: str
+    module: nn.Module
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    raw: RawMask
+    keys: int
+    kwargs: dict[str, Any]
+    context: torch.Tensor
+    returned: torch.Tensor
+    weights: torch.Tensor | None
+    lse: torch.Tensor | None
+    dtype: torch.dtype
+    proven: bool
+    unfused: bool
+    silenced: frozenset[int] = frozenset()
+    extents: tuple[Extent, ...] = ()
+    followed: Followed = (None, None)
+
+    def kept(self, *, mask: bool = True) -> Ran:
+        """The same call, with copies of all tensors but keys and values: the module may change its own.
+
+        Args:
+            mask: False to leave the mask as it is, whose copy may be as large as a map.
+        """
+        raw = self.raw
+        if mask:
+            raw = replace(raw, mask=compact(raw.mask, self.query.shape[2]), bias=_copy(raw.bias), keys=_copy(raw.keys))
+        changes: dict[str, Any] = {"raw": raw}
+        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights", "lse")}
+        return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
+
+    def with_heads_first(self) -> Ran:
+        """The same call without a batch: its first axis is that of the heads."""
+        changes: dict[str, Any] = {name: _swapped(getattr(self.raw, name)) for name in ("mask", "bias")}
+        changes = {"raw": replace(self.raw, **changes)}
+        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights", "lse")}
+        changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
+        changes["followed"] = tuple(
+            None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
+        )
+        return replace(self, **changes)
+
+
+def _copy(x: Any) -> Any:
+    """A copy of a tensor; numbers that `expand` repeats are copied once."""
+    return once(x.detach()).clone().expand(x.shape) if isinstance(x, torch.Tensor) else x
+
+
+def _swapped(x: Any) -> Any:
+    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, BatchCells)) else x
+
+
+def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
+    """One call made of several; None if `x` is not their contexts side by side, or the keys' positions are unknown.
+
+    Args:
+        parts: the calls, in order.
+        axis: the axis along which they lie side by side.
+        x: (…, heads * d_value), the input of the module that reads the contexts.
+    """
+    first = parts[0]
+    others = [other for other in (ROWS, HEADS, TOKENS) if other != axis]
+    if len({tuple(part.query.shape[other] for other in others) for part in parts}) > 1 or not _alike(parts, axis):
+        return None
+    side = {ROWS: 0, HEADS: 2, TOKENS: 1}[axis]
+    context, returned = (torch.cat([getattr(part, name) for part in parts], side) for name in ("context", "returned"))
+    if not _is_in(returned, x):
+        return None
+    ranges = _key_ranges(parts, axis)
+    if ranges is None:
+        return None
+    keys = max(stop for _, stop in ranges)
+    lse = [part.lse for part in parts if part.lse is not None]
+    weights = [part.weights for part in parts if part.weights is not None]
+    return replace(
+        first,
+        query=torch.cat([part.query for part in parts], axis),
+        key=_beside([part.key for part in parts], axis, ranges, keys),
+        value=_beside([part.value for part in parts], axis, ranges, keys),
+        raw=_joined_mask(parts, axis, ranges, keys),
+        keys=keys,
+        context=context,
+        returned=returned,
+        lse=torch.cat(lse, axis) if len(lse) == len(parts) else None,
+        proven=all(part.proven for part in parts),
+        unfused=any(part.unfused for part in parts),
+        followed=_joined_tokens(parts, axis, ranges, keys),
+        weights=_spread(weights, parts, axis, ranges, keys, 0) if len(weights) == len(parts) else None,
+    )
+
+
+def _alike(parts: list[Ran], axis: int) -> bool:
+    """Return True if calls have the same settings, and keys of the same sizes except those along the axis."""
+    first = parts[0]
+    if axis == HEADS and first.kwargs.get("s_aux") is not None:
+        return False
+    for part in parts:
+        pairs = ((part.kwargs.get(name), first.kwargs.get(name)) for name in SETTINGS)
+        if any(a is not b and (isinstance(a, torch.Tensor) or a != b) for a, b in pairs):
+            return False
+    sizes = {tuple(part.key.shape[other] for other in (ROWS, HEADS, TOKENS) if other != axis) for part in parts}
+    return len(sizes) == 1
+
+
+def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
+    """Return True if `x` is (batch, queries, heads, d_value) with the heads side by side, bit for bit."""
+    flat = whole.flatten(2)
+    if x.dim() < 2 or x.numel() != flat.numel() or x.shape[-1] != flat.shape[-1]:
+        return False
+    x = x.detach()
+    batched = x.reshape(flat.shape) if x.dim() == 2 else x.flatten(1, -2)
+    return any(
+        view.shape == flat.shape and torch.allclose(view, flat.to(view), rtol=0, atol=0, equal_nan=True)
+        for view in (batched, batched.transpose(0, 1))
+    )
+
+
+def _key_ranges(parts: list[Ran], axis: int) -> list[tuple[int, int]] | None:
+    """The positions of each call's keys; None if they are unknown.
+
+    Chunks of queries have the same keys, or parts of one tensor of keys for as many tokens as there are queries.
+    """
+    first = parts[0]
+    if axis != TOKENS or all(
+        part.key.shape == first.key.shape and torch.equal(part.key, first.key) and torch.equal(part.value, first.value)
+        for part in parts[1:]
+    ):
+        return [(0, part.key.shape[2]) for part in parts]
+    starts, of_values = (_starts([part.extents[at] for part in parts]) for at in (0, 1))
+    if starts is None or starts != of_values:
+        return None
+    ranges = [(start, start + part.key.shape[2]) for start, part in zip(starts, parts, strict=True)]
+    return ranges if max(stop for _, stop in ranges) == sum(part.query.shape[2] for part in parts) else None
+
+
+def _starts(extents: Sequence[Extent]) -> list[int] | None:
+    """The first position of each of several parts of one tensor of keys; None if they are not parts of one tensor."""
+    first = extents[0]
+    steps = {extent.strides[TOKENS] for extent in extents if extent.shape[TOKENS] > 1}
+    for extent in extents:
+        same = (at for at in (ROWS, HEADS, 3) if first.shape[at] > 1 and extent.strides[at] != first.strides[at])
+        if extent.storage != first.storage or next(same, None) is not None:
+            return None
+    if len(steps) != 1 or not all(steps):
+        return None
+    step, low = steps.pop(), min(extent.offset for extent in extents)
+    places = [divmod(extent.offset - low, step) for extent in extents]
+    return None if any(rest for _, rest in places) else [place for place, _ in places]
+
+
+def _beside(tensors: list[torch.Tensor], axis: int, ranges: list[tuple[int, int]], keys: int) -> torch.Tensor:
+    """The keys, or the values, of several calls."""
+    if axis != TOKENS:
+        return torch.cat(tensors, axis)
+    whole = tensors[0].new_empty(*tensors[0].shape[:2], keys, tensors[0].shape[3])
+    for x, (start, stop) in zip(tensors, ranges, strict=True):
+        whole[:, :, start:stop] = x
+    return whole
+
+
+def _joined_tokens(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> Followed:
+    """The numbers of several calls' tokens: -1 for those that are not known, or not the same in all calls."""
+    ends = list(accumulate(part.query.shape[axis] for part in parts))
+    rows, queries = (ends[-1] if axis == along else parts[0].query.shape[along] for along in (ROWS, TOKENS))
+    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for part, end, (start, stop) in zip(parts, ends, ranges, strict=True):
+        along = slice(end - part.query.shape[axis], end)
+        places = along if axis == TOKENS else slice(None), slice(start, stop)
+        for side, numbers, size, at in zip(sides, part.followed, (queries, keys), places, strict=True):
+            side.append(np.full((rows, size), UNSET))
+            side[-1][along if axis == ROWS else slice(None), at] = NOTHING if numbers is None else numbers
+    return _common(sides[0]), _common(sides[1])
+
+
+def _common(tables: list[np.ndarray]) -> np.ndarray:
+    """The numbers that several tables of tokens have in common at each place, apart from those that are not set."""
+    most = np.max(tables, axis=0)
+    least = np.min([np.where(table == UNSET, most, table) for table in tables], axis=0)
+    common: np.ndarray = np.where(most == least, most, NOTHING)
+    return common
+
+
+def _joined_mask(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> RawMask:
+    """The mask of several calls: the one that they have in common, or one whose cells are read from theirs."""
+    first = parts[0].raw
+    plain = all(x is None for x in (first.mask, first.bias, first.keys, first.deferred))
+    moves = axis == TOKENS and (first.causal or first.window is not None or {*ranges} != {(0, keys)})
+    settings = {(part.keys, part.raw.causal, part.raw.window) for part in parts}
+    if plain and not moves and settings == {(keys, first.causal, first.window)}:
+        return first
+    parts = [replace(part, raw=part.raw.read()) for part in parts]
+    maps = [x for part in parts for x in (part.raw.mask, part.raw.bias) if x is not None]
+    double = [torch.float64] if parts[0].query.dtype == torch.float64 else []  # the precision in which it is added
+    numbers = [x.dtype for x in maps if x.dtype != torch.bool]
+    dtype = reduce(torch.promote_types, numbers + double) if numbers else torch.bool
+    of_keys = [len(part.raw.keys) for part in parts if part.raw.keys is not None]
+    sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
+    sizes[axis] = sum(part.query.shape[axis] for part in parts)
+    compute = partial(_joined_cells, parts, axis, ranges, dtype)
+    whole = BatchCells(compute, (sizes[0], sizes[1], sizes[2], sizes[3]), dtype, parts[0].query.device, made=True)
+    return RawMask(mask=whole)
+
+
+def _joined_cells(
+    parts: list[Ran], axis: int, ranges: list[tuple[int, int]], dtype: torch.dtype, *index: torch.Tensor
+) -> torch.Tensor:
+    """Cells of the mask of several calls, at these rows, heads, queries and keys of all."""
+    fill = False if dtype == torch.bool else -torch.inf
+    whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
+    low, high, end = int(index[axis].min()), int(index[axis].max()), 0
+    for part, (start, stop) in zip(parts, ranges, strict=True):
+        first, end = end, end + part.query.shape[axis]
+        if end <= low or first > high:
+            continue
+        mine = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
+        inside = ((index[3] >= start) & (index[3] < stop)).nonzero()[:, 0]
+        at, to = list(index), [torch.arange(len(places), device=places.device) for places in index]
+        at[axis], to[axis] = index[axis][mine] - first, mine
+        at[3], to[3] = index[3][inside] - start, inside
+        cells = _cells(part, at)
+        whole[_grid(to)] = cells if cells.dtype == torch.bool == dtype else _numbers(cells).to(dtype)
+    return whole
+
+
+def _numbers(mask: torch.Tensor) -> torch.Tensor:
+    """A mask as numbers to add."""
+    return (
+        mask if mask.dtype != torch.bool else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
+    )
+
+
+def _cells(part: Ran, index: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The mask of a call at some of its rows, heads, queries and keys: as numbers if it adds any, otherwise bool."""
+    raw, rows, columns = part.raw, index[2], index[3]
+    allowed = (columns < part.keys).expand(1, 1, len(rows), -1)
+    sizes = part.query.shape[2], part.keys
+    rule = Mask(raw.causal, raw.window).allowed(rows.cpu().numpy(), columns.cpu().numpy(), sizes)
+    if rule is not None:
+        allowed = allowed & torch.from_numpy(rule).to(allowed.device)
+    if raw.keys is not None:
+        allowed = allowed & _at(raw.keys[:, None, None], index).bool()
+    total: torch.Tensor | None = None
+    for x in (raw.mask, raw.bias):
+        if x is None:
+            continue
+        cells = _at(x, index)
+        if cells.dtype == torch.bool:
+            allowed = allowed & cells
+        else:
+            total = cells if total is None else total + cells
+    return allowed if total is None else total.masked_fill(~allowed, -torch.inf)
+
+
+def _at(x: torch.Tensor | BatchCells, index: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Cells of a map, of which an axis of size 1 has one; 0 for keys that it doesn't have."""
+    at = [places if size > 1 else places[:1] * 0 for places, size in zip(index[:3], x.shape, strict=False)]
+    at.append(index[3].clamp(max=x.shape[3] - 1))
+    cells = x.compute(*at) if isinstance(x, BatchCells) else x[_grid(at)]
+    return cells.masked_fill(index[3] >= x.shape[3], 0)
+
+
+def _grid(index: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Indices along each axis as indices of all cells where they meet."""
+    return tuple(places.view([-1 if side == axis else 1 for side in range(4)]) for axis, places in enumerate(index))
+
+
+def compact(x: Any, queries: int) -> Any:
+    """A copy of a mask; in memory linear in its tokens if it has two numbers, one of them in a range of keys per query.
+
+    Keys that no query sees may lie in the range. Calls over chunks of queries get the parts of a map one after another:
+    nobody ever holds all of it.
+    """
+    if not isinstance(x, torch.Tensor) or not x.numel() or (whole := once(x.detach())).shape[2] != queries:
+        return _copy(x)
+    low, high = (False, True) if whole.dtype == torch.bool else (whole.amin(), whole.amax())
+    allowed, keys = whole == high, whole.shape[3]
+    if not bool((allowed | (whole == low)).all()):
+        return _copy(x)
+    columns, of_any = torch.arange(keys, device=x.device), allowed.any(-1)
+    first = allowed.byte().argmax(-1)
+    last = torch.where(of_any, keys - 1 - allowed.flip(-1).byte().argmax(-1), -1)
+    ranges = (columns >= first[..., None]) & (columns <= last[..., None])
+    seen = None if torch.equal(ranges, allowed) else allowed.any(2, keepdim=True)
+    if seen is not None and not torch.equal(ranges & seen, allowed):
+        return _copy(x)
+    values = torch.tensor([low, high], dtype=x.dtype, device=x.device)
+
+    def compute(*index: torch.Tensor) -> torch.Tensor:
+        some = [_at(side[..., None], [*index[:3], index[3][:1] * 0]) for side in (first, last)]
+        cells = (index[3] >= some[0]) & (index[3] <= some[1])
+        return values[(cells if seen is None else cells & _at(seen, index)).long()]
+
+    return BatchCells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
+
+
+def _spread(
+    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int, fill: Any
+) -> torch.Tensor:
+    """One map of all pairs, with the block of each call at its place and `fill` elsewhere."""
+    shape = [max(len(block) for block in blocks), max(block.shape[1] for block in blocks), blocks[0].shape[2], keys]
+    ends = list(accumulate(part.query.shape[axis] for part in parts))
+    shape[axis] = ends[-1]
+    whole = blocks[0].new_full(shape, fill)
+    for block, part, end, (start, stop) in zip(blocks, parts, ends, ranges, strict=True):
+        place = [slice(None), slice(None), slice(None), slice(start, stop)]
+        place[axis] = slice(end - part.query.shape[axis], end)
+        whole[tuple(place)] = block
+    return whole
+
+
+@dataclass(eq=False)
+class Held:
+    """The calls of a module that may be parts of one, held back until it is known what they are.
+
+    Attributes:
+        seat: the place of the first call.
+        module: the module.
+        entries: how often the module had been entered at the last call.
+        followed: the numbers of the last call's tokens.
+        heads: ids of the modules of which each may be one head of the layer; () if the first call has several heads or
+            its module isn't an element of a list.
+        given: copies of what the first module was given.
+        modules: the modules that have called, in order.
+        calls: number of calls.
+        parts: copies of those that are recorded, or in which heads are silenced.
+        deliver: passes on a call.
+        read: True if a module has read something since the last call.
+    """
+
+    seat: Seat
+    module: nn.Module
+    entries: int
+    followed: Followed
+    heads: tuple[int, ...] = ()
+    given: list[torch.Tensor] = field(default_factory=list)
+    modules: list[nn.Module] = field(default_factory=list)
+    calls: int = 1
+    parts: list[Ran] = field(default_factory=list)
+    deliver: Callable[[Ran, list[Seat]], None] | None = None
+    read: bool = False
+
+    def is_beside(self, module: nn.Module, given: list[torch.Tensor]) -> bool:
+        """Return True if a module is another element of the list, and was given the same: no layer follows another."""
+        if id(module) not in self.heads or module is self.module:
+            return False
+        if not self.entries and not self.seat.forward.progress.entered.get(id(module)):
+            return True  # called around their hooks: what reads the contexts must tell
+        pairs = [*zip(given, self.given, strict=False)]
+        return len(given) == len(self.given) > 0 and all(x.shape == y.shape and torch.equal(x, y) for x, y in pairs)
+
+    def add_head(self, module: nn.Module, sizes: Hashable) -> None:
+        """Count the next call as one of a module beside the one that called first.
+
+        Raises:
+            UnsupportedError: heads of the first call's layer are silenced: it was not known then which it is.
+        """
+        session, forward, place, _ = self.seat
+        if not self.modules:
+            place = forward.progress.replace_as_head(session.plan, self.module, place, sizes)
+            forward.followed[place] = forward.followed.pop(self.seat.place)
+            self.seat = self.seat._replace(place=place, path=session.plan.list_of(self.module))
+            self.modules.append(self.module)
+            if self._silences or any(part.silenced for part in self.parts):
+                self._refuse_silencing()
+        self.modules.append(module)
+        self.module, self.entries = module, forward.progress.entered.get(id(module), 0)
+
+    def continues(self, module: nn.Module, entries: int) -> bool:
+        """Return True if a call of a module is the next part: it runs in the same entry, or in a loop of its caller."""
+        if module is not self.module or (entries != self.entries and self.read):
+            return False
+        self.calls += 1
+        self.entries, self.read = entries, False
+        return True
+
+    def add(self, ran: Ran, deliver: Callable[[Ran, list[Seat]], None]) -> None:
+        """Hold back a call.
+
+        Raises:
+            UnsupportedError: heads are silenced, and it matters which part this is.
+        """
+        if self.calls > 1 and self._silences and (ran.query.shape[1] == 1 or self._silences != {"zero"}):
+            self._refuse_silencing()
+        if not is_plain(ran.query):
+            return  # heads are silenced in a transform of torch.func; nothing is recorded there
+        ran = replace(ran.kept(), followed=self.followed)
+        self.parts.append(replace(ran, key=self._shared("key", ran.key), value=self._shared("value", ran.value)))
+        self.deliver = deliver
+
+    def _shared(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """A copy of keys or values, which calls over the same first tokens share: the longest that there is."""
+        last = getattr(self.parts[-1], name) if self.parts else x[:0]
+        shorter = min(last.shape[2], x.shape[2])
+        if last.shape[:2] != x.shape[:2] or not torch.equal(last[:, :, :shorter], x[:, :, :shorter]):
+            return x.clone()
+        if x.shape[2] == shorter:
+            return last[:, :, :shorter]
+        longer = x.clone()
+        for at, part in enumerate(self.parts):
+            known = getattr(part, name)
+            if known.data_ptr() == last.data_ptr():
+                changes: dict[str, Any] = {name: longer[:, :, : known.shape[2]]}
+                self.parts[at] = replace(part, **changes)
+        return longer
+
+    def prove(self, x: torch.Tensor) -> None:
+        """Deliver the calls as one if `x`, which a module reads, proves their places."""
+        self.read = True
+        if len(self.parts) < 2 and not (self.parts and self.parts[0].query.shape[1] == 1):
+            return
+        if x.numel() != sum(part.returned.numel() for part in self.parts):
+            return
+        forward, place = self.seat.forward, self.seat.place
+        known = bool(forward.sizes(self.module))
+        wholes = [
+            whole
+            for axis, parts in self._arrangements()
+            if (whole := joined(parts, axis, x)) is not None
+            and (not known or forward.is_whole(self.module, *whole.context.shape[:2]))
+        ]
+        if len(wholes) != 1 or self.deliver is None:
+            return
+        if self._silences and wholes[0].query.shape[1] != self.parts[0].query.shape[1]:
+            self._refuse_silencing()
+        forward.held, forward.followed[place] = None, wholes[0].followed
+        self.deliver(wholes[0], [self.seat])
+        output = x.detach().reshape(wholes[0].context.shape)
+        forward.awaited = Awaited.of(output, place.stack, place.layer, mark_of(output))
+
+    def settle(self) -> None:
+        """Deliver the calls if each is whole by itself; report them otherwise."""
+        session, forward, place, _ = self.seat
+        if not self.parts or self.deliver is None:
+            return
+        if self.modules:
+            self._report_heads()
+            return
+        if len(self.parts) == 1 and not self._lacks_rows():
+            self.deliver(self.parts[0], [self.seat])
+        elif len(self.parts) > 1 and self._are_whole():
+            self.deliver(self.parts[0], [self.seat])
+            for part in self.parts[1:]:
+                sizes = tuple(part.query.shape), tuple(part.key.shape)
+                place = forward.progress.place(session.plan, self.module, sizes, False)
+                forward.followed[place] = part.followed
+                self.deliver(part, [self.seat._replace(place=place)])
+        else:
+            name = f"{self.parts[0].name} in {self.calls} parts at unknown positions"
+            path = session.plan.paths[id(self.module)]
+            forward.missed[Missed(id(self.module), path, type(self.module).__name__, name)] = 1
+
+    def _report_heads(self) -> None:
+        """Report modules of one head each, which nothing shows to be the heads of one layer.
+
+        Raises:
+            UnsupportedError: the capture is strict.
+        """
+        path, kind = self.seat.path, type(self.module).__name__
+        name = f"{self.parts[0].name} in {len(self.modules)} modules side by side"
+        if self.seat.session.strict:
+            raise UnsupportedError(
+                f"{kind}: {len(self.modules)} of the {len(self.heads)} modules in {path} attend side by side, each "
+                "with one head, but no Linear reads the contexts of all of them joined in their order: whether they "
+                "are the heads of one layer is unknown",
+                where=path,
+                advice="join their outputs for one nn.Linear, proj(torch.cat([head(x) for head in heads], -1)), or "
+                "capture each module alone: hs.capture(model.get_submodule(name))",
+            )
+        self.seat.forward.missed[Missed(id(self.module), path, kind, name)] = 1
+
+    def _arrangements(self) -> list[tuple[int, list[Ran]]]:
+        """The ways in which the calls may lie side by side: the axis, and the calls."""
+        if not self.modules:
+            return _arrangements(self.parts)
+        if sorted(id(part.module) for part in self.parts) != sorted(self.heads):
+            return []
+        return [(HEADS, sorted(self.parts, key=lambda part: self.heads.index(id(part.module))))]
+
+    @property
+    def _silences(self) -> set[str]:
+        """The ways in which heads of the layer are silenced."""
+        return {*self.seat.session.consumer.silences(self.seat.place.stack, self.seat.place.layer).values()}
+
+    def _refuse_silencing(self) -> NoReturn:
+        if self.modules:
+            raise UnsupportedError(
+                f"{type(self.module).__name__} is one head of several, each a module by itself, and can't be silenced",
+                where=self.seat.path,
+                advice="return zeros from the head's own module: "
+                "head.register_forward_hook(lambda module, args, output: torch.zeros_like(output))",
+            )
+        raise UnsupportedError(
+            f"{type(self.module).__name__} attends in parts, so it is unknown which heads and queries a part has",
+            where=self.seat.session.plan.paths[id(self.module)],
+            advice="silence heads in a module that attends to all tokens at once",
+        )
+
+    def _lacks_rows(self) -> bool:
+        """Return True if the only call has some of the rows that the module was given."""
+        batch, queries, _, _ = self.parts[0].context.shape
+        sizes = self.seat.forward.sizes(self.module)
+        return bool(sizes) and all(batch not in size and batch * queries < size[0] * size[1] for size in sizes)
+
+    def _are_whole(self) -> bool:
+        """Return True if each call has all rows and tokens, and its first axis can't be that of the heads."""
+        sizes = [part.context.shape for part in self.parts]
+        return all(
+            self.seat.forward.is_whole(self.module, batch, queries) and (heads > 1 or batch != self.calls)
+            for batch, queries, heads, _ in sizes
+        )
+
+
+def _arrangements(parts: list[Ran]) -> list[tuple[int, list[Ran]]]:
+    """The ways in which calls may lie side by side: the axis, and the calls, whose first axis may be that of heads."""
+    ways = [(axis, parts) for axis in (ROWS, HEADS, TOKENS)[: 1 if len(parts) == 1 else 3]]
+    if all(part.query.shape[1] == part.key.shape[1] == 1 and part.raw.keys is None for part in parts):
+        ways.append((ROWS, [part.with_heads_first() for part in parts]))
+    return ways
+
+
+def note_reader(forward: Pass, x: Any, path: str) -> None:
+    """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
+    if forward.held is None and (forward.awaited is None or not forward.awaited.may_be(x)):
+        return
+    with operators.Unwatched(), torch.no_grad():
+        if forward.held is not None and is_plain(x):
+            forward.held.prove(x)
+        awaited = forward.awaited
+        if awaited is not None and awaited.is_in(x):
+            known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
+            forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
+
+
+def settle(forward: Pass) -> None:
+    """Deliver or report the calls that are held back: no more parts of them will come."""
+    held, forward.held = forward.held, None
+    if held is not None:
+        with operators.Unwatched(), torch.no_grad():
+            held.settle()

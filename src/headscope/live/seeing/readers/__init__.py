@@ -1,0 +1,45 @@
+"""Readers of attention that bypasses transformers' interface and PyTorch's fused attention, in families of classes.
+
+A reader turns the inputs of an attention module into queries, keys, values, a mask and score terms. While the module
+runs, the contexts that follow from these are compared with the contexts that it computed, and the call is refused if
+they differ (headscope.live.checking).
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from headscope.live.seeing.readers import deberta
+from headscope.live.seeing.readers.alibi import BLOOM, FALCON, MPT
+from headscope.live.seeing.readers.encoders import MPNET, ROFORMER
+from headscope.live.seeing.readers.reading import Arguments, Given, Reader, Reading, Run, cache_of, dropout_of
+
+READERS = {
+    f"transformers.models.{name}": reader
+    for name, reader in {
+        "bloom.modeling_bloom.BloomAttention": BLOOM,
+        "deberta.modeling_deberta.DisentangledSelfAttention": deberta.READER,
+        "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": deberta.READER_V2,
+        "falcon.modeling_falcon.FalconAttention": FALCON,
+        "mpnet.modeling_mpnet.MPNetSelfAttention": MPNET,
+        "mpt.modeling_mpt.MptAttention": MPT,
+        "roformer.modeling_roformer.RoFormerSelfAttention": ROFORMER,
+    }.items()
+}
+"""Name of a class -> its reader."""
+
+
+def reader_of(cls: type[nn.Module]) -> Reader | None:
+    """The reader of a class of modules; None if it has none."""
+    if not cls.__module__.startswith("transformers."):
+        return None
+    return READERS.get(f"{cls.__module__}.{cls.__qualname__}")
+
+
+def reads(module: nn.Module) -> bool:
+    """Return True if a module's class has a reader that can read it with its settings."""
+    reader = reader_of(type(module))
+    return reader is not None and reader.refusal(module) is None
+
+
+__all__ = ["READERS", "Arguments", "Given", "Reader", "Reading", "Run", "cache_of", "dropout_of", "reader_of", "reads"]

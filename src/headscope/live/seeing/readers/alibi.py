@@ -1,0 +1,85 @@
+"""BLOOM, Falcon and MPT: decoders with ALiBi (Press et al. 2022), a number for each head and key.
+
+BLOOM (Le Scao et al. 2022) doesn't count padding. MPT (MosaicML 2023) may clip queries, keys and values (clip_qkv).
+Falcon (Almazrouei et al. 2023) may rotate queries and keys instead. With SDPA, which is the default, its module calls
+scaled_dot_product_attention with ALiBi in the mask. Its eager attention, which also runs if weights are requested, adds
+ALiBi once more to a mask that has it already, so the weights that it returns are not those of the default. Both are
+read as they run.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from headscope.live.masks.analyst import RawMask
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, Run, cache_of, from_cache, heads_of
+
+
+def read_bloom(module: Any, arguments: Arguments, run: Run) -> Reading:
+    """Read a call of BloomAttention."""
+    q, k, v = module._reshape(run(module.query_key_value, arguments["hidden_states"]))
+    if (cache := cache_of(arguments)) is not None:
+        k, v = from_cache(cache, module.layer_idx, False)
+    alibi = arguments["alibi"].reshape(len(q), module.num_heads, 1, -1)
+    mask = RawMask.added(arguments["attention_mask"], alibi)
+    return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask)
+
+
+def refusal_bloom(module: Any) -> str | None:
+    """The reason why a BLOOM attention can't be read."""
+    if module.pretraining_tp > 1 and module.slow_but_exact:
+        return "slow_but_exact is set: the output projection is computed in slices"
+    return None
+
+
+BLOOM = Reader(read_bloom, projection="dense", refusal=refusal_bloom, dropouts=("attention_dropout",))
+
+
+def read_falcon(module: Any, arguments: Arguments, run: Run) -> Reading | None:
+    """Read a call of FalconAttention; None if it calls scaled_dot_product_attention."""
+    if module.config._attn_implementation == "sdpa" and not arguments["output_attentions"]:
+        return None
+    q, k, v = (
+        part.transpose(1, 2) for part in module._split_heads(run(module.query_key_value, arguments["hidden_states"]))
+    )
+    alibi = arguments["alibi"]
+    if alibi is None:
+        rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
+        q, k = rotate(q, k, *arguments["position_embeddings"])
+    if (cache := cache_of(arguments)) is not None:
+        k, v = from_cache(cache, module.layer_idx, False)
+    bias = None if alibi is None else alibi.reshape(len(q), module.num_heads, 1, -1) * module.inv_norm_factor
+    mask = RawMask.added(arguments["attention_mask"], bias)
+    stage = "projected" if alibi is not None else "rotated"
+    return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask, stage=stage)
+
+
+def differs_falcon(module: Any, implementation: str) -> str | None:
+    """The reason why the weights that Falcon returns are not those of its default attention."""
+    if module.config.alibi and implementation == "sdpa":
+        return "Falcon's eager attention counts ALiBi twice, the attention that ran counts it once"
+    return None
+
+
+FALCON = Reader(read_falcon, projection="dense", dropouts=("attention_dropout",), differs=differs_falcon)
+
+
+def read_mpt(module: Any, arguments: Arguments, run: Run) -> Reading:
+    """Read a call of MptAttention."""
+    fused = run(module.Wqkv, arguments["hidden_states"])
+    if module.clip_qkv:
+        fused = fused.clamp(min=-module.clip_qkv, max=module.clip_qkv)
+    q, k, v = (heads_of(part, module.head_dim) for part in fused.chunk(3, -1))
+    cache, queries = cache_of(arguments), q.shape[2]
+    if cache is not None:
+        k, v = from_cache(cache, module.layer_idx, False)
+        queries += cache.get_seq_length()
+    mask, bias = arguments["attention_mask"], arguments["position_bias"]
+    if bias is not None:
+        bias = bias[None, :, max(0, bias.shape[1] - queries) :, max(0, bias.shape[2] - k.shape[2]) :]
+    allowed = None if mask is None else ~mask.bool()
+    return Reading(q, k, v, scale=module.softmax_scale, mask=RawMask.filled(allowed, bias))
+
+
+MPT = Reader(read_mpt, projection="out_proj", dropouts=("attn_dropout_p",))

@@ -1,0 +1,112 @@
+"""A reader's result: a module's inputs as queries, keys, values, a mask and score terms; and what readers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.attention.terms import NO_TERMS, Terms
+from headscope.errors import UnsupportedError
+from headscope.live.masks.analyst import RawMask
+
+Arguments = Mapping[str, Any]
+"""The arguments of a module's forward by name, with defaults filled in."""
+
+Run = Callable[[Any, torch.Tensor], torch.Tensor]
+"""Applies a part of the module to an input: with the output that it had in this call, if it had this input."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One call of an attention module, recomputed from its inputs.
+
+    Attributes:
+        q: (batch, heads, queries, d_head).
+        k, v: (batch, kv_heads, keys, d_head) and (batch, kv_heads, keys, d_value).
+        scale: factor of q . k.
+        mask: the mask, and what is added to the scores beside the terms.
+        terms: the layer's own score terms, as torch tensors.
+        cross: True if the keys come from another sequence.
+        stage: what q and k are: projected, scaled or rotated.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    scale: float
+    mask: RawMask
+    terms: Terms = NO_TERMS
+    cross: bool = False
+    stage: str = "projected"
+
+
+def _nothing(module: Any, implementation: str = "") -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Instructions for reading the calls of one class of attention modules.
+
+    Attributes:
+        read: turns a call's arguments into a reading, after the module has run. It gets the module, its arguments and
+            a function that runs its parts. None if this call uses PyTorch's scaled_dot_product_attention, which is
+            read where it is called.
+        projection: name of the module's part that multiplies the contexts by W_O; None if the module returns contexts.
+        refusal: the reason why a module with these settings can't be read; None if it can.
+        dropouts: names of the module's dropouts that change its contexts.
+        differs: the reason why the attention that returns weights is not the one that ran; None if it is. Called with
+            the module and the name of the implementation that ran.
+    """
+
+    read: Callable[[Any, Arguments, Run], Reading | None]
+    projection: str | None = None
+    refusal: Callable[[Any], str | None] = _nothing
+    dropouts: tuple[str, ...] = ("dropout",)
+    differs: Callable[[Any, str], str | None] = _nothing
+
+
+def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:
+    """(batch, tokens, heads * d_head) to (batch, heads, tokens, d_head)."""
+    return x.reshape(*x.shape[:-1], -1, d_head).transpose(1, 2)
+
+
+class Given(dict[str, Any]):
+    """The arguments of a call by name; one that the installed library's class doesn't have is refused."""
+
+    def __init__(self, module: nn.Module, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self.module = module
+
+    def __missing__(self, name: str) -> Any:
+        raise UnsupportedError(
+            f"{type(self.module).__name__} has no argument {name!r}; it has {', '.join(self)}",
+            where=f"{type(self.module).__module__} (transformers {version('transformers')})",
+            advice="install a version of transformers that headscope is tested with (see .ci/constraints.txt)",
+        )
+
+
+def cache_of(arguments: Arguments) -> Any:
+    """The cache among a call's arguments, whatever its name; None without one."""
+    return next((x for x in arguments.values() if hasattr(x, "get_seq_length")), None)
+
+
+def from_cache(cache: Any, layer: int, cross: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """A layer's keys and values in a cache that the module has already updated."""
+    if hasattr(cache, "cross_attention_cache"):
+        cache = cache.cross_attention_cache if cross else cache.self_attention_cache
+    held = cache.layers[layer]
+    return held.keys, held.values
+
+
+def dropout_of(module: nn.Module, names: tuple[str, ...]) -> float:
+    """The largest probability of a module's dropouts; 0 outside training."""
+    if not module.training:
+        return 0.0
+    parts = [getattr(module, name, None) for name in names]
+    return max(float(getattr(part, "p", part or 0.0)) for part in parts)
