@@ -477,8 +477,10 @@ def test_right_attention_is_accepted(function: Attend, precision: Any, factor: f
     assert [trace.numbers for trace in captured.traces] == [(0, 1)] * 3
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time])
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    in_turn((naive, in_other_order, a_query_at_a_time), (torch.float32, torch.bfloat16, torch.float16)),
+)
 def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch.dtype) -> None:
     class Long(nn.Module):
         """Attention of transformers' interface over any q, k and v."""
