@@ -36,6 +36,7 @@ from transformers.models.bert import modeling_bert
 from families import BY_NAME
 from headscope.errors import NoteWarning, UnsupportedError
 from headscope.live import Consumer, capture, checking, feed, sessions
+from products import in_turn, pairwise
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -101,8 +102,7 @@ CHANGING = {
 }
 
 
-@pytest.mark.parametrize("edge", EDGES, ids=str)
-@pytest.mark.parametrize("how", CHANGING)
+@pytest.mark.parametrize(("how", "edge"), in_turn(tuple(CHANGING), EDGES))
 def test_a_function_that_changes_one_edge(how: str, edge: Edge) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED) as error:
         captured_of(bert(CHANGING[how](edge)), IDS)
@@ -459,19 +459,28 @@ def through_sdpa(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float 
     return sdpa_attention_forward(module, q, k, v, mask, scaling=scaling)
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("factor", [0.1, 1.0, 8.0], ids=["flat", "usual", "sharp"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time, through_sdpa])
-def test_right_attention_is_accepted(function: Attend, dtype: torch.dtype, factor: float, autocast: bool) -> None:
-    casts = torch.autocast("cpu", dtype=torch.bfloat16) if autocast and dtype == torch.float32 else nullcontext()
+AUTOCAST = torch.float32, torch.bfloat16
+PRECISIONS = (torch.float64, torch.float32, AUTOCAST, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("function", "precision", "factor"),
+    pairwise((naive, in_other_order, a_query_at_a_time, through_sdpa), PRECISIONS, (0.1, 1.0, 8.0)),
+)
+def test_right_attention_is_accepted(function: Attend, precision: Any, factor: float) -> None:
+    """Of flat, usual and sharp weights, in every precision; autocast computes fp32 in bf16."""
+    dtype, casts = precision, nullcontext()
+    if precision is AUTOCAST:
+        dtype, casts = torch.float32, torch.autocast("cpu", dtype=torch.bfloat16)
     with casts:
         captured = captured_of(bert(function, dtype, factor), IDS)
     assert [trace.numbers for trace in captured.traces] == [(0, 1)] * 3
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("function", [naive, in_other_order, a_query_at_a_time])
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    in_turn((naive, in_other_order, a_query_at_a_time), (torch.float32, torch.bfloat16, torch.float16)),
+)
 def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch.dtype) -> None:
     class Long(nn.Module):
         """Attention of transformers' interface over any q, k and v."""

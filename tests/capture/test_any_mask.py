@@ -22,6 +22,7 @@ from headscope.live import capture
 from headscope.live.masks.analyst import Analyst, RawMask, find_rules
 from headscope.live.masks.given import raw_mask
 from headscope.traces import Trace, load
+from products import pairwise
 
 LEAST = torch.finfo(torch.float32).min
 INF = float("inf")
@@ -126,9 +127,9 @@ def test_a_query_that_sees_no_key_in_one_head_alone() -> None:
     assert trace.verify(reference=False).agrees
 
 
-@pytest.mark.parametrize("level", [-1e9, LEAST])
-@pytest.mark.parametrize("padding", [[2], [1, 2], [2, 4], [0, 2], [0, 2, 4]])
-@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize(
+    ("level", "padding", "numbers"), pairwise((-1e9, LEAST), ([2], [1, 2], [2, 4], [0, 2], [0, 2, 4]), (False, True))
+)
 def test_whole_rows_of_padding_between_others(level: float, padding: list[int], numbers: bool) -> None:
     """The trace keeps what stands between tokens; such a query looks at every key alike, padding too."""
     q, k, v = drawn(1, 2, 5)
@@ -141,9 +142,10 @@ def test_whole_rows_of_padding_between_others(level: float, padding: list[int], 
     assert trace.verify(reference=False).agrees
 
 
-@pytest.mark.parametrize("shift", [0.0, -20_000.0, -1e6, 15_000.0, LEAST])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("of", ["every row", "one row", "the last row"])
+@pytest.mark.parametrize(
+    ("shift", "causal", "of"),
+    pairwise((0.0, -20_000.0, -1e6, 15_000.0, LEAST), (False, True), ("every row", "one row", "the last row")),
+)
 def test_a_row_that_is_shifted_as_a_whole(shift: float, causal: bool, of: str) -> None:
     q, k, v = drawn(1, 2, 9)
     mask = torch.zeros(9, 9)
@@ -173,9 +175,10 @@ def test_numbers_around_a_shift_are_not_lost(tmp_path: Any) -> None:
     assert again.verify().agrees
 
 
-@pytest.mark.parametrize("level", [-1e4, -1e9, LEAST, -INF])
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("form", ["keys", "rows", "causal", "causal, added twice"])
+@pytest.mark.parametrize(
+    ("level", "side", "form"),
+    pairwise((-1e4, -1e9, LEAST, -INF), ("left", "right"), ("keys", "rows", "causal", "causal, added twice")),
+)
 def test_padding_is_found_as_before(level: float, side: str, form: str) -> None:
     """Padding as libraries write it: padding keys in every row; whole padding rows; both, in causal maps."""
     q, k, v = drawn(1, 2, 8)

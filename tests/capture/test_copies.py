@@ -20,6 +20,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import headscope as hs
 from families import BY_NAME
+from products import pairwise
 
 NAMES = ["BertModel", "GPT2Model", "DebertaV2Model"]
 
@@ -29,10 +30,8 @@ def encoder() -> nn.Module:
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
 
 
-def models() -> list[Any]:
-    families = [BY_NAME[name] for name in NAMES]
-    given = [(family.build, lambda family=family: family.inputs(padded=False)) for family in families]
-    return [*given, (encoder, lambda: {"src": torch.linspace(-1, 1, 96).view(1, 6, 16)})]
+ENCODED = {"src": torch.linspace(-1, 1, 96).view(1, 6, 16)}
+"""What `encoder` takes."""
 
 
 def saved(model: nn.Module) -> Any:
@@ -48,28 +47,28 @@ def quantised(model: nn.Module) -> Any:
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})  # copies the model, and leaves it as it is
 
 
-WAYS: list[Callable[[nn.Module], Any]] = [
-    copy.deepcopy,
-    lambda model: pickle.loads(pickle.dumps(model)),
-    saved,
-    AveragedModel,
-]
+WAYS: dict[str, Callable[[nn.Module], Any]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "save": saved,
+    "averaged": AveragedModel,
+}
 
 
 def output(result: Any) -> torch.Tensor:
     return result if isinstance(result, torch.Tensor) else result[0]
 
 
-@pytest.mark.parametrize("silenced", [False, True])
-@pytest.mark.parametrize("way", WAYS, ids=["deepcopy", "pickle", "save", "averaged"])
-@pytest.mark.parametrize(("build", "inputs"), models(), ids=[*NAMES, "encoder"])
-def test_a_copy_is_a_model_by_itself(build: Any, inputs: Any, way: Any, silenced: bool) -> None:
+@pytest.mark.parametrize(("name", "way", "silenced"), pairwise((*NAMES, "encoder"), tuple(WAYS), (False, True)))
+def test_a_copy_is_a_model_by_itself(name: str, way: str, silenced: bool) -> None:
     """It computes what the model does without a block, in the block and after it, and can be captured itself."""
-    model, inputs = build(), inputs()
+    build = encoder if name == "encoder" else BY_NAME[name].build
+    inputs = ENCODED if name == "encoder" else BY_NAME[name].inputs(padded=False)
+    model = build()
     with torch.no_grad():
         expected = output(model(**inputs))
         with hs.ablate(model, {(0, 0)}) if silenced else hs.capture(model) as block:
-            twin = way(model)
+            twin = WAYS[way](model)
             torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)
             model(**inputs)
             torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)

@@ -20,6 +20,7 @@ from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, TraceError
 from headscope.page.trace import page_bytes
 from headscope.traces import Cut, Trace
+from products import pairwise
 
 bert = BY_NAME["BertModel"].build
 
@@ -45,9 +46,9 @@ def captured(model: Any, inputs: dict[str, torch.Tensor]) -> list[Trace]:
 HOLES = [[5], [3, 4, 8], [0, 1, 6], [6, 10, 11], [0, 4, 5, 11]]
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
-@pytest.mark.parametrize("hidden", HOLES, ids=str)
-@pytest.mark.parametrize("name", ["bert", "window of 4", "window of 40"])
+@pytest.mark.parametrize(
+    ("name", "hidden", "engine"), pairwise(("bert", "window of 4", "window of 40"), HOLES, ("numpy", "torch"))
+)
 def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int], engine: str) -> None:
     """Distances and neighbours are those of the sequence that the model read, masked tokens included."""
     model = bert() if name == "bert" else mistral(int(name.split()[-1]))

@@ -21,6 +21,7 @@ from headscope.errors import UnsupportedError
 from headscope.live import capture
 from headscope.live.seeing.observed import product_dtype
 from headscope.traces import Trace, load
+from products import pairwise
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -82,9 +83,10 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
         assert trace.verify().agrees
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize("name", here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model"))
+@pytest.mark.parametrize(
+    ("name", "implementation", "dtype"),
+    pairwise(here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model"), ("sdpa", "eager"), HALVES),
+)
 def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtype) -> None:
     """RoPE leaves q and k in fp32, and autocast casts them at the product."""
     family = BY_NAME[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -98,13 +99,19 @@ BLIND = torch.tensor([[1, 1, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1]]).bool()[:, N
 )
 
 
+NAME = attrgetter("name")
 TAKES_PAIRS = [family for family in READ if family.name.startswith(("MPNet", "RoFormer", "Mpt"))]
-HIDDEN = [(family, PADDING[at], "drop") for family in READ for at in ("between tokens", "left", "none")]
-HIDDEN += [(family, PADDING[at], "keep") for family in READ for at in ("between tokens", "left")]
-HIDDEN += [(family, BLIND, keep) for family in TAKES_PAIRS for keep in KEEP]
+HIDDEN = [*((padding, keep) for padding in ("between tokens", "left") for keep in KEEP), ("none", "drop")]
+SEEN = [  # each class with all of them; its families take turns, and the other products are slow
+    pytest.param(family, PADDING[padding], keep, marks=[pytest.mark.slow][(at - number) % len(alike) == 0 :])
+    for alike in ([family for family in READ if family.name == name] for name in dict.fromkeys(map(NAME, READ)))
+    for number, family in enumerate(alike)
+    for at, (padding, keep) in enumerate(HIDDEN)
+]
+SEEN += [(family, BLIND, keep) for family in TAKES_PAIRS for keep in KEEP]
 
 
-@pytest.mark.parametrize(("family", "padding", "keep"), HIDDEN)
+@pytest.mark.parametrize(("family", "padding", "keep"), SEEN)
 def test_weights_are_those_that_the_model_returns_itself(family: Family, padding: Any, keep: Any) -> None:
     """Queries that see no key look at all alike where the module writes the lowest number over scores."""
     model = family.build()

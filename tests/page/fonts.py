@@ -32,13 +32,22 @@ BOX = 0x25A1
 """The character that stands for all that DejaVu lacks."""
 
 
+DEJAVU = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+
+
+def advance(text: str) -> list[float]:
+    """How far each character goes in DejaVu Sans, in em."""
+    built = TTFont(DEJAVU)
+    return [built["hmtx"][built.getBestCmap()[ord(one)]][0] / built["head"].unitsPerEm for one in text]
+
+
 @cache
 def font(kind: str, text: str) -> bytes:
     """DejaVu Sans, which comes with matplotlib, stretched or squeezed: a TrueType file with all characters of `text`.
 
     What DejaVu lacks, above all Chinese and Japanese, is a box one em wide, as it is in any font.
     """
-    built = TTFont(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+    built = TTFont(DEJAVU)
     characters = {ord(character) for character in text if character.isprintable()}
     subsetter = Subsetter(Options(layout_features=[], hinting=False, drop_tables=["FFTM", "GPOS", "GSUB", "GDEF"]))
     subsetter.populate(unicodes={*characters, BOX})
