@@ -114,6 +114,15 @@ def bundled() -> hs.Model:
 
 
 @pytest.fixture(scope="session")
+def minilm() -> hs.Model:
+    """sentence-transformers/all-MiniLM-L6-v2 as published."""
+    import headscope as hs
+    from naive_layers import MINILM
+
+    return hs.open(MINILM)
+
+
+@pytest.fixture(scope="session")
 def known_survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished survey of heads that do known things: labels, examples, syntax, distances, a site.
 

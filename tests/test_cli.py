@@ -14,6 +14,7 @@ import pytest
 import headscope as hs
 from commands import answer, run
 from headscope.errors import UnsupportedError
+from headscope.screens.anatomy_sheets import shapes_sheet
 from headscope.screens.labels import width
 from headscope.screens.terminal import Paper, plain_text
 from headscope.screens.tour import SENTENCE, proof, take_tour, tour_drawings
@@ -218,8 +219,6 @@ def test_verify_agrees(small):
 
 
 def test_verify_exits_with_1_where_it_does_not_agree(small, monkeypatch):
-    from headscope.verify import Check, Report
-
     wrong = Report("small", (Check("weights", "a against b", 0.5, 2e-5, "fp32", 1, 0, 2, 3),))
     monkeypatch.setattr(hs.Trace, "verify", lambda *_, **__: wrong)
     text = run("verify", small, TEXT, code=1).stdout
@@ -267,9 +266,6 @@ def test_every_command_takes_a_text_in_the_same_ways(small, command):
 
 
 def test_shapes_at_a_terminal_shows_layers_that_are_alike_once(published):
-    from headscope.screens.anatomy_sheets import shapes_sheet
-    from headscope.screens.terminal import Paper, plain_text
-
     sheet, every = (shapes_sheet(hs.open(published), every=every) for every in (False, True))
     terminal, pipe = (plain_text(sheet.drawings, Paper(width=120, folds=folds)) for folds in (True, False))
     assert "encoder.layer.0-11.attention.self.query.weight" in terminal

@@ -251,7 +251,6 @@ NUMBERS = [
     "attend {small} cat --ablate 0.{n}",
     "attend {small} cat --heads {n}",
     "attend {small} cat --heads 0.{n}",
-    "attend {small} cat --heads 0.{n}",
     "attend {small} cat --heads 0.0 -q {n}",
     "attend {small} cat --heads 0.0 --set start={n}",
     "attend {small} cat --heads 0.0 --set threshold={n}",

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 import headscope as hs
 from headscope.errors import UnsupportedError
 from random_models import FAMILIES, ids, random_model, run
+from random_models import SIZES as BERTS_SIZES
 
 Tensors = dict[str, torch.Tensor]
 
@@ -106,13 +107,7 @@ class Published:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-}
+SIZES = {name: size for name, size in BERTS_SIZES.items() if name != "max_position_embeddings"}
 NOMIC_CODE = "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert"
 NOMIC = {
     "activation_function": "swiglu", "architectures": ["NomicBertModel"], "attn_pdrop": 0.0,

@@ -22,18 +22,6 @@ from headscope.traces import Trace
 from headscope.verify import Report, Worst
 from random_models import ids, made
 
-NAMES = [
-    "row sums",
-    "queries",
-    "keys",
-    "values",
-    "weights",
-    "context",
-    "sum over heads",
-    "weights (eager)",
-    "hidden states",
-]
-
 
 def test_the_tolerance_for_large_scores_is_their_rounding(tmp_path: Path) -> None:
     """For scores in the hundreds, fp32 is exact to about 1e-5, and so are the weights."""

@@ -328,20 +328,19 @@ def test_kappa_is_1_where_nothing_cancels_and_grows_with_what_does(tmp_path: Pat
     assert result.kappa >= 1
 
 
-def test_the_strongest_words_are_masked_for_real() -> None:
-    model = hs.open(MINILM)
+def test_the_strongest_words_are_masked_for_real(minilm: hs.Model) -> None:
     text = "She took off her untranslatable hat. Then she sat down, tired."
-    result = model.attribute(text, ("similarity", "A woman removes her cap."))
+    result = minilm.attribute(text, ("similarity", "A woman removes her cap."))
     words = result.parts()
     assert [part.label for part in words][:3] == ["[CLS]", "She", "took"]
     assert sum(part.share for part in words) == pytest.approx(result.scores.sum())
     assert [part.label for part in result.checks] == [
         part.label for part in sorted(words, key=lambda part: -abs(part.share)) if not part.special
     ][:3]
-    trace = model.trace(text)
+    trace = minilm.trace(text)
     for part in result.checks:
         ids = [103 if at in part.tokens else index for at, index in enumerate(trace.ids)]
-        last = model.trace(ids=ids).outputs["last_hidden_state"].array.astype(float).mean(0)
+        last = minilm.trace(ids=ids).outputs["last_hidden_state"].array.astype(float).mean(0)
         cosine = last @ result.target.direction / np.linalg.norm(last)
         assert part.change == pytest.approx(result.total - cosine, abs=1e-5)
     by_sentence = result.parts("sentence")
@@ -350,7 +349,7 @@ def test_the_strongest_words_are_masked_for_real() -> None:
         "Then she sat down, tired.",
     ]
     assert any(len(part.tokens) > 1 for part in words)
-    assert model.attribute(text, check=False).checks == ()
+    assert minilm.attribute(text, check=False).checks == ()
     with pytest.raises(InputError, match="no 'letter'"):
         result.parts("letter")
 
@@ -426,14 +425,13 @@ def test_pairs_add_up_to_the_score_over_the_mean_of_other_keys(tmp_path: Path, s
         assert result.table.shape == (len(trace) + 2, len(trace) + 2)
 
 
-def test_pairs_are_the_naive_products_of_shares() -> None:
-    model = hs.open(MINILM)
-    trace = model.trace(SENTENCE)
+def test_pairs_are_the_naive_products_of_shares(minilm: hs.Model) -> None:
+    trace = minilm.trace(SENTENCE)
     query, key = trace.tokens.index("it"), trace.tokens.index("animal")
     result = trace[3, 1].why(query, key)
-    held = hold(model.encoder, as_input(as_traced(model, SENTENCE).encoded))
+    held = hold(minilm.encoder, as_input(as_traced(minilm, SENTENCE).encoded))
     shares = held.shares(below=3).astype(float)
-    head = model.layers[3].heads[1]
+    head = minilm.layers[3].heads[1]
     q, k = shares @ head.W_Q, shares @ head.W_K
     q[-1] += head.b_Q
     k[-1] += head.b_K
@@ -449,7 +447,7 @@ def test_pairs_are_the_naive_products_of_shares() -> None:
     for part in result.checks:
         ids = [103 if at in part.tokens else index for at, index in enumerate(trace.ids)]
         weights = [
-            float(np.asarray(one[3, 1].weights[query], dtype=float)[key]) for one in (trace, model.trace(ids=ids))
+            float(np.asarray(one[3, 1].weights[query], dtype=float)[key]) for one in (trace, minilm.trace(ids=ids))
         ]
         odds = [np.log(weight / (1 - weight)) for weight in weights]
         assert part.change == pytest.approx(odds[0] - odds[1], abs=1e-3)
@@ -469,8 +467,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         model.trace(ids=[5])[0, 0].why(0, 0)
 
 
-def test_the_command() -> None:
-    result = hs.open(MINILM).trace(SENTENCE)[3, 1]
+def test_the_command(minilm: hs.Model) -> None:
+    result = minilm.trace(SENTENCE)[3, 1]
     query, key = result.trace.tokens.index("it"), result.trace.tokens.index("animal")
     expected = result.why(query, key)
     screen = commands.run("why", MINILM, SENTENCE, "3.1", "it", "animal", env={"COLUMNS": "100"}).stdout

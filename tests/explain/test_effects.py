@@ -22,7 +22,6 @@ from headscope.runs.effects import effects_of
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import choose
 from headscope.runs.texts import as_input, encoded_trace
-from naive_layers import MINILM
 from random_models import FAMILIES
 
 LIMIT = 1e-5
@@ -288,12 +287,11 @@ def test_every_family_has_a_vector(tmp_path: Path) -> None:
         assert result.change[0, 1] == pytest.approx(share - 1, abs=LIMIT)
 
 
-def test_all_minilm() -> None:
-    model = hs.open(MINILM)
-    result = model.effects("She took off her hat.", ("similarity", "Her hat came off."))
-    other = model.trace("Her hat came off.").outputs["sentence_embedding"]
+def test_all_minilm(minilm: hs.Model) -> None:
+    result = minilm.effects("She took off her hat.", ("similarity", "Her hat came off."))
+    other = minilm.trace("Her hat came off.").outputs["sentence_embedding"]
     for layer, head in ((0, 3), (3, 7), (5, 11)):
-        trace = model.trace("She took off her hat.", ablate={(layer, head)})
+        trace = minilm.trace("She took off her hat.", ablate={(layer, head)})
         after = float(trace.outputs["sentence_embedding"] @ other)
         assert result.base + result.change[layer, head] == pytest.approx(after, abs=LIMIT)
 

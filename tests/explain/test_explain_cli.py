@@ -163,16 +163,16 @@ def test_attend_opens_with_findings(tmp_path: Path, chosen: tuple[object, ...]) 
     assert screen.splitlines()[1].startswith("• ")
 
 
-def test_summary_and_head_have_expansion_rates() -> None:
-    rates = [layer.expansion_rate for layer in hs.open(MINILM).layers]
+def test_summary_and_head_have_expansion_rates(minilm: hs.Model) -> None:
+    rates = [layer.expansion_rate for layer in minilm.layers]
     assert answer("summary", MINILM)["expansion_rates"] == pytest.approx(rates)
     assert answer("head", MINILM, "3.5")["expansion_rate"] == pytest.approx(rates[3])
     screen = run("head", MINILM, "3.5", env={"COLUMNS": "200"}).stdout
     assert "The expansion rate of layer 3 is 1.392" in screen
 
 
-def test_the_guide_shows_what_the_models_give() -> None:
-    for finding in hs.open(MINILM).trace(HAT).findings():
+def test_the_guide_shows_what_the_models_give(minilm: hs.Model) -> None:
+    for finding in minilm.trace(HAT).findings():
         assert finding.sentence in GUIDE
         assert finding.sentence in DETAIL
     promotion = hs.open().trace("She took off her [MASK] and sat down by the fire.")[3].promotes(5, top=5)
@@ -180,9 +180,9 @@ def test_the_guide_shows_what_the_models_give() -> None:
         assert line in DETAIL
 
 
-def test_amounts_that_cancel_are_shown_as_ranks() -> None:
+def test_amounts_that_cancel_are_shown_as_ranks(minilm: hs.Model) -> None:
     """And a share that masking contradicts is marked."""
-    result = hs.open(MINILM).attribute(HAT)
+    result = minilm.attribute(HAT)
     paper = Paper(width=100)
 
     def screen(shown: Attribution) -> str:

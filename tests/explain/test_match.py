@@ -98,20 +98,19 @@ def test_an_object_is_matched_like_its_folder(tmp_path: Path, kind: str) -> None
     assert given[0].checks == ()
 
 
-def test_cells_are_the_naive_sum_of_the_pooled_shares() -> None:
+def test_cells_are_the_naive_sum_of_the_pooled_shares(minilm: hs.Model) -> None:
     a, b = "She took off her hat.", "A woman removes her cap, tired."
-    model = hs.open(MINILM)
-    match = hs.match(model, a, b)[0]
+    match = hs.match(minilm, a, b)[0]
     sides = []
     for text in (a, b):
-        held = hold(model.encoder, as_input(as_traced(model, text).encoded), slopes="ratio")
+        held = hold(minilm.encoder, as_input(as_traced(minilm, text).encoded), slopes="ratio")
         sides.append(held.shares().astype(float).mean(1))
     vectors = [side.sum(0) for side in sides]
     expected = sides[0] @ sides[1].T / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
     np.testing.assert_allclose(match.table, expected, atol=2e-5)
     theirs = their_scores(library().SentenceTransformer(str(MINILM), device="cpu"), a, [b])
     assert match.score == pytest.approx(float(theirs[0]), abs=1e-5)
-    output = hs.match(model, a, b, level="output")[0]
+    output = hs.match(minilm, a, b, level="output")[0]
     assert output.rest == pytest.approx(0, abs=1e-6)
 
 

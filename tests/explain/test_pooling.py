@@ -52,11 +52,6 @@ def pooled_by_torch(folder: Path, texts: list[str], *, mode: str = "mean", max_l
     return torch.nn.functional.normalize(vectors, p=2, dim=1)
 
 
-@pytest.fixture(scope="module")
-def minilm() -> hs.Model:
-    return hs.open(MINILM)
-
-
 def output_level(model: hs.Model, a: str, b: str) -> Any:
     return hs.match(model, a, b, level="output", check=False)[0]
 

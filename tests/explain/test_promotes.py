@@ -16,7 +16,7 @@ from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
 from headscope.explain.residual import walk
-from naive_layers import MINILM, naive_layers
+from naive_layers import naive_layers
 from random_models import ids, made, random_model
 
 HEADS = {
@@ -195,9 +195,9 @@ def test_the_bundled_model_fills_in_words() -> None:
     assert promotion.as_dict()["raised"][0] == {"token": first["token"], "id": first["id"], "effect": first["effect"]}
 
 
-def test_what_is_missing_is_named(both: SimpleNamespace) -> None:
+def test_what_is_missing_is_named(both: SimpleNamespace, minilm: hs.Model) -> None:
     with pytest.raises(UnsupportedError, match="no masked-LM head; on top of BertModel it has nothing"):
-        hs.open(MINILM).trace("The cat.")[0, 0].promotes(1)
+        minilm.trace("The cat.")[0, 0].promotes(1)
     with pytest.raises(InputError, match="no token 99"):
         both.trace[0, 0].promotes(99)
     with pytest.raises(InputError, match="top is 0"):

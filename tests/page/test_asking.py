@@ -25,8 +25,8 @@ TEXT = "The tortoise did not cross the street because the tortoise was too tired
 
 
 @pytest.fixture(scope="module")
-def trace() -> hs.Trace:
-    return hs.open(MINILM).trace(TEXT)
+def trace(minilm: hs.Model) -> hs.Trace:
+    return minilm.trace(TEXT)
 
 
 @pytest.fixture(scope="module")

