@@ -22,7 +22,8 @@ from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import feed
 from headscope.live.masks import analyst as masks
 from headscope.live.seeing import inside
-from headscope.live.seeing.readers import READERS, Given, cache_of, deberta, reader_of
+from headscope.live.seeing.readers import READERS, deberta, reader_of
+from headscope.live.seeing.readers.reading import ByName, cache_of
 from largest import Largest
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
@@ -383,4 +384,4 @@ def test_a_cache_is_found_under_any_name_and_a_missing_argument_is_named() -> No
         assert cache_of({"hidden_states": torch.zeros(1), "mask": None, name: cache}) is cache
     assert cache_of({"hidden_states": torch.zeros(1), "cache": None}) is None
     with pytest.raises(UnsupportedError, match=r"Linear has no argument 'alibi'; it has hidden_states"):
-        Given(torch.nn.Linear(1, 1), {"hidden_states": torch.zeros(1)})["alibi"]
+        ByName(torch.nn.Linear(1, 1), {"hidden_states": torch.zeros(1)})["alibi"]

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from headscope.attention.precision import exact_products
-
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -26,29 +24,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-@contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run the model in eval mode inside the block, and restore everything that training depends on.
-
-    Each module's training mode is restored, and so are torch's random numbers on the CPU and on the model's device. No
-    gradients are recorded, so those that were accumulated stay. Autocast is off and products of fp32 numbers are exact:
-    numbers come in the weights' precision wherever a step stands, and no cast that autocast keeps without gradients
-    reaches the training around the block.
-    Inference mode isn't used, because a buffer that a model keeps from such a pass can't take part in training.
-    """
-    device = device_of(model)
-    devices = [device] if device.type not in ("cpu", "mps") else []
-    kind = device.type if devices else "cuda"
-    with (
-        evaluating(model),
-        torch.random.fork_rng(devices, device_type=kind),
-        torch.no_grad(),
-        torch.autocast(device.type, enabled=False),
-        exact_products(),
-    ):
-        yield
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -26,17 +26,15 @@ from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
 from headscope.live.evaluating import device_of, together
 from headscope.live.keeping.contents import Contents
-from headscope.live.names.lookups import is_plain
+from headscope.live.names.lookups import is_stateless
 from headscope.live.plan.classes import attention_configs, in_training, models_in
 from headscope.live.plan.stacks import Stack
 from headscope.live.seeing.readers import reader_of, reads
 from headscope.live.sessions import RUNNING
 
 if TYPE_CHECKING:
-    from headscope.live.calls import Call, Forward
     from headscope.live.keeping.source import CapturedModel
     from headscope.live.names.facts import Replace
-    from headscope.live.plan.stacks import Stack
     from headscope.traces import Trace
 
 
@@ -48,7 +46,7 @@ See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
 and the q and k of this run, (heads, queries or keys, d_head) each."""
 
 
-class Weights(Consumer):
+class PassedWeights(Consumer):
     """Passes on one stack's weights, reduced to the trace's heads, queries and keys."""
 
     def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
@@ -121,7 +119,7 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
         return "the model no longer exists"
     if reason := _why_not_eager(trace, source, called) or why_not(trace, source, called):
         return reason
-    consumer = Weights(trace, source, see)
+    consumer = PassedWeights(trace, source, see)
     try:
         with as_then(source), eager(model, source), feed(model, consumer, strict=False):
             called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
@@ -144,7 +142,7 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training:
         return "the model is in training mode, so two forward passes differ"
     if trace.ablated:
         return "heads were silenced, so the model's own forward pass differs"
-    if not is_plain((source.args, source.kwargs)):
+    if not is_stateless((source.args, source.kwargs)):
         return "the model was called with a cache or another object that the first call may have changed"
     doubts: list[torch.Tensor] = []
     same = source.contents is None or Contents(source.args, source.kwargs).same(source.contents, doubts)

@@ -6,17 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from headscope.errors import InputError
 from headscope.results.arrays import TokenAxis
-
-if TYPE_CHECKING:
-    from headscope.results.arrays import TokenAxis
-
 
 Names = Callable[[int], str]
 

@@ -25,8 +25,6 @@ import torch
 from torch import nn
 
 from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
-from headscope.live.names import following
-from headscope.live.names.facts import Follower
 from headscope.live.names.sources import NOTHING, BlockTokens, Operator, Sources, followed_operators
 from headscope.live.progress import is_plain
 from headscope.live.seeing.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
@@ -48,7 +46,7 @@ class _Following(threading.local):
     def __init__(self) -> None:
         self.forward: Forward | None = None
         self.follower: Follower | None = None
-        self.run: Run | None = None
+        self.run: BlockRun | None = None
 
 
 STATE = _Following()
@@ -142,7 +140,7 @@ CONSTANTS = (bool, int, float, str, torch.dtype, type(None))
 
 
 @dataclass(eq=False)
-class Run:
+class BlockRun:
     """A block that is running.
 
     Attributes:
@@ -215,8 +213,8 @@ class Blocks:
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """Note that a block begins to run, and don't follow its operators if they are known (a forward pre-hook)."""
-        follower = following.STATE.follower
-        if follower is None or follower.replace is not None or following.STATE.run is not None or not followed():
+        follower = STATE.follower
+        if follower is None or follower.replace is not None or STATE.run is not None or not followed():
             return
         if module not in self.modules or globally_hooked() or not undisturbed():
             return
@@ -232,16 +230,16 @@ class Blocks:
             return
         cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
         known = follower.memory.blocks.get(key)
-        following.STATE.run = Run(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
+        STATE.run = BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
         follower.valued = False
         follow(known is None)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
         """Note that a block has run (a forward hook)."""
-        run, follower, output = following.STATE.run, following.STATE.follower, keywords_and_output[-1]
+        run, follower, output = STATE.run, STATE.follower, keywords_and_output[-1]
         if run is None or run.module is not module or follower is None:
             return
-        following.STATE.run = None
+        STATE.run = None
         follow(True)
         if output is not None and run.known is not None:
             for x, sources in zip(_tensors(output), run.known.outputs, strict=False):

@@ -137,10 +137,10 @@ def _parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def is_plain(value: Any) -> bool:
+def is_stateless(value: Any) -> bool:
     """Return True for tensors and numbers, and containers of these: arguments that a call doesn't change."""
     if isinstance(value, Mapping):
-        return all(is_plain(part) for part in value.values())
+        return all(is_stateless(part) for part in value.values())
     if isinstance(value, (list, tuple)):
-        return all(is_plain(part) for part in value)
+        return all(is_stateless(part) for part in value)
     return value is None or isinstance(value, (torch.Tensor, bool, int, float, str))

@@ -30,7 +30,8 @@ from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
 from headscope.live.plan.refusals import refuse_transforms
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.seeing.readers import Given, Reader, Reading, cache_of, dropout_of, reader_of
+from headscope.live.seeing.readers import reader_of
+from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
 from headscope.live.sessions import COVERED, deliver, heads_to_silence, recording, register_call, silence
 
 
@@ -84,7 +85,7 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
         module, *args, **{name: x for name, x in kwargs.items() if name in signature.parameters}
     )
     bound.apply_defaults()
-    arguments = Given(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
+    arguments = ByName(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
     with Unwatched(), torch.no_grad(), _brought_back(module, output[0].device):
         reading = reader.read(module, arguments, seen.run)
         if reading is None:

@@ -41,7 +41,7 @@ KEY_NAME, KEY = _key()
 
 FOLLOW_KEY_NAME = "TESTING_ONLY_GenericWrapper"
 FOLLOW_KEY: Any = torch._C._parse_dispatch_key(FOLLOW_KEY_NAME) if KEY_NAME == UNUSED else None
-"""Another key below it, in the order of PyTorch, that follows tokens: see `tokens.following`. None if there is none."""
+"""Another key below it, in the order of PyTorch, that follows tokens: see `names.following`. None if there is none."""
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 """PyTorch's attention as one operator, above the fused kernels and the unfused one."""

@@ -12,7 +12,7 @@ from torch import nn
 from headscope.live.seeing.readers import deberta
 from headscope.live.seeing.readers.alibi import BLOOM, FALCON, MPT
 from headscope.live.seeing.readers.encoders import MPNET, ROFORMER
-from headscope.live.seeing.readers.reading import Arguments, Given, Reader, Reading, Run, cache_of, dropout_of
+from headscope.live.seeing.readers.reading import Reader
 
 READERS = {
     f"transformers.models.{name}": reader
@@ -40,6 +40,3 @@ def reads(module: nn.Module) -> bool:
     """Return True if a module's class has a reader that can read it with its settings."""
     reader = reader_of(type(module))
     return reader is not None and reader.refusal(module) is None
-
-
-__all__ = ["READERS", "Arguments", "Given", "Reader", "Reading", "Run", "cache_of", "dropout_of", "reader_of", "reads"]

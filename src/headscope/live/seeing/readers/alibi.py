@@ -13,10 +13,10 @@ import sys
 from typing import Any
 
 from headscope.live.masks.analyst import RawMask
-from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, Run, cache_of, from_cache, heads_of
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, from_cache, heads_of
 
 
-def read_bloom(module: Any, arguments: Arguments, run: Run) -> Reading:
+def read_bloom(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of BloomAttention."""
     q, k, v = module._reshape(run(module.query_key_value, arguments["hidden_states"]))
     if (cache := cache_of(arguments)) is not None:
@@ -36,7 +36,7 @@ def refusal_bloom(module: Any) -> str | None:
 BLOOM = Reader(read_bloom, projection="dense", refusal=refusal_bloom, dropouts=("attention_dropout",))
 
 
-def read_falcon(module: Any, arguments: Arguments, run: Run) -> Reading | None:
+def read_falcon(module: Any, arguments: Arguments, run: RunPart) -> Reading | None:
     """Read a call of FalconAttention; None if it calls scaled_dot_product_attention."""
     if module.config._attn_implementation == "sdpa" and not arguments["output_attentions"]:
         return None
@@ -65,7 +65,7 @@ def differs_falcon(module: Any, implementation: str) -> str | None:
 FALCON = Reader(read_falcon, projection="dense", dropouts=("attention_dropout",), differs=differs_falcon)
 
 
-def read_mpt(module: Any, arguments: Arguments, run: Run) -> Reading:
+def read_mpt(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of MptAttention."""
     fused = run(module.Wqkv, arguments["hidden_states"])
     if module.clip_qkv:

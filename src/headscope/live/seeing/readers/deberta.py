@@ -22,7 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import RawMask, filled
-from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, Run, heads_of
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, heads_of
 
 KNOWN = frozenset({"c2p", "p2c"})
 
@@ -34,7 +34,7 @@ _MASKS: Any = WeakTensorKeyDictionary()
 """Relative positions, and a mask, as the model passes them to all its layers -> what they are."""
 
 
-def read(module: Any, arguments: Arguments, run: Run) -> Reading:
+def read(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of DeBERTa's DisentangledSelfAttention."""
     hidden = arguments["hidden_states"]
     if arguments["query_states"] is not None:
@@ -58,7 +58,7 @@ def read(module: Any, arguments: Arguments, run: Run) -> Reading:
     )
 
 
-def _terms(module: Any, arguments: Arguments, run: Run, tokens: int) -> Terms:
+def _terms(module: Any, arguments: Arguments, run: RunPart, tokens: int) -> Terms:
     embeddings, relative = arguments["rel_embeddings"], arguments["relative_pos"]
     if not module.relative_attention or embeddings is None or relative is None or not module.pos_att_type:
         return NO_TERMS
@@ -148,7 +148,7 @@ def refusal(module: Any) -> str | None:
 READER = Reader(read, refusal=refusal, dropouts=("dropout", "pos_dropout"))
 
 
-def read_v2(module: Any, arguments: Arguments, run: Run) -> Reading:
+def read_v2(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of DeBERTa v2's DisentangledSelfAttention."""
     hidden, d_head = arguments["hidden_states"], module.attention_head_size
     asking = hidden if arguments["query_states"] is None else arguments["query_states"]
@@ -166,7 +166,7 @@ def read_v2(module: Any, arguments: Arguments, run: Run) -> Reading:
     )
 
 
-def _terms_v2(module: Any, arguments: Arguments, run: Run, q: Any, k: Any) -> Terms:
+def _terms_v2(module: Any, arguments: Arguments, run: RunPart, q: Any, k: Any) -> Terms:
     if not module.relative_attention or not KNOWN & {*module.pos_att_type}:
         return NO_TERMS
     relative = arguments["relative_pos"]

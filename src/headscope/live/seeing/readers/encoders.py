@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from headscope.live.masks.analyst import RawMask
-from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, Run, cache_of, from_cache, heads_of
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, from_cache, heads_of
 
 
-def read_mpnet(module: Any, arguments: Arguments, run: Run) -> Reading:
+def read_mpnet(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of MPNetSelfAttention."""
     d_head = module.attention_head_size
     q, k, v = (heads_of(run(part, arguments["hidden_states"]), d_head) for part in (module.q, module.k, module.v))
@@ -27,7 +27,7 @@ def read_mpnet(module: Any, arguments: Arguments, run: Run) -> Reading:
 MPNET = Reader(read_mpnet, projection="o")
 
 
-def read_roformer(module: Any, arguments: Arguments, run: Run) -> Reading:
+def read_roformer(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of RoFormerSelfAttention."""
     d_head, hidden = module.attention_head_size, arguments["hidden_states"]
     cross = arguments["encoder_hidden_states"] is not None

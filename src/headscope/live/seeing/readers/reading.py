@@ -17,7 +17,7 @@ from headscope.live.masks.analyst import RawMask
 Arguments = Mapping[str, Any]
 """The arguments of a module's forward by name, with defaults filled in."""
 
-Run = Callable[[Any, torch.Tensor], torch.Tensor]
+RunPart = Callable[[Any, torch.Tensor], torch.Tensor]
 """Applies a part of the module to an input: with the output that it had in this call, if it had this input."""
 
 
@@ -64,7 +64,7 @@ class Reader:
             the module and the name of the implementation that ran.
     """
 
-    read: Callable[[Any, Arguments, Run], Reading | None]
+    read: Callable[[Any, Arguments, RunPart], Reading | None]
     projection: str | None = None
     refusal: Callable[[Any], str | None] = _nothing
     dropouts: tuple[str, ...] = ("dropout",)
@@ -76,7 +76,7 @@ def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:
     return x.reshape(*x.shape[:-1], -1, d_head).transpose(1, 2)
 
 
-class Given(dict[str, Any]):
+class ByName(dict[str, Any]):
     """The arguments of a call by name; one that the installed library's class doesn't have is refused."""
 
     def __init__(self, module: nn.Module, arguments: Arguments) -> None:
