@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from headscope.atlas.corpus_effects import (
     removal_table,
     windows_bytes,
 )
-from headscope.atlas.documents import parts
+from headscope.atlas.documents import CorpusPart, parts
 from headscope.atlas.examples import examples_table
 from headscope.atlas.folder import MOST_REFUSED, Folder
 from headscope.atlas.head_distance_windows import by_document, choose, record_of, similarity_parquet, tasks
@@ -45,20 +46,34 @@ COUNTS = ("documents", "refused", "windows", "tokens", "unknown")
 text that the tokenizer doesn't know."""
 
 
-def gather(
-    folder: Folder,
-    corpus: Corpus,
-    settings: Settings,
-    workers: Workers,
-    identity: dict[str, Any],
-    count: int,
-    progress: Callable[[str], None],
-) -> None:
+class Job(NamedTuple):
+    """A survey that is being made.
+
+    Attributes:
+        folder: what it is written to.
+        corpus: what is read.
+        settings: what its numbers depend on.
+        workers: what runs the model.
+    """
+
+    folder: Folder
+    corpus: Corpus
+    settings: Settings
+    workers: Workers
+
+    def parts(self) -> Iterator[CorpusPart]:
+        """Read the corpus part by part."""
+        settings = self.settings
+        return parts(self.corpus.documents(settings.field, settings.max_document, settings.pieces), settings.part_size)
+
+
+def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[str], None]) -> None:
     """Write all but the parts, from the first `count` of them: aggregates, effects, labels, …, the complete manifest.
 
     Raises:
         InputError: no document of the corpus could be read, or a part is missing.
     """
+    folder, corpus, settings, workers = job
     description = workers.described
     paths = [folder.part_path(index) for index in range(count)]
     contents = part_contents(folder, paths)
@@ -80,23 +95,23 @@ def gather(
     files = ["aggregates.parquet", "aggregates.json"]
     texts = [part["texts"] for part in contents["parts"]]
     if settings.effects:
-        windows = _drawn(folder, corpus, settings, workers, paths, texts, settings.effects, WINDOWS)
+        windows = _drawn(job, paths, texts, settings.effects, WINDOWS)
         measured = measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
         folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
         folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
         files += ["effects.parquet", "removal.parquet"]
     if settings.writes:
-        windows = _drawn(folder, corpus, settings, workers, paths, texts, settings.writes, writes.WINDOWS)
+        windows = _drawn(job, paths, texts, settings.writes, writes.WINDOWS)
         table = writes.measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
         folder.write("writes.parquet", parquet_bytes(table))
         files.append("writes.parquet")
     if settings.choices:
         progress("labels and examples")
-    files += write_atlas(folder, corpus, settings, description.heads, contents["parts"], workers)
+    files += write_atlas(job, contents["parts"])
     similarity: dict[str, Any] = {}
     if settings.head_distances:
         progress("distances between heads")
-        similarity = {"similarity": _compare_heads(folder, corpus, settings, workers, paths, texts)}
+        similarity = {"similarity": _compare_heads(job, paths, texts)}
         files.append("similarity.parquet")
     folder.write_json(
         "manifest.json",
@@ -148,68 +163,45 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _drawn(
-    folder: Folder,
-    corpus: Corpus,
-    settings: Settings,
-    workers: Workers,
-    paths: list[Path],
-    texts: list[str],
-    count: int,
-    name: str,
-) -> list[EffectWindow]:
+def _drawn(job: Job, paths: list[Path], texts: list[str], count: int, name: str) -> list[EffectWindow]:
     """Draw so many windows and keep them in a file; what is in the folder is not made again."""
+    folder, workers = job.folder, job.workers
     places = choose(paths, len(workers.described.heads), count)
     make_folder((folder.path / name).parent)
     windows = kept_windows(folder, name, places)
     if windows is None:
-        corpus_again = parts(
-            corpus.documents(settings.field, settings.max_document, settings.pieces), settings.part_size
-        )
-        windows = list(workers.cut(by_document(tasks(places, corpus_again, texts))))
+        cut = workers.each("cut", by_document(tasks(places, job.parts(), texts)))
+        windows = [window for _, some in cut for window in some]
         folder.write(name, windows_bytes(windows, folder.stamp))
     return windows
 
 
-def _compare_heads(
-    folder: Folder, corpus: Corpus, settings: Settings, workers: Workers, paths: list[Path], texts: list[str]
-) -> dict[str, Any]:
+def _compare_heads(job: Job, paths: list[Path], texts: list[str]) -> dict[str, Any]:
     """Write similarity.parquet; return the windows that heads were compared over, for the manifest."""
-    heads = workers.described.heads
-    windows = choose(paths, len(heads), settings.head_distances)
+    folder, heads = job.folder, job.workers.described.heads
+    windows = choose(paths, len(heads), job.settings.head_distances)
     make_folder(folder.path / "similarity")
     names = [f"similarity/window-{window.rank:05}.npy" for window in windows]
     missing = []
     for window, name in zip(windows, names, strict=True):
         if kept_array(folder, name, record_of(window, folder.stamp)) is None:
             missing.append(window)
-    corpus_again = parts(corpus.documents(settings.field, settings.max_document, settings.pieces), settings.part_size)
-    for window, matrix in workers.compare(tasks(missing, corpus_again, texts)):
+    for (window, _), matrix in job.workers.each("compare", tasks(missing, job.parts(), texts)):
         folder.write(names[window.rank], array_bytes(matrix.astype(np.float32), record_of(window, folder.stamp)))
     folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
     return {"windows": [{"document": window.document, "window": window.window} for window in windows]}
 
 
-def kinds_of(corpus: Corpus, chosen: Settings) -> tuple[str, ...]:
+def kinds_of(job: Job) -> tuple[str, ...]:
     """The kinds of files that each part has beside it."""
-    syntax = ("syntax",) if corpus.kind == "conllu" else ()
-    return (*syntax, "choices", "distances", "heads", "pairs", "texts") if chosen.choices else syntax
+    syntax = ("syntax",) if job.corpus.kind == "conllu" else ()
+    return (*syntax, "choices", "distances", "heads", "pairs", "texts") if job.settings.choices else syntax
 
 
-def write_atlas(
-    folder: Folder,
-    corpus: Corpus,
-    chosen: Settings,
-    heads: Sequence[tuple[int, int]],
-    parts: Sequence[Mapping[str, Any]],
-    workers: Workers,
-) -> list[str]:
-    """Write the tables of the whole survey; the names of all files that the manifest is to list.
-
-    Args:
-        workers: run windows again, and have the model's embeddings.
-    """
-    kinds = kinds_of(corpus, chosen)
+def write_atlas(job: Job, parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Write the tables of the whole survey; the names of all files that the manifest is to list."""
+    folder, _, chosen, workers = job
+    heads, kinds = workers.described.heads, kinds_of(job)
     files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
     documents = [int(part["documents"]) for part in parts]
     if "syntax" in kinds:
@@ -222,14 +214,14 @@ def write_atlas(
     folder.write("distributions.parquet", parquet_bytes(distributions))
     files.append("distributions.parquet")
     pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents)
-    labels = labels_of(folder.path, documents, heads, pairs, workers.vectors)
+    labels = labels_of(folder.path, documents, heads, pairs, partial(workers.once, "vectors"))
     if chosen.labels:
         folder.write("labels.parquet", parquet_bytes(labels.table))
         files.append("labels.parquet")
     if chosen.examples:
         examples = examples_table(heads, pairs, labels, chosen.examples)
         folder.write("examples.parquet", parquet_bytes(examples))
-        lines = lines_table(folder.path, documents, heads, examples, workers.read)
+        lines = lines_table(folder.path, documents, heads, examples, partial(workers.each, "read"))
         folder.write("lines.parquet", parquet_bytes(lines))
         files += ["examples.parquet", "lines.parquet"]
     return files

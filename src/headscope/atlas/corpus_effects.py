@@ -269,7 +269,7 @@ def measure(
             for at, (part, half) in enumerate(zip(parts, halves, strict=True))
             if (half and chosen) or (not half and held_out is not None)
         ]
-        for batch, numbers in workers.effects(iter(todo)):
+        for batch, numbers in workers.each("effects", todo):
             values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
         folder.write(name, array_bytes(values, stamp))
         return values

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from headscope.errors import InputError
 
@@ -77,10 +77,6 @@ class CorpusPart:
     refused: tuple[Refused, ...]
     texts: str
     weight: float
-
-
-Done: TypeAlias = tuple[CorpusPart, bytes, dict[str, Any], dict[str, bytes]]
-"""A finished part, its file, its record, and the files beside it by kind."""
 
 
 def checked(name: str, text: Any, weight: float, max_document: int) -> Document | Refused:

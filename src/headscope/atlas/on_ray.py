@@ -12,20 +12,15 @@ import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import numpy as np
 import ray
 
-from headscope.atlas.corpus_effects import Batch, EffectWindow
-from headscope.atlas.documents import CorpusPart, Document, Done
-from headscope.atlas.head_distance_windows import ChosenWindow
-from headscope.atlas.lines import Read, Reading
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.replica import ModelDescription, Replica, limit_threads
+from headscope.atlas.replica import Replica, limit_threads
 from headscope.atlas.survey_settings import Settings
-from headscope.atlas.writes import WriteBatch
+from headscope.atlas.workers import Task, Workers
 from headscope.errors import HeadscopeError, InputError, first_line
 
 TRIES = 3
@@ -36,8 +31,6 @@ PAUSE = 1.0
 
 IN_HAND = 2
 """Parts per actor: one running, one waiting."""
-
-Task = TypeVar("Task")
 
 
 class Worker:
@@ -58,50 +51,16 @@ class Worker:
             self._replica = Replica(ray.get(lent[0]), self._settings)
         return self._replica
 
-    def describe(self, lent: list[Any]) -> ModelDescription:
-        """The model as the replica describes it."""
-        return self._ready(lent).described
-
-    def run(
-        self, lent: list[Any], part: CorpusPart, stamp: dict[str, Any]
-    ) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
-        """See Replica.run."""
-        return self._ready(lent).run(part, stamp)
-
-    def compare(self, lent: list[Any], document: Document, number: int) -> np.ndarray:
-        """See Replica.compare."""
-        return self._ready(lent).compare(document, number)
-
-    def cut(self, lent: list[Any], document: Document, places: tuple[ChosenWindow, ...]) -> list[EffectWindow]:
-        """See Replica.cut."""
-        return self._ready(lent).cut(document, places)
-
-    def effects(self, lent: list[Any], batch: Batch) -> np.ndarray:
-        """See Replica.effects."""
-        return self._ready(lent).effects(batch)
-
-    def writes(self, lent: list[Any], batch: WriteBatch) -> np.ndarray:
-        """See Replica.writes."""
-        return self._ready(lent).writes(batch)
-
-    def tokens(self, lent: list[Any], ids: Sequence[int]) -> list[str]:
-        """See Replica.tokens."""
-        return self._ready(lent).tokens(ids)
-
-    def read(self, lent: list[Any], reading: Reading) -> Read:
-        """See Replica.read."""
-        return self._ready(lent).read(reading)
-
-    def vectors(self, lent: list[Any], ids: Sequence[int]) -> np.ndarray:
-        """See Replica.vectors."""
-        return self._ready(lent).vectors(ids)
+    def call(self, lent: list[Any], method: str, *arguments: Any) -> Any:
+        """Call a method of the replica."""
+        return getattr(self._ready(lent), method)(*arguments)
 
     def process(self) -> int:
         """The actor's process id."""
         return os.getpid()
 
 
-class RayWorkers:
+class RayWorkers(Workers):
     """Actors on a Ray that is running already, or on one that is started here and stopped at the end.
 
     Args:
@@ -124,8 +83,7 @@ class RayWorkers:
         try:
             self.actors = self._start(settings, threads, workers)
             self._lent = [ray.put(source)]
-            ((_, described),) = self._each(iter([0]), lambda actor, _: actor.describe.remote(self._lent))
-            self._described: ModelDescription = described
+            self.described = self.once("__getattribute__", "described")  # an attribute of the replica, by a call
         except BaseException:
             self.__exit__()
             raise
@@ -155,56 +113,8 @@ class RayWorkers:
         for actor in getattr(self, "actors", ()):
             ray.kill(actor)
 
-    @property
-    def described(self) -> ModelDescription:
-        """The model as the first actor describes it."""
-        return self._described
-
-    def run(self, todo: Iterator[CorpusPart], stamp: dict[str, Any]) -> Iterator[Done]:
-        """See Workers."""
-        for part, done in self._each(todo, lambda actor, part: actor.run.remote(self._lent, part, stamp)):
-            yield part, *done
-
-    def compare(self, todo: Iterator[tuple[ChosenWindow, Document]]) -> Iterator[tuple[ChosenWindow, np.ndarray]]:
-        """See Workers."""
-
-        def submit(actor: Any, task: tuple[ChosenWindow, Document]) -> Any:
-            return actor.compare.remote(self._lent, task[1], task[0].window)
-
-        for (window, _), matrix in self._each(todo, submit):
-            yield window, matrix
-
-    def cut(self, todo: Iterator[tuple[tuple[ChosenWindow, ...], Document]]) -> Iterator[EffectWindow]:
-        """See Workers."""
-        for _, windows in self._each(todo, lambda actor, task: actor.cut.remote(self._lent, task[1], task[0])):
-            yield from windows
-
-    def effects(self, todo: Iterator[Batch]) -> Iterator[tuple[Batch, np.ndarray]]:
-        """See Workers."""
-        return self._each(todo, lambda actor, batch: actor.effects.remote(self._lent, batch))
-
-    def writes(self, todo: Iterator[WriteBatch]) -> Iterator[tuple[WriteBatch, np.ndarray]]:
-        """See Workers."""
-        return self._each(todo, lambda actor, batch: actor.writes.remote(self._lent, batch))
-
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """See Workers."""
-        ((_, tokens),) = self._each(iter([ids]), lambda actor, ids: actor.tokens.remote(self._lent, ids))
-        names: list[str] = tokens
-        return names
-
-    def read(self, todo: Iterator[Reading]) -> Iterator[tuple[Reading, Read]]:
-        """See Workers."""
-        yield from self._each(todo, lambda actor, reading: actor.read.remote(self._lent, reading))
-
-    def vectors(self, ids: Sequence[int]) -> np.ndarray:
-        """See Workers."""
-        ((_, vectors),) = self._each(iter([ids]), lambda actor, ids: actor.vectors.remote(self._lent, ids))
-        numbers: np.ndarray = vectors
-        return numbers
-
-    def _each(self, todo: Iterator[Task], submit: Callable[[Any, Task], Any]) -> Iterator[tuple[Task, Any]]:
-        """Yield every task with its result, with at most IN_HAND tasks per actor.
+    def each(self, method: str, tasks: Iterable[Task], *others: Any) -> Iterator[tuple[Task, Any]]:
+        """See Workers; each actor has at most IN_HAND tasks.
 
         A task whose actor is gone goes to the next that is free. That actor gets none until it answers again: when a
         node goes down, Ray says for a while that its actors are unavailable, before it restarts them on another.
@@ -212,6 +122,7 @@ class RayWorkers:
         Raises:
             InputError: the same task was lost TRIES + 1 times.
         """
+        todo = iter(tasks)
         free = deque(actor for _ in range(IN_HAND) for actor in self.actors)
         running: dict[Any, tuple[Task | None, Any]] = {}
         lost: deque[Task] = deque()
@@ -224,7 +135,7 @@ class RayWorkers:
                     any_left = False
                     break
                 actor = free.popleft()
-                running[submit(actor, task)] = (task, actor)
+                running[actor.call.remote(self._lent, method, task, *others)] = (task, actor)
             if not running:
                 continue
             (ready,), _ = ray.wait(list(running), num_returns=1)

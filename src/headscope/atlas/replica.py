@@ -273,17 +273,19 @@ class Replica:
         """Input embeddings of some tokens: see token_vectors."""
         return token_vectors(self.loaded.model, ids)
 
-    def compare(self, document: Document, number: int) -> Float[np.ndarray, "heads_total heads_total"]:
+    def compare(self, task: tuple[ChosenWindow, Document]) -> Float[np.ndarray, "heads_total heads_total"]:
         """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
+        place, document = task
         windows, _ = self._windows([document])
-        window = next(window for window in windows if window.number == number)
+        window = next(window for window in windows if window.number == place.window)
         model = self.loaded.model
         with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
             model(**self._inputs([window]))
         return head_distances(captured.trace).array
 
-    def cut(self, document: Document, places: Sequence[ChosenWindow]) -> list[EffectWindow]:
+    def cut(self, task: tuple[Sequence[ChosenWindow], Document]) -> list[EffectWindow]:
         """Some windows of a document, as effects read them."""
+        places, document = task
         windows = {window.number: window for window in self._windows([document], words=True)[0]}
         return [effect_window(place, windows[place.window]) for place in places]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.atlas.corpus import Corpus, open_corpus
-from headscope.atlas.documents import CorpusPart, parts
+from headscope.atlas.documents import CorpusPart
 from headscope.atlas.survey_progress import tally_shown
 from headscope.atlas.survey_settings import Settings, SurveySettings
 from headscope.errors import InputError, MissingExtraError, install
@@ -220,7 +220,7 @@ def _fill(
     folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, report_progress: Callable[[Tally], None]
 ) -> None:
     """Write everything but the report."""
-    from headscope.atlas.collect import gather, kinds_of
+    from headscope.atlas.collect import Job, gather, kinds_of
     from headscope.atlas.store import PLACE, beside_name
     from headscope.atlas.survey_data import strange
     from headscope.files import make_folder
@@ -235,19 +235,20 @@ def _fill(
         "left_out": model.left_out,
     }
     folder.begin(identity)
-    kinds = kinds_of(corpus, chosen)
+    job = Job(folder, corpus, chosen, workers)
+    kinds = kinds_of(job)
     if kinds:
         make_folder(folder.path / PLACE)
     tally = Tally(corpus.weight)
     todo = unfinished(
         folder,
-        parts(corpus.documents(chosen.field, chosen.max_document, chosen.pieces), chosen.part_size),
+        job.parts(),
         kinds,
         tally,
         report_progress,
     )
     report_progress(tally)
-    for part, data, record, files in workers.run(todo, folder.stamp):
+    for part, (data, record, files) in workers.each("run", todo, folder.stamp):
         for kind, beside in files.items():  # before the part: a part on disk is finished
             folder.write(beside_name(kind, part.index), beside)
         folder.write(f"parts/{folder.part_path(part.index).name}", data)
@@ -268,7 +269,7 @@ def _fill(
         report_progress(tally)
 
     with strange(folder.path) if folder.resumed else nullcontext():
-        gather(folder, corpus, chosen, workers, identity, tally.parts, report_stage)
+        gather(job, identity, tally.parts, report_stage)
 
 
 def unfinished(

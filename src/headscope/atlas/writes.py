@@ -185,7 +185,7 @@ def measure(
         stamps = [{"run": folder.stamp["run"], "tokens": digest, "batch": batch.at} for batch in todo]
         missing = [batch for batch in todo if kept_array(folder, names[batch.at], stamps[batch.at]) is None]
         progress(f"writes: {half.replace('-', ' ')} half of the windows")
-        for batch, found in workers.writes(iter(missing)):
+        for batch, found in workers.each("writes", missing):
             folder.write(names[batch.at], array_bytes(found, stamps[batch.at]))
         yield from (array_and_record((folder.path / name).read_bytes())[0] for name in names)
 
@@ -256,7 +256,7 @@ def _table(
     by_document: bool,
     workers: Workers,
 ) -> pyarrow.Table:
-    names = dict(zip(kept := sorted({*best.ravel().tolist()} - {-1}), workers.tokens(kept), strict=True))
+    names = dict(zip(kept := sorted({*best.ravel().tolist()} - {-1}), workers.once("tokens", kept), strict=True))
     present = best >= 0
     rows = []
     for cell, place in enumerate(heads):
