@@ -137,7 +137,7 @@ class Strip {
     ];
     const rows = [0, 1, 2, 3].flatMap((layer) => [make("span", { class: "strip-note" }, String(layer)), ...this.tiles.slice(4 * layer, 4 * layer + 4)]);
     const top = [make("span"), ...[0, 1, 2, 3].map((head) => make("span", { class: "strip-note" }, String(head)))];
-    const foot = { install: make("b", {}, "pip install headscope"), live: make("b", {}, "headscope view - --html FILE") };
+    const foot = { install: make("b", {}, "pip install ."), live: make("b", {}, "headscope view - --html FILE") };
     const box = make("div", { class: "strip-box" },
       make("label", { class: "strip-type" }, this.input, this.state),
       make("div", { class: "strip-tries" }, make("span", { class: "strip-note" }, words.try), ...tries, make("span", { class: "strip-note" }, words.then), ...then),
