@@ -220,7 +220,7 @@ LINES = {
     "results": 3277,
     "checkpoint": 5788,
     "anatomy": 4827,
-    "attention": 1872,
+    "attention": 1875,
     "traces": 1676,
     "encoder": 1489,
     "live": 12714,
@@ -228,8 +228,8 @@ LINES = {
     "runs": 2169,
     "explain": 3652,
     "verify": 1163,
-    "atlas": 10529,
-    "screens": 4579,
+    "atlas": 10814,
+    "screens": 4621,
     "page": 2484,
     "cli": 1779,
     "": 1504,
@@ -247,8 +247,8 @@ NAMES = {
     "runs": 61,
     "explain": 84,
     "verify": 31,
-    "atlas": 227,
-    "screens": 141,
+    "atlas": 233,
+    "screens": 142,
     "page": 58,
     "cli": 61,
     "": 58,
@@ -256,11 +256,11 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 279
+FILES_IN_ALL = 281
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 86
+LONG_FUNCTIONS = 87
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""
