@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headscope.errors import HeadscopeError, HeadscopeWarning
     from headscope.explain.matching import match
     from headscope.heads.compare.comparison import Comparison
-    from headscope.live import Captured, ablate, describe
+    from headscope.live import Captured, ablate, describe, effects, removal
     from headscope.live.captured import capture, trace
     from headscope.model import Model
     from headscope.opening import open_any as open
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headscope.results.explained import Attribution, Finding, Prediction
     from headscope.results.head_values import HeadValues
     from headscope.results.match_record import Matches
+    from headscope.results.removal import Removal
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
     from headscope.traces import Trace, load
@@ -51,6 +52,7 @@ __all__ = [
     "Matches",
     "Model",
     "Prediction",
+    "Removal",
     "Report",
     "Survey",
     "Trace",
@@ -58,10 +60,12 @@ __all__ = [
     "capture",
     "compare",
     "describe",
+    "effects",
     "load",
     "match",
     "open",
     "pair_heads",
+    "removal",
     "survey",
     "trace",
 ]
@@ -79,6 +83,7 @@ LAZY = {
     "Matches": "headscope.results.match_record:Matches",
     "Model": "headscope.model:Model",
     "Prediction": "headscope.results.explained:Prediction",
+    "Removal": "headscope.results.removal:Removal",
     "Report": "headscope.results.verify_report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",
@@ -86,10 +91,12 @@ LAZY = {
     "capture": "headscope.live:capture",
     "compare": "headscope.atlas.comparing:compare",
     "describe": "headscope.live:describe",
+    "effects": "headscope.live:effects",
     "load": "headscope.traces:load",
     "match": "headscope.explain.matching:match",
     "open": "headscope.opening:open_any",
     "pair_heads": "headscope.atlas.pair_heads:pair_heads",
+    "removal": "headscope.live:removal",
     "survey": "headscope.atlas.run:survey",
     "trace": "headscope.live:trace",
 }

@@ -10,22 +10,16 @@ Everything below it in the order of parts may call it.
 
 from __future__ import annotations
 
-import importlib.util
+from headscope.errors import require
 
-from headscope.errors import MissingExtraError, install
-
-if importlib.util.find_spec("torch") is None:
-    raise MissingExtraError(
-        "live models require PyTorch, which is not installed",
-        where="hs.capture",
-        advice=install("torch"),
-    )
+require("torch", "torch", where="hs.capture")
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Captured, capture, feed, trace
 from headscope.live.describing import Description, describe, modules_of_checkpoint
 from headscope.live.plan.stacks import Stack
+from headscope.live.scoring import effects, removal
 
 __all__ = [
     "Ablation",
@@ -38,7 +32,9 @@ __all__ = [
     "ablate",
     "capture",
     "describe",
+    "effects",
     "feed",
     "modules_of_checkpoint",
+    "removal",
     "trace",
 ]

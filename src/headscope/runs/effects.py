@@ -299,6 +299,8 @@ def effects_on(
     text: str | list[str],
     target: Wanted = None,
     *,
+    labels: Sequence[Any] | None = None,
+    metric: str | Callable[[np.ndarray, Any], float] | None = None,
     pair: str | list[str] | None = None,
     method: str = "zero",
     patch_from: str | list[str] | None = None,
@@ -309,9 +311,20 @@ def effects_on(
     """The effects on one text, or on each of several. Arguments and errors as for `effects`, `effects_over_texts`.
 
     Raises:
-        InputError: an edge of several texts, or a list of second texts for one text.
+        InputError: an edge of several texts, a list of second texts for one text, or a target beside labels.
     """
     options: dict[str, Any] = {"pair": pair, "method": method, "patch_from": patch_from, "max_length": max_length}
+    if labels is not None or metric is not None:
+        from headscope.runs.scored_texts import scored_effects
+
+        if any(one is not None for one in (target, patch_from, edge)):
+            raise InputError(
+                "labels and metric beside a target, a text to patch from or an edge",
+                where="metric",
+                advice="ask for the score's change, or for the target's",
+            )
+        del options["patch_from"]
+        return scored_effects(model, text, labels, metric=metric or "accuracy", **options, progress=progress)
     if isinstance(text, list):
         if edge is not None:
             raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")
