@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -28,7 +29,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def offered(shell: Any, thing: Any) -> list[str]:
     """What IPython offers after `thing["`."""
     shell.push({"thing": thing})
-    return [name.strip("\"']") for name in shell.complete('thing["')[1]]
+    with provisionalcompleter():
+        return [one.text.strip("\"']") for one in shell.Completer.completions('thing["', len('thing["'))]
 
 
 def test_what_is_asked_by_name_offers_its_names(shell: Any, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Clark et al. 2019, “What Does BERT Look At?”: python clark2019.py [MODEL]
 
-They found heads that look at the previous token (4 of 144 with more than half of their weight) or the next (5), heads in
-the middle layers that rest on [SEP], and single heads for single relations: 7-10 finds determiners (94 %; a fixed offset
-52 %), 7-9 direct objects (87 %; 40 %).
+They found heads that look at the previous token (4 of 144 with more than half of their weight) or the next (5), heads
+in the middle layers that rest on [SEP], and single heads for single relations: 7-10 finds determiners (94 %; a fixed
+offset 52 %), 7-9 direct objects (87 %; 40 %).
 """
 
 import sys

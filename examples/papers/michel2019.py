@@ -1,7 +1,7 @@
 """Michel, Levy and Neubig 2019, “Are Sixteen Heads Really Better than One?”: python michel2019.py [MODEL]
 
-They silenced the heads of BERT, tuned for MNLI, one by one: hardly any changed the accuracy by a point. By rank, 40 % of
-the heads could go at almost no cost; after that it fell fast.
+They silenced the heads of BERT, tuned for MNLI, one by one: hardly any changed the accuracy by a point. By rank, 40 %
+of the heads could go at almost no cost; after that it fell fast.
 """
 
 import sys
@@ -12,7 +12,7 @@ import numpy as np
 import headscope as hs
 
 model = hs.open(sys.argv[1] if len(sys.argv) > 1 else "-")
-lines = (Path(__file__).parents[1] / "austen.txt").read_text(encoding="utf-8").splitlines()
+lines = (Path(__file__).parents[2] / "docs" / "walkthroughs" / "emma.txt").read_text(encoding="utf-8").splitlines()[:100]
 texts, labels, metric = [], [], "accuracy"
 if "masked_lm" in model.anatomy.tasks:  # the fourth word of each sentence is to be found
     for words in (line.split() for line in lines):
@@ -22,7 +22,7 @@ if "masked_lm" in model.anatomy.tasks:  # the fourth word of each sentence is to
             labels.append(word)
 else:  # how far the text's vector moves
     texts, labels, metric = lines, None, "vector"
-texts, labels = texts[:60], labels and labels[:60]
+texts, labels = texts[:40], labels and labels[:40]
 
 alone = model.effects(texts, labels=labels, metric=metric)
 large = int((np.abs(alone) > 0.02).sum())

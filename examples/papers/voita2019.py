@@ -12,7 +12,7 @@ import numpy as np
 import headscope as hs
 
 model = hs.open(sys.argv[1] if len(sys.argv) > 1 else "-")
-texts = (Path(__file__).parents[1] / "austen.txt").read_text(encoding="utf-8").splitlines()[:40]
+texts = (Path(__file__).parents[2] / "docs" / "walkthroughs" / "emma.txt").read_text(encoding="utf-8").splitlines()[:20]
 
 tables = [
     model.trace(text).statistics(["strongest", "previous", "next", "cls", "sep"], special=False) for text in texts
@@ -26,9 +26,8 @@ order = np.argsort(-mean["strongest"], axis=None)[:5]
 for layer, head in zip(*np.unravel_index(order, moved.shape), strict=True):
     where = max(("previous", "next", "cls", "sep"), key=lambda name: mean[name][layer, head])
     share, confidence = mean[where][layer, head], mean["strongest"][layer, head]
-    print(
-        f"head {layer}.{head}: confidence {confidence:.2f}; {share:.0%} on {where}; silenced, vectors move {moved[layer, head]:.3f}"
-    )
+    print(f"head {layer}.{head}: confidence {confidence:.2f}; {share:.0%} on {where};", end=" ")
+    print(f"without it vectors move {moved[layer, head]:.3f}")
 
 curve = model.removal(texts, metric="vector", order="greedy", random=3)
 half = len(curve) // 2 - 1

@@ -20,7 +20,7 @@ import numpy as np
 
 from headscope.checkpoint.json_text import JsonError, brief, few, kind_of, parse_object, shortened
 from headscope.checkpoint.raw_files import open_regular, read_whole
-from headscope.errors import HeadscopeWarning, InputError, require
+from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault
 from headscope.heads import CATALOG
 from headscope.results.table import across, in_columns

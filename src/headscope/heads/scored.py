@@ -67,14 +67,14 @@ def removal(
 ) -> Removal:
     """Silence heads one after the other, and read the score after each.
 
-    An order that is chosen is chosen on every second text, beginning with the first; the curve is of the others.
+    An order that is chosen is chosen on the first, third, … text; the curve is of the others.
 
     Args:
         scores: computes scores.
         heads: those that can go.
         measure: what the score is.
-        order: `rank`: the head first whose loss alone costs least; `greedy`: at each step the one that costs least then,
-            of the 8 that cost least when they were last measured; or the heads themselves.
+        order: `rank`: the head first whose loss alone costs least; `greedy`: at each step the one that costs least
+            then, of the 8 that cost least when they were last measured; or the heads themselves.
         method: how heads are silenced, for the record.
         less_is_better: True for a loss.
         random: orders drawn at random: at each step as many heads of each layer as in `order`.
@@ -92,8 +92,10 @@ def removal(
             advice=f"ask for 1 to {len(heads)} steps, and for no or more random orders",
         )
     given = not isinstance(order, str)
-    if given:
+    named: list[Head] = []
+    if not isinstance(order, str):
         named = named_heads(order, heads)[:steps]
+        steps = len(named)
     elif order not in ORDERS:
         raise InputError(f"there is no order {order!r:.40}", where="order", advice=f"use {', '.join(ORDERS)}, or heads")
     first = checked(scores([frozenset(), *(frozenset({head}) for head in ([] if given else heads))], tell))
@@ -113,7 +115,7 @@ def removal(
         curve = checked(scores([frozenset(named[:step]) for step in range(1, steps + 1)], tell))
     reported = slice(None) if given else slice(1, None, 2)
     each, before = curve[:, reported], base[reported]
-    change, low, high = mean_interval((each - before).T)
+    _, low, high = mean_interval((each - before).T)
     at = before.mean()
     drawn = random_orders(scores, named, heads, random, reported, tell)
     chosen_on = 0 if given else len(base) - len(before)

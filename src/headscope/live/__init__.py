@@ -10,9 +10,12 @@ Everything below it in the order of parts may call it.
 
 from __future__ import annotations
 
+import importlib.util
+
 from headscope.errors import require
 
-require("torch", "torch", where="hs.capture")
+if importlib.util.find_spec("torch") is None:
+    require("torch", "torch", where="hs.capture")
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward

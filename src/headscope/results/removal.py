@@ -52,7 +52,7 @@ class Removal(Rows):
         return len(self.order)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a dict for each step; `random`, `random_low`, `random_high`: mean, least and greatest of the orders."""
+        """Return a dict for each step; `random`, `random_low`, `random_high`: mean, least, greatest of the orders."""
         base, score = float(self.base.mean()), self.score
         rows = []
         for step, (layer, head) in enumerate(self.order):

@@ -61,7 +61,7 @@ class TextScores:
     method: str
 
     def __call__(self, sets: Sequence[frozenset[Head]], tell: scored.Tell) -> Float[np.ndarray, "sets texts"]:
-        runner, parts = NumpyRunner(self.model), []
+        runner, parts = NumpyRunner(self.model), list[np.ndarray]()
         for batch in batches(self.texts, lambda one: len(one.encoded)):
             tell(sum(part.shape[1] for part in parts), len(self.texts))
             parts.append(self._of(runner, batch, sets))

@@ -182,7 +182,7 @@ def plot_attribution(
 def plot_removal(
     curve: Removal, *, ax: Any = None, width: float = COLUMN, save: str | os.PathLike[str] | None = None
 ) -> Any:
-    """Draw a score over the number of silenced heads: its interval shaded, random orders in grey from least to greatest.
+    """Draw a score over the number of silenced heads: its interval shaded, random orders in grey.
 
     Arguments as for `plot_values`.
     """
