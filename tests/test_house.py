@@ -217,36 +217,36 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3276,
+    "results": 3277,
     "checkpoint": 5788,
     "anatomy": 4827,
-    "attention": 1542,
-    "traces": 1607,
-    "encoder": 1483,
-    "live": 12564,
-    "heads": 2881,
-    "runs": 2162,
-    "explain": 3647,
-    "verify": 1134,
+    "attention": 1872,
+    "traces": 1676,
+    "encoder": 1489,
+    "live": 12714,
+    "heads": 2882,
+    "runs": 2169,
+    "explain": 3652,
+    "verify": 1163,
     "atlas": 10529,
-    "screens": 4576,
-    "page": 2483,
+    "screens": 4579,
+    "page": 2484,
     "cli": 1779,
-    "": 1499,
+    "": 1504,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 114,
     "checkpoint": 125,
     "anatomy": 147,
-    "attention": 49,
-    "traces": 24,
+    "attention": 64,
+    "traces": 25,
     "encoder": 43,
-    "live": 282,
+    "live": 284,
     "heads": 75,
     "runs": 61,
     "explain": 84,
-    "verify": 30,
+    "verify": 31,
     "atlas": 227,
     "screens": 141,
     "page": 58,
@@ -256,7 +256,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 277
+FILES_IN_ALL = 279
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headscope.anatomy.glossary import ConfigTable
     from headscope.anatomy.heads import CheckedSequence
     from headscope.anatomy.tree import Node
+    from headscope.attention.patterns import Heads
     from headscope.checkpoint.tokenizer import Tokenizer
     from headscope.encoder import Encoder
     from headscope.encoder.task_heads import Tops
@@ -260,7 +261,7 @@ class Model(Suggesting):
         ids: Sequence[int] | None = None,
         segments: Sequence[int] | None = None,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Trace: ...
@@ -271,7 +272,7 @@ class Model(Suggesting):
         pair: list[str] | None = None,
         *,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Trace]: ...
@@ -285,7 +286,7 @@ class Model(Suggesting):
         ids: Sequence[int] | None = None,
         segments: Sequence[int] | None = None,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Trace | list[Trace]:
@@ -301,13 +302,17 @@ class Model(Suggesting):
             segments: 0 or 1 for each of `ids`; all 0 by default.
             max_length: cut longer texts to this many tokens, instead of at the limit of a sentence-transformers
                 checkpoint. Otherwise, a text that exceeds the position table is an error.
-            ablate: heads to silence, (layer, head): their context is 0.
+            ablate: heads to silence, (layer, head): their context is 0. Or a mapping from heads to ways: "zero",
+                "mean", or a map in place of the head's weights: "uniform", "shuffle" ("shuffle:1" is another
+                permutation), "identity", an array of (tokens, tokens), or a callable that makes one from the weights.
+                See headscope.attention.patterns.
             hidden_states: True to add the outputs of the embeddings and of every layer, (S, d_model) each, to the
                 trace's outputs.
             progress: called with the number of finished layers and of all layers, for each batch of texts.
 
         Raises:
-            InputError: an empty text, an id beyond the vocabulary, too many tokens, or a head that doesn't exist.
+            InputError: an empty text, an id beyond the vocabulary, too many tokens, a head that doesn't exist, or a map
+                that doesn't fit the text.
             UnsupportedError: headscope can't read this checkpoint's heads or tokenizer correctly.
         """
         raise NotImplementedError
@@ -330,7 +335,7 @@ class Model(Suggesting):
         *,
         top: int = 5,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
     ) -> tuple[Filled, ...]:
         """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.predicting."""
         raise NotImplementedError
@@ -342,7 +347,7 @@ class Model(Suggesting):
         pair: str | None = None,
         *,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
     ) -> Prediction:
         """Return a classifier's classes for a text, with their probabilities. See headscope.runs.predicting."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ from headscope.heads.kinds import MEASURES, Pattern
 from headscope.heads.reference import LayerArrays, Roles, over_queries, reference_statistics, roles_of
 from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable, in_columns
-from headscope.traces import broken_rows, is_broken, layer_W_O
+from headscope.traces import broken_rows, is_broken, layer_W_O, refuse_swapped
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -122,8 +122,9 @@ def require_values(trace: Trace) -> None:
     """Check that the trace has what the norm-weighted statistics need.
 
     Raises:
-        TraceError: it has no values, or no model.
+        TraceError: it has no values, or no model, or a head wrote something else than its weights and values give.
     """
+    refuse_swapped(trace)
     if any(record.v is None for record in trace.layers):
         raise TraceError(
             "the norm-weighted statistics need the values V, which the trace doesn't have",
