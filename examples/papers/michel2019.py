@@ -12,7 +12,9 @@ import numpy as np
 import headscope as hs
 
 model = hs.open(sys.argv[1] if len(sys.argv) > 1 else "-")
-lines = (Path(__file__).parents[2] / "docs" / "walkthroughs" / "emma.txt").read_text(encoding="utf-8").splitlines()[:100]
+lines = (
+    (Path(__file__).parents[2] / "docs" / "walkthroughs" / "emma.txt").read_text(encoding="utf-8").splitlines()[:100]
+)
 texts, labels, metric = [], [], "accuracy"
 if "masked_lm" in model.anatomy.tasks:  # the fourth word of each sentence is to be found
     for words in (line.split() for line in lines):
@@ -26,16 +28,13 @@ texts, labels = texts[:40], labels and labels[:40]
 
 alone = model.effects(texts, labels=labels, metric=metric)
 large = int((np.abs(alone) > 0.02).sum())
-print(
-    f"{model.name}, {len(texts)} sentences: {large} of {alone.size} heads change the {metric} by more than .02;",
-    end=" ",
-)
+print(f"{model.name}, {len(texts)} sentences: {large} of {alone.size} heads change the {metric} by over .02;", end=" ")
 print("the most: layer {}, head {}, {:+.3f}".format(*alone.strongest(1)[0], alone[alone.strongest(1)[0]]))
 
 curve = model.removal(texts, labels, metric=metric, random=3)
-whole, limit = curve.base.mean(), 0.05 if metric == "vector" else 0.1 * curve.base.mean()
-for name, scores in (("by rank", curve.score), ("at random", np.nanmean(curve.random, 0))):
-    gone = next(
-        (step for step, score in enumerate(scores) if abs(score - (whole if labels else 0)) > limit), len(curve)
-    )
+whole, limit = (curve.base.mean(), 0.1 * curve.base.mean()) if labels else (0, 0.05)
+seen = np.flatnonzero(~np.isnan(curve.random[0]))
+drawn = np.interp(range(len(curve)), seen, curve.random[:, seen].mean(0))
+for name, scores in (("by rank", curve.score), ("at random", drawn)):
+    gone = next((step for step, score in enumerate(scores) if abs(score - whole) > limit), len(curve))
     print(f"{name}, {gone / len(curve):.0%} of the heads go before the {metric} has moved by {limit:.2f}")

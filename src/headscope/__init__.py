@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headscope.errors import HeadscopeError, HeadscopeWarning
     from headscope.explain.matching import match
     from headscope.heads.compare.comparison import Comparison
-    from headscope.live import Captured, ablate, describe, effects, removal
+    from headscope.live import Captured, ablate, describe
     from headscope.live.captured import capture, trace
     from headscope.model import Model
     from headscope.opening import open_any as open
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headscope.results.removal import Removal
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
+    from headscope.runs.live_scores import effects, removal
     from headscope.traces import Trace, load
 
 __version__ = "0.1.0"
@@ -91,12 +92,12 @@ LAZY = {
     "capture": "headscope.live:capture",
     "compare": "headscope.atlas.comparing:compare",
     "describe": "headscope.live:describe",
-    "effects": "headscope.live:effects",
+    "effects": "headscope.runs.live_scores:effects",
     "load": "headscope.traces:load",
     "match": "headscope.explain.matching:match",
     "open": "headscope.opening:open_any",
     "pair_heads": "headscope.atlas.pair_heads:pair_heads",
-    "removal": "headscope.live:removal",
+    "removal": "headscope.runs.live_scores:removal",
     "survey": "headscope.atlas.run:survey",
     "trace": "headscope.live:trace",
 }

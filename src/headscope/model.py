@@ -379,7 +379,7 @@ class Model(Suggesting):
         max_length: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> HeadValues: ...
-    @late("headscope.runs.effects:effects_on")
+    @late("headscope.runs.scored_texts:effects_on")
     def effects(
         self,
         text: str | list[str],

@@ -22,7 +22,6 @@ from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Captured, capture, feed, trace
 from headscope.live.describing import Description, describe, modules_of_checkpoint
 from headscope.live.plan.stacks import Stack
-from headscope.live.scoring import effects, removal
 
 __all__ = [
     "Ablation",
@@ -35,9 +34,7 @@ __all__ = [
     "ablate",
     "capture",
     "describe",
-    "effects",
     "feed",
     "modules_of_checkpoint",
-    "removal",
     "trace",
 ]

@@ -15,7 +15,7 @@ from headscope.heads import scored
 from headscope.progress_bar import told
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.runs.edits import Edit
-from headscope.runs.effects import METHODS, prepared_for
+from headscope.runs.effects import METHODS, effects, effects_over_texts, prepared_for
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import choose, class_count, logits_of
 from headscope.runs.texts import as_input, batches
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
-    from headscope.results.effect_records import Target
+    from headscope.results.effect_records import Effects, Target, Wanted
     from headscope.results.removal import Removal
 
     Outputs = Float[np.ndarray, " n"]
@@ -120,7 +120,7 @@ class TextScores:
 def outputs(
     model: Model, target: Target, hidden: Float[np.ndarray, "runs rows d_model"]
 ) -> Float[np.ndarray, "runs n"]:
-    """What a score is computed from: the logits that a target is among, or the text's vector, in fp64."""
+    """The numbers that a score is computed from: the logits that a target is among, or the text's vector, in fp64."""
     if target.direction is None:
         return logits_of(model, target, hidden).astype(np.float64)
     return pooled(hidden, model.pooling, target.prompt if target.row is None else 0).astype(np.float64)
@@ -190,7 +190,7 @@ def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, reg
 
 
 def measured(metric: Metric) -> Measure:
-    """What a metric's number is; a function's has the function's name."""
+    """The description of a metric's number; a function's has the function's name."""
     if isinstance(metric, str):
         return MEASURES[metric]
     name = getattr(metric, "__name__", "score").strip("<>")
@@ -213,6 +213,48 @@ def scored_effects(
     scores = text_scores(model, texts, labels, metric, pair=pair, method=method, max_length=max_length)
     with told(progress, "texts") as tell:
         return scored.change_of_each(scores, all_heads(model), measured(metric), tell)
+
+
+@named
+def effects_on(
+    model: Model,
+    text: str | list[str],
+    target: Wanted = None,
+    *,
+    labels: Sequence[Any] | None = None,
+    metric: str | Callable[[np.ndarray, Any], float] | None = None,
+    pair: str | list[str] | None = None,
+    method: str = "zero",
+    patch_from: str | list[str] | None = None,
+    edge: tuple[int, int] | None = None,
+    max_length: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Effects | HeadValues:
+    """The effects on one text, or on each of several. Arguments and errors as for `effects`, `effects_over_texts`.
+
+    Raises:
+        InputError: an edge of several texts, a list of second texts for one text, or a target beside labels.
+    """
+    options: dict[str, Any] = {"pair": pair, "method": method, "patch_from": patch_from, "max_length": max_length}
+    if labels is not None or metric is not None:
+        if any(one is not None for one in (target, patch_from, edge)):
+            raise InputError(
+                "labels and metric beside a target, a text to patch from or an edge",
+                where="metric",
+                advice="ask for the score's change, or for the target's",
+            )
+        del options["patch_from"]
+        return scored_effects(model, text, labels, metric=metric or "accuracy", **options, progress=progress)
+    if isinstance(text, list):
+        if edge is not None:
+            raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")
+        with told(progress, "texts") as tell:
+            return effects_over_texts(model, text, target, **options, progress=tell)
+    for name, second in (("pair", pair), ("patch_from", patch_from)):
+        if isinstance(second, list):
+            raise InputError(f"one text and a list of {len(second)}", where=name, advice="pass one text for it")
+    with told(progress, "layers") as tell:
+        return effects(model, text, target, **options, edge=edge, progress=tell)
 
 
 @named
