@@ -23,7 +23,7 @@ if "masked_lm" in model.anatomy.tasks:  # the fourth word of each sentence is to
             texts.append(" ".join([*words[:3], model.tokenizer.mask_token, *words[4:30]]))
             labels.append(word)
 else:  # how far the text's vector moves
-    texts, labels, metric = lines, None, "vector"
+    texts, labels, metric = lines[:12], None, "vector"
 texts, labels = texts[:40], labels and labels[:40]
 
 alone = model.effects(texts, labels=labels, metric=metric)

@@ -12,7 +12,7 @@ import numpy as np
 import headscope as hs
 
 model = hs.open(sys.argv[1] if len(sys.argv) > 1 else "-")
-texts = (Path(__file__).parents[2] / "docs" / "walkthroughs" / "emma.txt").read_text(encoding="utf-8").splitlines()[:20]
+texts = (Path(__file__).parents[2] / "docs" / "walkthroughs" / "emma.txt").read_text(encoding="utf-8").splitlines()[:12]
 
 tables = [
     model.trace(text).statistics(["strongest", "previous", "next", "cls", "sep"], special=False) for text in texts
