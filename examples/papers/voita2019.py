@@ -29,7 +29,6 @@ for layer, head in zip(*np.unravel_index(order, moved.shape), strict=True):
     print(f"head {layer}.{head}: confidence {confidence:.2f}; {share:.0%} on {where};", end=" ")
     print(f"without it vectors move {moved[layer, head]:.3f}")
 
-curve = model.removal(texts, metric="vector", order="greedy", random=3)
-half = len(curve) // 2 - 1
-print(f"half of the heads gone: vectors move {curve.score[half]:.3f} in the greedy order", end="")
-print(f", {np.nanmean(curve.random[:, max(0, half - 3) : half + 4]):.3f} at random")
+curve = model.removal(texts, metric="vector", order="greedy", random=3, steps=moved.size // 2)
+print(f"half of the heads gone: vectors move {curve.score[-1]:.3f} in the greedy order", end="")
+print(f", {curve.random[:, -1].mean():.3f} at random")
