@@ -217,50 +217,50 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3277,
+    "results": 3360,
     "checkpoint": 5788,
-    "anatomy": 4827,
+    "anatomy": 4831,
     "attention": 1875,
-    "traces": 1676,
+    "traces": 1682,
     "encoder": 1489,
-    "live": 12714,
-    "heads": 2882,
-    "runs": 2169,
-    "explain": 3652,
+    "live": 12726,
+    "heads": 3069,
+    "runs": 2567,
+    "explain": 3651,
     "verify": 1163,
-    "atlas": 10814,
-    "screens": 4621,
-    "page": 2484,
-    "cli": 1779,
-    "": 1504,
+    "atlas": 10808,
+    "screens": 4643,
+    "page": 2481,
+    "cli": 1777,
+    "": 1581,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 114,
+    "results": 115,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 64,
     "traces": 25,
     "encoder": 43,
     "live": 284,
-    "heads": 75,
-    "runs": 61,
+    "heads": 82,
+    "runs": 72,
     "explain": 84,
     "verify": 31,
     "atlas": 233,
-    "screens": 142,
+    "screens": 143,
     "page": 58,
     "cli": 61,
-    "": 58,
+    "": 60,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 281
+FILES_IN_ALL = 285
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 87
+LONG_FUNCTIONS = 89
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

@@ -1,9 +1,9 @@
 """Heads for a pair task, row by row: which heads look, from a marked word, most at its partner.
 
 A query is a word that has partners: the first words of pairs look at their second words (`forward`), the second words
-at their first ones (`back`). A head is right if none of the words that the query may look at gets more weight A_ij than
-a partner does, A_ij being the sum over the tokens of j and the mean over those of i (Clark et al. 2019, section 4.1).
-The accuracy is the share of queries for which it is right, as in section 4.2 there.
+at their first ones (`back`). Of the words that a query may look at, a head names the one with the most weight A_ij, the
+sum over the tokens of j and the mean over those of i (Clark et al. 2019, section 4.1). The accuracy is the share of
+queries for which that is a partner, as in section 4.2 there. Words with equal weights count in part.
 
 The head of a direction is chosen by its accuracy on some documents and reported on others, as in
 headscope.atlas.pair_heads. So is the best fixed offset, “the word k to the right”; “the nearest word” needs no choice.
@@ -24,15 +24,15 @@ from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int, Shaped
 
     from headscope.atlas.pair_files import Marked
     from headscope.model import Model
     from headscope.traces import Trace
 
 MEASURES = {
-    "forward": Measure("forward", meaning="share of first words that look at no other word more than at a partner"),
-    "back": Measure("back", meaning="share of second words that look at no other word more than at a partner"),
+    "forward": Measure("forward", meaning="share of first words that look most at a partner"),
+    "back": Measure("back", meaning="share of second words that look most at a partner"),
 }
 """The directions: from the first word of a pair to the second, and from the second to the first."""
 
@@ -172,18 +172,22 @@ def _counted(
         for weights in word_weights(record, words):
             for of, partners in zip(hits, (marked, marked.T), strict=True):
                 queries = partners.any(1)
-                cells = np.where(allowed, weights, -np.inf)[queries]
-                right = partners[queries, cells.argmax(1)] if not np.isnan(cells).any() else np.nan
-                of.append(float(np.sum(right)))
+                of.append(_hits(partners[queries], np.where(allowed, weights, -np.inf)[queries]))
     totals = []
     for of, partners in zip(hits, (marked, marked.T), strict=True):
         queries = partners.any(1)
         of += np.bincount(away[partners] + longest - 1, minlength=2 * longest - 1).tolist()
-        near = np.where(allowed, abs(away), longest)
-        near = near == near.min(1, keepdims=True)
-        of.append(float(((partners & near).sum(1) / near.sum(1)).sum()))
+        of.append(_hits(partners[queries], np.where(allowed, -abs(away), -longest)[queries]))
         totals.append((queries.sum(), (partners.sum(1) / np.maximum(allowed.sum(1), 1)).sum()))
     return np.array(hits), np.array(totals, dtype=np.float64).T
+
+
+def _hits(partners: Bool[np.ndarray, "queries words"], weights: Shaped[np.ndarray, "queries words"]) -> float:
+    """The queries whose strongest word is a partner; words that are equally strong share one."""
+    if np.isnan(weights).any():
+        return np.nan
+    strongest = weights == weights.max(1, keepdims=True)
+    return float(((partners & strongest).sum(1) / strongest.sum(1)).sum())
 
 
 def _best(hits: Float[np.ndarray, "documents rules"], parts: Sequence[Int[np.ndarray, " some"]]) -> list[int]:

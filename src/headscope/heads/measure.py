@@ -6,7 +6,6 @@ which needs more of each block, calls `reference.measured_blocks`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention.terms import Terms
-from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError, install
+from headscope.errors import HeadscopeError, InputError, TraceError, require
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.kinds import MEASURES, Pattern
 from headscope.heads.reference import LayerArrays, Roles, over_queries, reference_statistics, roles_of
@@ -53,12 +52,7 @@ def measure(
     """
     if engine == "numpy":
         return reference_statistics(layer, roles, names, dtype=dtype)
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError(
-            "engine='torch' requires PyTorch, which is not installed",
-            where="trace.statistics",
-            advice=f"{install('torch')}, or use engine='numpy'",
-        )
+    require("torch", "torch", where="trace.statistics, engine='torch'", otherwise="use engine='numpy'")
     import torch
 
     from headscope.heads.fast import fast_statistics

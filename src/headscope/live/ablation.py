@@ -83,9 +83,28 @@ class Ablation(Watching):
             advice=f'name one of them: hs.ablate(model, heads, stack="{names[0]}")',
         )
 
-    def _check(self) -> None:
+    def _modules(self) -> dict[int, nn.Module]:
+        """The attention modules of the stack, by layer."""
         base = self.stack if self.stack in self.plan.names else self.stack.rpartition(".")[0]
-        modules = {self.plan.number(module): module for module in self.plan.members(base)}
+        return {self.plan.number(module): module for module in self.plan.members(base)}
+
+    def every_head(self) -> list[tuple[int, int]]:
+        """All heads of the stack.
+
+        Raises:
+            InputError: neither a module nor its config says how many heads it has.
+        """
+        counts = {layer: heads_of(module, self.model) for layer, module in sorted(self._modules().items())}
+        if not all(counts.values()):
+            raise InputError(
+                "the attention modules don't say how many heads they have",
+                where=type(self.model).__name__,
+                advice="name the heads: heads=[(0, 0), …]",
+            )
+        return [(layer, head) for layer, count in counts.items() for head in range(count or 0)]
+
+    def _check(self) -> None:
+        modules = self._modules()
         layers = sorted(modules)
         looped = {attention for readers in self.plan.looped.values() for attention, _ in readers}
         repeated = len(modules) < (_setting(modules[layers[0]], self.model, "num_hidden_layers") or 0)
