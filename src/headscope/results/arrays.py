@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from headscope.errors import TraceError
+from headscope.errors import TraceError, require
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -78,6 +78,60 @@ class Named(ArrayLike):
     def __repr__(self) -> str:
         axes = ", ".join(f"{dim} {size}" for dim, size in zip(self.dims, self.shape, strict=True))
         return f"{self.name} ({axes})"
+
+    def coordinates(self) -> dict[str, Any]:
+        """Name of an axis -> names of its entries, for the axes whose entries have any."""
+        return {} if self.labels is None else {self.dims[-1]: list(self.labels)}
+
+    def to_xarray(self) -> Any:
+        """Return the array as a DataArray of xarray, with its axes and the names of their entries.
+
+        Raises:
+            MissingExtraError: xarray is not installed.
+        """
+        require("xarray", where="to_xarray", otherwise="use array")
+        import xarray
+
+        return xarray.DataArray(self.array, self.coordinates(), self.dims, name=self.name)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NamedMap(Named):
+    """Weights with a name for each query and key (`labels`): of one head, or of several along the first axis.
+
+    Attributes:
+        queries: the names of the queries.
+        heads: (layer, head) of each head; () for one without an axis.
+    """
+
+    queries: tuple[str, ...] = ()
+    heads: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, array: Float[np.ndarray, "..."], queries: Any, keys: Any, heads: Any) -> NamedMap:
+        """Weights by name."""
+        dims = ("heads", "queries", "keys")[3 - array.ndim :]
+        return cls("weights", dims, array, tuple(keys), tuple(queries), tuple(heads))
+
+    def coordinates(self) -> dict[str, Any]:
+        """Name of an axis -> names of its entries: heads as `3.1`, queries and keys by their text."""
+        heads = {"heads": [f"{layer}.{head}" for layer, head in self.heads]} if self.heads else {}
+        return {**heads, "queries": list(self.queries), **super().coordinates()}
+
+    def to_pandas(self) -> Any:
+        """Return a frame of pandas: queries down and keys across, by their text; several heads one below the other.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        require("pandas", where="to_pandas", otherwise="use array")
+        import pandas
+
+        index = pandas.Index(self.queries, name="query")
+        if self.heads:
+            places = [(*head, query) for head in self.heads for query in self.queries]
+            index = pandas.MultiIndex.from_tuples(places, names=["layer", "head", "query"])
+        return pandas.DataFrame(self.array.reshape(-1, self.shape[-1]), index, pandas.Index(self.labels, name="key"))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.errors import InputError
+from headscope.errors import InputError, require
 from headscope.late import Keyed, late
 from headscope.results.head_values import HEADS, Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, rows_of
@@ -119,6 +119,19 @@ class HeadTable(Rows, Keyed, Mapping[str, HeadValues]):
             MissingExtraError: pyarrow is not installed.
         """
         return arrow_of(self.cells())
+
+    def to_xarray(self) -> Any:
+        """Return the table as a Dataset of xarray: a variable for each column, with the numbers of layers and heads.
+
+        Raises:
+            MissingExtraError: xarray is not installed.
+        """
+        require("xarray", where="to_xarray", otherwise="use rows()")
+        import xarray
+
+        coordinates = {"layers": list(self.layers), "heads": list(self.across), **self.along}
+        columns = {name: (of.dims, array) for of in self.values() for name, array in of.columns()}
+        return xarray.Dataset(columns, coordinates)
 
     def plot(
         self, measure: str, *, ax: Any = None, width: float = 3.35, save: str | os.PathLike[str] | None = None

@@ -13,11 +13,12 @@ import numpy as np
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting
-from headscope.results.arrays import Named, TokenAxis
+from headscope.results.arrays import Named, NamedMap, TokenAxis
 from headscope.results.lazy_maps import LazyMap, stacked
 from headscope.traces.late_methods import Questions
 from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, broken_heads, misfit
 from headscope.traces.views import HeadTrace, LayerTrace, position_of
+from headscope.traces.word_weights import by_words, frame
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -265,6 +266,25 @@ class Trace(Questions, Suggesting):
             InputError: the layers differ in their number of heads.
         """
         return self._stacked("scores")
+
+    def by_words(self, *, special: bool = True) -> NamedMap:
+        """(heads, words, words): the weights between words, of every head: see `HeadTrace.by_words`."""
+        return by_words([head for layer in self.numbers for head in self[layer]], special=special)
+
+    def frame(self, layer: int, head: int, *, words: bool = False, special: bool = True) -> Any:
+        """Return a head's weights as a frame of pandas: queries down, keys across, with the tokens as names.
+
+        Args:
+            layer: the layer's number.
+            head: the head's number.
+            words: True for words instead of tokens, as `HeadTrace.by_words` has them.
+            special: False to leave out special tokens; rows then sum to less than 1.
+
+        Raises:
+            InputError: there is no such layer or head, or it was not kept.
+            MissingExtraError: pandas is not installed.
+        """
+        return frame(self, layer, head, words=words, special=special)
 
     def _stacked(self, kind: str) -> LazyMap:
         counts = [len(record.q) for record in self.layers]

@@ -14,10 +14,12 @@ from headscope.attention.terms import Terms
 from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting, late
 from headscope.results.lazy_maps import LazyMap, stacked
+from headscope.traces.word_weights import by_words
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.results.arrays import NamedMap
     from headscope.results.explained import Promotion
     from headscope.results.lazy_maps import Index
     from headscope.results.score_parts import Why
@@ -131,6 +133,10 @@ class LayerTrace(Suggesting):
             UnsupportedError: W_O of a live model can't be determined.
         """
         return np.sum([head.output for head in self], axis=0)
+
+    def by_words(self, *, special: bool = True) -> NamedMap:
+        """(heads, words, words): the weights between words, of every head: see `HeadTrace.by_words`."""
+        return by_words([*self], special=special)
 
     @late("headscope.explain.promotes:layer_promotes")
     def promotes(self, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
@@ -304,6 +310,16 @@ class HeadTrace(Suggesting):
             return np.broadcast_to(self.context[counted].mean(0), self.context.shape)
         places, where = np.arange(len(self.q)), (self.layer, self.head)
         return context_under(way, OneHead(self.q[None], self.k[None], self.scale, mask, terms, places, *where), self.v)
+
+    def by_words(self, *, special: bool = True) -> NamedMap:
+        """(words, words): the weights between words: the sum over the tokens of a key, the mean over those of a query.
+
+        Clark et al. 2019, section 4.1. The words have their names: `by_words().to_pandas()`.
+
+        Args:
+            special: False to leave out special tokens, which are words of their own; rows then sum to less than 1.
+        """
+        return by_words([self], special=special, single=True)
 
     @late("headscope.explain.promotes:head_promotes")
     def promotes(self, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
