@@ -217,11 +217,11 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3360,
+    "results": 3427,
     "checkpoint": 5788,
     "anatomy": 4831,
     "attention": 1875,
-    "traces": 1682,
+    "traces": 1788,
     "encoder": 1489,
     "live": 12726,
     "heads": 3069,
@@ -236,11 +236,11 @@ LINES = {
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 115,
+    "results": 116,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 64,
-    "traces": 25,
+    "traces": 27,
     "encoder": 43,
     "live": 284,
     "heads": 82,
@@ -256,7 +256,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 285
+FILES_IN_ALL = 286
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

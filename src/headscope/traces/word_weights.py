@@ -64,5 +64,7 @@ def frame(trace: Trace, layer: int, head: int, *, words: bool = False, special: 
     rows, columns = (
         np.flatnonzero(~np.array(axis.special, dtype=bool) | special) for axis in (trace.queries, trace.keys)
     )
-    names = ([axis.tokens[at] for at in places] for axis, places in ((trace.queries, rows), (trace.keys, columns)))
-    return NamedMap.of(one.weights[rows][:, columns], *names, ()).to_pandas()
+    queries, keys = (
+        [axis.tokens[at] for at in places] for axis, places in ((trace.queries, rows), (trace.keys, columns))
+    )
+    return NamedMap.of(one.weights[rows][:, columns], queries, keys, ()).to_pandas()
