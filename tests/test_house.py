@@ -217,18 +217,18 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3276,
+    "results": 3296,
     "checkpoint": 5788,
     "anatomy": 4827,
     "attention": 1542,
     "traces": 1607,
     "encoder": 1483,
     "live": 12564,
-    "heads": 2881,
-    "runs": 2162,
+    "heads": 2870,
+    "runs": 2153,
     "explain": 3647,
     "verify": 1134,
-    "atlas": 10529,
+    "atlas": 10076,
     "screens": 4576,
     "page": 2483,
     "cli": 1779,
@@ -236,18 +236,18 @@ LINES = {
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 114,
+    "results": 115,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 49,
     "traces": 24,
     "encoder": 43,
     "live": 282,
-    "heads": 75,
+    "heads": 74,
     "runs": 61,
     "explain": 84,
     "verify": 30,
-    "atlas": 227,
+    "atlas": 208,
     "screens": 141,
     "page": 58,
     "cli": 61,
@@ -256,7 +256,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 277
+FILES_IN_ALL = 276
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
