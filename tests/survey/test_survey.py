@@ -338,8 +338,6 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
     for option, value in {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}.items():
         with pytest.raises(InputError, match=f"{option} is {value!r}"):
             hs.survey("-", ["text"], **{option: value})
-    with pytest.raises(InputError, match="can be read only once"):
-        hs.survey("-", iter(["text"]), head_distances=1)
     with pytest.raises(InputError, match="workers requires Ray"):
         hs.survey("-", ["text"], workers=2)
     with pytest.raises(InputError, match="can't be moved to 'cuda:77'"):
