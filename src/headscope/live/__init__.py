@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import importlib.util
 
-from headscope.errors import MissingExtraError, install
+from headscope.errors import require
 
 if importlib.util.find_spec("torch") is None:
-    raise MissingExtraError(
-        "live models require PyTorch, which is not installed",
-        where="hs.capture",
-        advice=install("torch"),
-    )
+    require("torch", "torch", where="hs.capture")
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward

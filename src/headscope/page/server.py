@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import HeadscopeError, InputError, MissingExtraError, install
+from headscope.errors import HeadscopeError, InputError, require
 from headscope.page.questions import in_the_page
 from headscope.page.session import HOST, LeftError, Session, T, first_page, studied, traced
 from headscope.page.trace_parts import part
@@ -67,13 +67,9 @@ def check_extra(where: str) -> None:
     Args:
         where: the call or option that requires it.
     """
-    if not can_serve():
-        raise MissingExtraError(
-            "starlette or uvicorn is not installed, so no page can be served",
-            where=where,
-            advice=f"{install('view')}, or write a file, which needs neither: headscope view … --html FILE, "
-            "in Python trace.to_html(…)",
-        )
+    file = "write a file, which needs neither: headscope view … --html FILE, in Python trace.to_html(…)"
+    for package in ("starlette", "uvicorn"):
+        require(package, "view", where=where, otherwise=file)
 
 
 def application(session: Session) -> Starlette:
