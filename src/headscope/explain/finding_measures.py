@@ -242,7 +242,7 @@ def _strongest_links(
     cells, weights = np.concatenate(sums.cells), np.concatenate(sums.weights).astype(np.float64)
     numbers = np.array(trace.head_numbers(layer))
     positional = np.any([sums.mean(name) >= FINDINGS[name] for name in ("previous", "next")], axis=0)
-    changed = [head for at, head in (*trace.ablated, *trace.swapped) if at == layer]
+    changed = [head for at, head in trace.changed if at == layer]
     active = ~np.isin(numbers, changed) & ~positional
     cells, weights = cells[active[cells[:, 0]]], weights[active[cells[:, 0]]]
     queries = len(trace.queries)

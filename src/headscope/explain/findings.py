@@ -94,7 +94,7 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     aligned = trace.keys is trace.queries
     roles = roles_of(trace)
     content = content_of(trace, trace.queries, roles) if aligned else None
-    left_out = set(trace.broken) | set(trace.ablated) | set(trace.swapped)
+    left_out = trace.changed | set(trace.broken)
     measured = [measure(trace, layer, roles, content) for layer in chosen]
     heads = [(layer, head) for layer in chosen for head in trace.head_numbers(layer) if (layer, head) not in left_out]
     rows = np.flatnonzero(~roles.query_special)
@@ -337,8 +337,7 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
     from headscope.model import Model
 
     model = trace.source
-    changed = trace.ablated or trace.swapped
-    whole = isinstance(model, Model) and not changed and trace.keys is trace.queries
+    whole = isinstance(model, Model) and not trace.changed and trace.keys is trace.queries
     if not links or not whole or not isinstance(model, Model) or len(trace) > MOST_TOKENS:
         return []
     from headscope.runs.edits import Edit  # not for a text without links

@@ -89,7 +89,7 @@ def removal(
         raise InputError(
             f"{steps} steps and {random} random orders for {len(heads)} heads",
             where="removal",
-            advice=f"ask for 1 to {len(heads)} steps, and for no or more random orders",
+            advice=f"ask for 1 to {len(heads)} steps, and for 0 or more random orders",
         )
     given = not isinstance(order, str)
     named: list[Head] = []
@@ -106,12 +106,17 @@ def removal(
             where="texts",
             advice="pass at least four texts, or an order of your own",
         )
-    sign = 1.0 if less_is_better else -1.0
-    cost = {head: sign * float((row - base)[::2].mean()) for head, row in zip(heads, alone, strict=not given)}
+
+    def cost(row: Float[np.ndarray, " texts"]) -> float:
+        """The cost of a score, over the texts that choose."""
+        change = float((row - base)[::2].mean())
+        return change if less_is_better else -change
+
+    costs = dict(zip(heads, map(cost, alone), strict=not given))
     if order == "greedy":
-        named, curve = greedy(scores, cost, base, steps, sign, tell)
+        named, curve = greedy(scores, costs, cost, steps, tell)
     else:
-        named = named if given else sorted(heads, key=lambda head: (cost[head], head))[:steps]
+        named = named if given else sorted(heads, key=lambda head: (costs[head], head))[:steps]
         curve = checked(scores([frozenset(named[:step]) for step in range(1, steps + 1)], tell))
     reported = slice(None) if given else slice(1, None, 2)
     each, before = curve[:, reported], base[reported]
@@ -123,15 +128,22 @@ def removal(
 
 
 def greedy(
-    scores: Scores, cost: dict[Head, float], base: Float[np.ndarray, " texts"], steps: int, sign: float, tell: Tell
+    scores: Scores,
+    latest: dict[Head, float],
+    cost: Callable[[Float[np.ndarray, " texts"]], float],
+    steps: int,
+    tell: Tell,
 ) -> tuple[list[Head], Float[np.ndarray, "steps texts"]]:
-    """The order in which the head goes that costs least next, and the scores after each step."""
-    latest, order, curve = dict(cost), list[Head](), []
+    """The order in which the head goes that costs least next, and the scores after each step.
+
+    `latest` is what the loss of each head cost when it was last measured; the heads that go are taken out of it.
+    """
+    order, curve = list[Head](), []
     for step in range(steps):
         tell(step, steps)
         candidates = sorted(latest, key=lambda head: (latest[head], head))[:CANDIDATES]
         rows = checked(scores([frozenset((*order, head)) for head in candidates], lambda done, total: None))
-        latest |= {head: sign * float((row - base)[::2].mean()) for head, row in zip(candidates, rows, strict=True)}
+        latest |= dict(zip(candidates, map(cost, rows), strict=True))
         best = min(range(len(candidates)), key=lambda at: (latest[candidates[at]], candidates[at]))
         order.append(candidates[best])
         curve.append(rows[best])

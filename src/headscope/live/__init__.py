@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import importlib.util
 
-from headscope.errors import require
+from headscope.errors import MissingExtraError, install
 
 if importlib.util.find_spec("torch") is None:
-    require("torch", "torch", where="hs.capture")
+    raise MissingExtraError("torch is not installed", where="hs.capture", advice=install("torch"))
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward

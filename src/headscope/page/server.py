@@ -38,6 +38,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
+SERVING = ("starlette", "uvicorn")
+"""Packages without which no page is served."""
 LONGEST_REQUEST = 1 << 20
 """Most bytes of a request's body: enough for a few hundred pages of text."""
 SITE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -58,7 +60,7 @@ def server_policy(page: bytes) -> str:
 
 def can_serve() -> bool:
     """Return True if the extra `view` is installed."""
-    return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))
+    return all(find_spec(name) is not None for name in SERVING)
 
 
 def check_extra(where: str) -> None:
@@ -68,7 +70,7 @@ def check_extra(where: str) -> None:
         where: the call or option that requires it.
     """
     file = "write a file, which needs neither: headscope view … --html FILE, in Python trace.to_html(…)"
-    for package in ("starlette", "uvicorn"):
+    for package in SERVING:
         require(package, "view", where=where, otherwise=file)
 
 

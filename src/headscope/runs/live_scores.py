@@ -43,8 +43,7 @@ class LiveScores:
             )
         self._model, self._score, self._method, self._stack = model, score, method, ablation.stack
         self.heads = ablation.every_head() if heads is None else [*dict.fromkeys(heads)]
-        name = getattr(score, "__name__", "score").strip("<>")
-        self.measure = Measure(name, meaning="the mean over texts", unit="score", low=None, high=None)
+        self.measure = Measure.of_score(score)
 
     def __call__(self, sets: Sequence[frozenset[Head]], tell: scored.Tell) -> Float[np.ndarray, "sets texts"]:
         rows = []

@@ -191,28 +191,7 @@ def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, reg
 
 def measured(metric: Metric) -> Measure:
     """The description of a metric's number; a function's has the function's name."""
-    if isinstance(metric, str):
-        return MEASURES[metric]
-    name = getattr(metric, "__name__", "score").strip("<>")
-    return Measure(name, meaning="the mean over texts", unit="score", low=None, high=None)
-
-
-@named
-def scored_effects(
-    model: Model,
-    texts: Sequence[str],
-    labels: Sequence[Any] | None = None,
-    *,
-    metric: Metric = "accuracy",
-    pair: Sequence[str] | None = None,
-    method: str = "zero",
-    max_length: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> HeadValues:
-    """See `Model.effects`, with labels or a metric."""
-    scores = text_scores(model, texts, labels, metric, pair=pair, method=method, max_length=max_length)
-    with told(progress, "texts") as tell:
-        return scored.change_of_each(scores, all_heads(model), measured(metric), tell)
+    return MEASURES[metric] if isinstance(metric, str) else Measure.of_score(metric)
 
 
 @named
@@ -243,8 +222,9 @@ def effects_on(
                 where="metric",
                 advice="ask for the score's change, or for the target's",
             )
-        del options["patch_from"]
-        return scored_effects(model, text, labels, metric=metric or "accuracy", **options, progress=progress)
+        scores = text_scores(model, text, labels, metric or "accuracy", pair=pair, method=method, max_length=max_length)
+        with told(progress, "texts") as tell:
+            return scored.change_of_each(scores, all_heads(model), measured(scores.metric), tell)
     if isinstance(text, list):
         if edge is not None:
             raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")

@@ -112,6 +112,11 @@ class Trace(Questions, Suggesting):
             )
 
     @property
+    def changed(self) -> frozenset[tuple[int, int]]:
+        """The heads that wrote something else than their weights and values give: silenced, or under another map."""
+        return self.ablated | self.swapped.keys()
+
+    @property
     def tokens(self) -> tuple[str, ...]:
         """The query tokens, as the vocabulary spells them."""
         return self.queries.tokens

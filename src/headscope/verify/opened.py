@@ -98,7 +98,7 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     if model.anatomy.known().types:
         inputs["token_type_ids"] = torch.tensor([trace.queries.segments])
     with foreign_errors(where, SAVED_CONFIG), torch.inference_mode():
-        silence(module, model, {head: replaced_context(trace[head]) for head in trace.ablated | trace.swapped.keys()})
+        silence(module, model, {head: replaced_context(trace[head]) for head in trace.changed})
         outputs = module(**inputs, output_attentions=True, output_hidden_states=True)
     return Eager(
         attentions=[attention[0].numpy() for attention in outputs.attentions],
