@@ -137,7 +137,7 @@ def known_survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not (folder / "made").exists():
             folder.mkdir(exist_ok=True)
             options: dict[str, Any] = {"labels": True, "examples": 4, "head_distances": 2, "length": 32}
-            treebank = known_treebank(folder / "t.conllu", seed=9)
+            treebank = known_treebank(folder / "t.conllu")
             hs.survey(known_heads(folder), treebank, out=folder / "out", part_size=20_000, threads=1, **options)
             (folder / "made").touch()
     return Path(shutil.copytree(folder / "out", tmp_path_factory.mktemp("known") / "out"))
