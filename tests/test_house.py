@@ -220,7 +220,7 @@ LINES = {
     "results": 3380,
     "checkpoint": 5788,
     "anatomy": 4831,
-    "attention": 1872,
+    "attention": 1875,
     "traces": 1682,
     "encoder": 1489,
     "live": 12726,
@@ -228,8 +228,8 @@ LINES = {
     "runs": 2558,
     "explain": 3651,
     "verify": 1163,
-    "atlas": 10066,
-    "screens": 4601,
+    "atlas": 10355,
+    "screens": 4643,
     "page": 2481,
     "cli": 1777,
     "": 1581,
@@ -247,8 +247,8 @@ NAMES = {
     "runs": 72,
     "explain": 84,
     "verify": 31,
-    "atlas": 208,
-    "screens": 142,
+    "atlas": 214,
+    "screens": 143,
     "page": 58,
     "cli": 61,
     "": 60,
@@ -256,11 +256,11 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 282
+FILES_IN_ALL = 284
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 88
+LONG_FUNCTIONS = 89
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

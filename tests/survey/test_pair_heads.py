@@ -15,6 +15,7 @@ from surveying import TREEBANK, Looks, bundled_eager, read_trees
 import headscope as hs
 from commands import run
 from headscope.atlas.pair_files import read_marked
+from headscope.atlas.pair_rows import _hits
 from headscope.errors import InputError
 from random_models import made
 
@@ -186,6 +187,119 @@ def test_one_layer_is_in_memory(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0]
+
+
+def row_hits(cells: np.ndarray, pairs: list[tuple[int, int]], apart: int) -> list[int]:
+    """Of each direction, the words with partners whose strongest other word is one of them."""
+    found = []
+    for way in (pairs, [(j, i) for i, j in pairs]):
+        partners: dict[int, set[int]] = {}
+        for i, j in way:
+            if abs(i - j) >= apart:
+                partners.setdefault(i, set()).add(j)
+        places = range(len(cells))
+        best = {i: max((j for j in places if abs(i - j) >= apart), key=lambda j: cells[i, j]) for i in partners}
+        found.append(sum(best[i] in partners[i] for i in partners))
+    return found
+
+
+def rule_hits(count: int, pairs: list[tuple[int, int]], apart: int, looks: Any) -> list[float]:
+    """The same for a rule: a word's place -> the places that it names, which count in part."""
+    found = []
+    for way in (pairs, [(j, i) for i, j in pairs]):
+        kept = [(i, j) for i, j in way if abs(i - j) >= apart]
+        hits = 0.0
+        for i in {i for i, _ in kept}:
+            named = looks(i, [j for j in range(count) if abs(i - j) >= apart])
+            hits += sum((i, j) in kept for j in named) / max(len(named), 1)
+        found.append(hits)
+    return found
+
+
+@pytest.mark.parametrize("apart", [1, 3])
+def test_rows_are_those_of_whole_maps(apart: int, documents: Any, maps: list[np.ndarray]) -> None:
+    found = hs.pair_heads("-", documents, by="row", apart=apart, chosen_on=CHOSEN)
+    hits = np.array(
+        [[row_hits(head, pairs, apart) for head in of] for of, (_, pairs) in zip(maps, documents, strict=True)]
+    )
+    queries = np.array(
+        [
+            [len({pair[side] for pair in pairs if abs(pair[0] - pair[1]) >= apart}) for side in (0, 1)]
+            for _, pairs in documents
+        ]
+    )
+    for at, (name, probe) in enumerate(found.directions.items()):
+        alone = hits[:CHOSEN, :, at].sum(0) / queries[:CHOSEN, at].sum()
+        np.testing.assert_allclose(found.table[name].array.ravel(), alone, atol=1e-9)
+        best = int(alone.argmax())
+        assert probe.head == divmod(best, found.table[name].array.shape[1])
+        assert probe.accuracy == pytest.approx(hits[CHOSEN:, best, at].sum() / queries[CHOSEN:, at].sum())
+        assert probe.intervals["accuracy"][0] < probe.accuracy < probe.intervals["accuracy"][1]
+        assert probe.queries == queries[:, at].sum()
+        offsets = {
+            offset: [
+                rule_hits(len(words), pairs, apart, lambda i, others: [j for j in others if j == i + offset])[at]  # noqa: B023
+                for words, pairs in documents
+            ]
+            for offset in range(-60, 61)
+        }
+        chosen = max(offsets, key=lambda offset: (sum(offsets[offset][:CHOSEN]), -offset))
+        assert probe.distance == chosen
+        assert probe.offset == pytest.approx(sum(offsets[chosen][CHOSEN:]) / queries[CHOSEN:, at].sum())
+
+        def nearest(i: int, others: list[int]) -> list[int]:
+            return [j for j in others if abs(i - j) == min(abs(i - other) for other in others)]
+
+        near = [rule_hits(len(words), pairs, apart, nearest)[at] for words, pairs in documents]
+        assert probe.nearest == pytest.approx(sum(near[CHOSEN:]) / queries[CHOSEN:, at].sum())
+
+
+def test_rows_hold_every_document_out_once(documents: Any, maps: list[np.ndarray]) -> None:
+    found = hs.pair_heads(hs.open(), [{"words": words, "pairs": pairs} for words, pairs in documents], by="row")
+    assert repr(found) == repr(hs.pair_heads("-", documents, by="row"))
+    hits = np.array([[row_hits(head, pairs, 1) for head in of] for of, (_, pairs) in zip(maps, documents, strict=True)])
+    queries = np.array([[len({pair[side] for pair in pairs}) for side in (0, 1)] for _, pairs in documents])
+    for at, probe in enumerate(found.directions.values()):
+        total = 0
+        for document in range(COUNT):
+            others = [other for other in range(COUNT) if other % 5 != document % 5]
+            total += hits[document, hits[others, :, at].sum(0).argmax(), at]
+        assert probe.accuracy == pytest.approx(total / queries[:, at].sum())
+    assert len(found.to_pandas()) == len(found.table.rows())
+
+
+def test_a_head_built_to_look_at_partners_is_found_by_row(tmp_path: Path) -> None:
+    """A previous-token head: each marked word looks at the one before it, whose weight is small in the whole text."""
+    model = hs.open()
+    words = ["she", "took", "off", "her", "hat", "and", "put", "it", "on", "the", "table"]
+    found = hs.pair_heads(model, [(words[at:], [(4, 3)]) for at in range(4)] * 2, by="row")
+    head = found.directions["forward"]
+    assert head.accuracy == 1
+    assert (head.distance, head.offset) == (-1, 1)
+    assert head.chance < 0.2
+
+
+def test_words_with_equal_weights_count_in_part() -> None:
+    flat = {"uniform": np.full((1, 3), 1 / 3), "two": np.array([[0.4, 0.2, 0.4]]), "none": np.array([[0.2, 0.5, 0.3]])}
+    partners = np.array([[True, False, False]])
+    assert {name: _hits(partners, weights) for name, weights in flat.items()} == {
+        "uniform": pytest.approx(1 / 3),
+        "two": 0.5,
+        "none": 0.0,
+    }
+
+
+def test_the_command_by_row(tmp_path: Path) -> None:
+    shown = run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--set", "by=row", "--top", "2")
+    found = hs.pair_heads("-", TREEBANK, chosen_on=10, by="row")
+    layer, head = found.directions["forward"].head
+    assert f"head {layer}.{head} looks most at the partner" in " ".join(shown.output.split())
+    record = json.loads(run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--set", "by=row", "--json").stdout)
+    assert record["schema"] == "headscope/pairs"
+    assert record["directions"]["back"]["accuracy"] == pytest.approx(found.directions["back"].accuracy)
+    only = run("pairs", "-", TREEBANK, "--set", "by=row", "--csv").stdout.splitlines()[0]
+    assert only == "layer,head,forward,forward_low,forward_high,back,back_low,back_high"
+    run("pairs", "-", TREEBANK, "--set", "by=column", code=2)
 
 
 ATOM = (

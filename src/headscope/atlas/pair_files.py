@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from headscope.atlas.documents import Refused, read_conllu
 from headscope.checkpoint.json_text import JsonError, brief, parse_object
 from headscope.errors import InputError
 
-Pairs: TypeAlias = Iterable[tuple[str | Sequence[str], Iterable[tuple[int, int]]]]
+Pairs: TypeAlias = Iterable[tuple[str | Sequence[str], Iterable[tuple[int, int]]] | Mapping[str, Any]]
 FORMS = (
     'give a .jsonl file of {"words": ["The", "cat"], "pairs": [[0, 1]]}, a .conllu file, a .pdb file, or a folder '
     "of .pdb files"
@@ -59,7 +59,7 @@ def read_marked(documents: str | os.PathLike[str] | Pairs, relations: Iterable[s
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"it can't be read: {error}", where=str(path), advice=FORMS) from error
     else:
-        found = [_checked(f"document {at}", words, pairs) for at, (words, pairs) in enumerate(documents)]
+        found = [_checked(f"document {at}", *_parts(one)) for at, one in enumerate(documents)]
     if relations is not None and not treebank:
         raise InputError(
             "only a treebank has relations", where="relations", advice="pass a .conllu file, or leave it out"
@@ -98,7 +98,15 @@ def _lines(path: Path) -> Iterator[Marked]:
                 record = parse_object(line.decode(), unique=True)
             except JsonError as error:
                 raise InputError(f"line {number} isn't a document: {error}", where=str(path), advice=FORMS) from error
-            yield _checked(name, record.get("words", record.get("text")), record.get("pairs"))
+            yield _checked(name, *_parts(record))
+
+
+def _parts(document: Any) -> tuple[Any, Any]:
+    """The words and the pairs of a document, given as a line of a file has them, or as two."""
+    if isinstance(document, Mapping):
+        return document.get("words", document.get("text")), document.get("pairs")
+    words, pairs = document
+    return words, pairs
 
 
 def _checked(name: str, words: Any, pairs: Any) -> Marked:

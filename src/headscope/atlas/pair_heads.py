@@ -10,6 +10,10 @@ the document; the precision is the share of them that are marked. The heads are 
 documents that they are chosen on; of the first K of the ranking the scores are added up, and K is the number that is
 best there. What is reported comes from documents that had no say in it: of five folds, each in turn, or of the rest.
 
+With `by="row"` the question is another: whether each marked word looks most at its partner (headscope.atlas.pair_rows).
+Precisions rank the pairs of a whole document against each other, so that a head that gives all its weight to few pairs
+is ahead; rows compare the words that one word may look at, which is what “from the pronoun to its antecedent” means.
+
 A document is traced twice, and its scores are computed layer by layer: of each head only the L highest are kept, and
 of the heads that are added up those of all pairs.
 """
@@ -25,9 +29,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.atlas.pair_files import Marked, Pairs, read_marked
+from headscope.atlas.pair_rows import PairRows, pair_rows
+from headscope.atlas.pair_words import WordTokens, folds_of, heads_of, read_words, word_weights
 from headscope.atlas.survey_settings import PairSettings
-from headscope.errors import InputError, UnsupportedError
-from headscope.explain.residual import weights_of
+from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.progress_bar import told
@@ -42,33 +47,10 @@ if TYPE_CHECKING:
     from headscope.traces import LayerRecord, Trace
 
 
-class WordTokens:
-    """The words of a trace that have tokens, and those tokens."""
-
-    def __init__(self, trace: Trace, count: int) -> None:
-        if trace.keys is not trace.queries:
-            raise UnsupportedError(
-                "queries and keys are different sequences, and a pair is of one",
-                where="pair_heads",
-                advice="pass an encoder's model",
-            )
-        of_token = np.array([-1 if word is None else word for word in trace.words])
-        sizes = np.bincount(of_token[of_token >= 0], minlength=count)
-        self.kept = np.flatnonzero(sizes)
-        """The words with tokens, by their numbers in the document."""
-        self.tokens = np.argsort(of_token, kind="stable")[np.count_nonzero(of_token < 0) :]
-        """(tokens,), the words' tokens, word by word."""
-        self.sizes = sizes[self.kept]
-        """(words,), how many tokens each has."""
-
-
 def word_scores(record: LayerRecord, words: WordTokens, directed: bool) -> Float[np.ndarray, "heads words words"]:
     """The scores of all words with all words, in every head of a layer."""
-    starts = np.cumsum(words.sizes) - words.sizes
     scores = []
-    for weights in weights_of(record, words.tokens, words.tokens):  # head by head, in fp64
-        sums = np.add.reduceat(weights.astype(np.float64), starts, axis=1)
-        a = np.add.reduceat(sums, starts, axis=0) / words.sizes[:, None]
+    for a in word_weights(record, words):
         if not directed:
             m = a + a.T
             r = m.sum(-1)
@@ -106,12 +88,6 @@ def highest(
     return np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
 
 
-def heads_of(trace: Trace) -> list[Head]:
-    """Each head's layer and number, layer by layer."""
-    return [(layer, head) for layer in trace.numbers for head in trace.head_numbers(layer)]
-
-
-FOLDS = 5
 MOST = 10
 """Most heads whose scores are added up."""
 PRECISIONS = ("precision", "single", "offset")
@@ -216,14 +192,16 @@ def pair_heads(
     model: str | os.PathLike[str] | Model,
     documents: str | os.PathLike[str] | Pairs,
     settings: PairSettings,
-) -> PairHeads:
+) -> PairHeads | PairRows:
     """Find the heads that see pairs of words that somebody has marked, on few documents, and say how well.
 
     Args:
         model: a hub id or a folder, or a model from hs.open.
-        documents: a .jsonl, .conllu or .pdb file, or a folder of .pdb files: see headscope.atlas.pair_files. Or
-            (words, pairs) of each document: a list of words, or a string of letters; pairs of positions in it.
-        settings: as the command's.
+        documents: a .jsonl, .conllu or .pdb file, or a folder of .pdb files: see headscope.atlas.pair_files. Or a list
+            of what a .jsonl file has in its lines, dicts of words (or text) and pairs. Or (words, pairs) of each
+            document: a list of words, or a string of letters; pairs of positions in it.
+        settings: as the command's. With `by="row"` the result is PairRows: both directions of a pair, each with the
+            head that looks most at the partner. Otherwise PairHeads.
 
     Raises:
         InputError: a file that can't be read, a pair that isn't one, too few documents, or a text that is too long.
@@ -238,6 +216,8 @@ def pair_heads(
             advice="give at least 2 documents; with chosen_on, more than that",
         )
     with told(settings.progress, "documents") as tell:
+        if settings.by == "row":
+            return pair_rows(opened, marked, settings.chosen_on, settings.apart, tell)
         return _reported(_Work(opened, marked, settings.directed, settings.apart, tell), settings.chosen_on)
 
 
@@ -245,9 +225,7 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
     """Choose heads, and measure the choice where it had no say."""
     alone = work.every()
     count = len(work.marked)
-    number = np.arange(count)
-    folds = [number >= chosen_on] if chosen_on else [number % FOLDS == fold for fold in range(min(FOLDS, count))]
-    chosen = number < chosen_on if chosen_on else number >= 0
+    folds, chosen = folds_of(count, chosen_on)
     orders = np.stack([_ranking(alone[~held]) for held in [*folds, ~chosen]])
     sums = work.every(orders).reshape(count, *orders.shape)
     offsets = np.stack([work.offsets(at) for at in range(count)])
@@ -338,24 +316,9 @@ class _Work:
 
     def _read(self, at: int, *, count: bool) -> tuple[Trace, WordTokens, set[tuple[int, int]]]:
         """A document's trace, its words, and its marked pairs, as places among the words that have tokens."""
-        one = self.marked[at]
-        try:
-            trace = self.model.trace(words=list(one.words))
-        except InputError as error:
-            raise InputError(error.found, where=one.name, advice=error.advice) from error
-        words = WordTokens(trace, len(one.words))
-        place = {int(word): rank for rank, word in enumerate(words.kept)}
-        wanted = {pair for pair in one.pairs if self.apart <= abs(pair[1] - pair[0])}
-        ranks = {(place[i], place[j]) for i, j in wanted if i in place and j in place}
-        left_out = len(wanted) - len(ranks)
+        trace, words, ranks, left_out = read_words(self.model, self.marked[at], self.apart)
         if not self.directed:
             ranks = {(min(pair), max(pair)) for pair in ranks}
-        if not ranks:
-            raise InputError(
-                f"no marked pair has tokens on both sides and {self.apart} words from one to the other",
-                where=one.name,
-                advice="leave the document out, or lower apart",
-            )
         if count:
             self.left_out += left_out
             self._count(words.kept, ranks)

@@ -269,6 +269,14 @@ class SurveySettings(Declared):
 class PairSettings(Declared):
     """Settings of a search for heads that see marked pairs."""
 
+    by: Annotated[
+        str,
+        Setting(
+            "cells: the document's strongest pairs are predicted; row: each marked word's strongest word, both ways.",
+            "cells|row",
+            choices=("cells", "row"),
+        ),
+    ] = "cells"
     directed: Annotated[
         bool, Setting("A pair goes from its first word to its second; otherwise scores are symmetrised and corrected.")
     ] = False

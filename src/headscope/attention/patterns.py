@@ -115,11 +115,14 @@ class OneHead:
     """A head over one text without padding.
 
     Attributes:
-        q, k: (1, tokens, d_head), its queries and the keys that they look at.
+        q: (1, queries, d_head), its queries.
+        k: (1, keys, d_head), the keys that they look at.
         scale: factor of q . k.
-        mask, terms: its own.
+        mask: its own.
+        terms: its own.
         places: (queries,), positions of the queries among the keys; None if the queries are no keys.
-        layer, head: its numbers.
+        layer: its layer.
+        head: its number there.
     """
 
     q: Float[np.ndarray, "1 queries d_head"]

@@ -135,11 +135,11 @@ def pairs(
     settings: PairSettings,
 ) -> None:
     """Find the heads that see pairs of words that somebody has marked: arcs, coreference, contacts of residues."""
-    from headscope.atlas.pair_heads import pair_heads
-    from headscope.screens.survey_sheet import pairs_sheet
+    from headscope.atlas.pair_heads import PairHeads, pair_heads
+    from headscope.screens.survey_sheet import pair_rows_sheet, pairs_sheet
 
     check_top(top)
     with progress_bar("documents", sys.stderr) as progress:
         found = pair_heads(opened(model), file, **{**vars(settings), "progress": progress})
-    sheet = pairs_sheet(found, top)
+    sheet = pairs_sheet(found, top) if isinstance(found, PairHeads) else pair_rows_sheet(found, top)
     show(sheet, form.name, step=pasted("head", model, "{}.{}".format(*found.heads[0])))

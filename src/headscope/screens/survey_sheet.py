@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headscope.atlas.pair_heads import PairHeads
+    from headscope.atlas.pair_rows import PairRows
     from headscope.atlas.result import Survey
 
 COLUMNS = (
@@ -130,6 +131,7 @@ PAIR_COLUMNS = (
     Column("precision_high", "to", align="right", form=".3f"),
 )
 TOP_HEADS = 10
+NEAREST = ("the nearest word", "nearest")
 
 
 def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
@@ -163,6 +165,46 @@ def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
             table(Table((Column("rule", "predicted by"), *PAIR_COLUMNS[2:]), rules)),
             blank,
             table(Table(PAIR_COLUMNS, tuple(rows[: TOP_HEADS if top is None else top]))),
+            notes(["each head alone, on the documents that heads were chosen on", *left_out]),
+        ),
+        look_at=found.heads[0],
+    )
+
+
+def pair_rows_sheet(found: PairRows, top: int | None = None) -> Sheet:
+    """The heads that look most at a marked word's partner, in both directions, beside simple rules.
+
+    Args:
+        found: by headscope.atlas.pair_rows.
+        top: most heads on the screen; None for TOP_HEADS.
+    """
+    bounds = (("", ""), ("_low", "95 %"), ("_high", "to"))
+    shares = [Column(f"{name}{end}", title, "right", ".3f") for name in found.directions for end, title in bounds]
+    columns = (*PAIR_COLUMNS[:2], *shares)
+    rows = [tuple(row.values()) for row in found.table.rows(by=next(iter(found.directions)))]
+    rules: list[tuple[Any, ...]] = []
+    sentences = []
+    for name, probe in found.directions.items():
+        head = "{}.{}".format(*probe.head)
+        for rule, field in ((f"head {head}", "accuracy"), (f"offset {probe.distance:+d}", "offset"), NEAREST):
+            rules.append((name, rule, getattr(probe, field), *probe.intervals[field]))
+        rules.append((name, "by chance", probe.chance, None, None))
+        sentences.append(
+            f"{name}: from {counted(probe.queries, 'word')}, head {head} looks most at the partner in "
+            f"{probe.accuracy:.0%}, in documents that had no say in the choice."
+        )
+    left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
+    of_rules = (Column("direction"), Column("rule", "predicted by"), Column("accuracy", "", "right", ".3f"))
+    return Sheet(
+        record=found.json,
+        table=lambda: Table(columns, tuple(rows)),
+        drawings=(
+            title(f"marked pairs in {counted(found.documents, 'document')}", "forward: the first word looks"),
+            prose(" ".join(sentences), "bold"),
+            blank,
+            table(Table((*of_rules, *PAIR_COLUMNS[3:]), tuple(rules))),
+            blank,
+            table(Table(columns, tuple(rows[: TOP_HEADS if top is None else top]))),
             notes(["each head alone, on the documents that heads were chosen on", *left_out]),
         ),
         look_at=found.heads[0],
