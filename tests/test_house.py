@@ -217,18 +217,18 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3427,
+    "results": 3447,
     "checkpoint": 5788,
     "anatomy": 4831,
     "attention": 1875,
     "traces": 1788,
     "encoder": 1489,
     "live": 12726,
-    "heads": 3069,
-    "runs": 2567,
+    "heads": 3058,
+    "runs": 2558,
     "explain": 3651,
     "verify": 1163,
-    "atlas": 10808,
+    "atlas": 10355,
     "screens": 4643,
     "page": 2481,
     "cli": 1777,
@@ -236,18 +236,18 @@ LINES = {
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 116,
+    "results": 117,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 64,
     "traces": 27,
     "encoder": 43,
     "live": 284,
-    "heads": 82,
+    "heads": 81,
     "runs": 72,
     "explain": 84,
     "verify": 31,
-    "atlas": 233,
+    "atlas": 214,
     "screens": 143,
     "page": 58,
     "cli": 61,
@@ -256,7 +256,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 286
+FILES_IN_ALL = 285
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -127,7 +127,7 @@ def test_a_change_of_effects_has_an_interval_paired_by_window(silenced: tuple[Su
     rounds = [np.load(survey.folder / "effects/round-00000.npy") for survey in silenced]
     apart = (rounds[1][:, 1:] - rounds[1][:, :1]) - (rounds[0][:, 1:] - rounds[0][:, :1])
     draws = np.random.Generator(np.random.PCG64(0)).integers(0, len(SENTENCES), size=(2000, len(SENTENCES)))
-    windows = parquet.read_table(silenced[0].folder / "effects/windows.parquet").to_pylist()
+    windows = parquet.read_table(silenced[0].folder / "sample.parquet").to_pylist()
     windows.sort(key=lambda window: (window["number"] % 2, window["rank"]))
     place = {window["number"]: at for at, window in enumerate(windows)}  # every document is one window
     means = np.array([np.mean([apart[place[document]] for document in draw], axis=0) for draw in draws])
@@ -150,11 +150,11 @@ def test_effects_that_cannot_be_paired_have_no_interval(silenced: tuple[Survey, 
     assert any("effects are not compared: one is of the" in note for note in result.notes)
     (other.folder / "effects/round-00000.npy").unlink()
     assert any("few/effects is missing" in note for note in hs.compare(other, silenced[0]).notes)
-    damaged = other.folder / "effects/windows.parquet"
-    for name in ("effects/round-00000.npy", "effects/windows.parquet"):
+    damaged = other.folder / "sample.parquet"
+    for name in ("effects/round-00000.npy", "sample.parquet"):
         (other.folder / name).write_bytes((mean.folder / name).read_bytes())
     damaged.write_bytes(damaged.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"effects/windows\.parquet: its bytes do not match"):
+    with pytest.raises(InputError, match=r"sample\.parquet: its bytes do not match"):
         hs.compare(other, silenced[0])
 
 

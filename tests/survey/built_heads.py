@@ -1,4 +1,4 @@
-"""Heads as arrays: weights between the words of sentences, and the files of a survey that they would leave.
+"""Heads as arrays: weights between the words of sentences, and what a survey would observe of them.
 
 Choices are taken with loops, not with the code that surveys use.
 """
@@ -9,10 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
-from pyarrow import parquet
+
+from headscope.atlas.documents import Sentence
+from headscope.atlas.labels.choices import COLUMNS
+from headscope.atlas.observe import Observed
+from headscope.atlas.shapes import SUMS
+from headscope.atlas.words import Words
+from headscope.heads.windows import Window
 
 Weights = Callable[["Made", np.random.Generator], np.ndarray]
 """(words, words) of scores, query by key, of one sentence; or (words, tokens)."""
@@ -91,78 +98,48 @@ def hash_of(form: str) -> int:
     return sum(ord(sign) * 31**at for at, sign in enumerate(form.casefold())) % 7919
 
 
-def write_survey(
-    folder: Path,
-    made: Sequence[Made],
-    heads: Sequence[Weights],
-    *,
-    trees: bool = True,
-) -> pyarrow.Table:
-    """Write the files of one part, each sentence a document; the table of pairs."""
+def observed(made: Sequence[Made], heads: Sequence[Weights], *, trees: bool = True) -> tuple[Observed, pyarrow.Table]:
+    """What is observed of heads, each sentence a document of one window; and the table of their strongest pairs."""
     generator = np.random.default_rng(11)
-    rows: list[tuple[object, ...]] = []
-    keys: list[list[int]] = []
+    rows: list[tuple[Any, ...]] = []
+    taken: list[list[list[tuple[int, float, float]]]] = []
     strong = np.zeros((2, len(heads)), dtype=np.int64)
     for number, sentence in enumerate(made):
-        taken: list[list[tuple[int, float, float]]] = []
+        taken.append([])
         for cell, score in enumerate(heads):
             scores = score(sentence, generator)
             scores = scores + generator.normal(size=scores.shape)  # of equals, now one is chosen, now another
-            taken.append(choices(spread(scores, sentence.sizes), sentence.sizes))
-            strong[number % 2, cell] += sum(strength > 0 for _, strength, _ in taken[-1])
-            for query, (key, strength, weight) in enumerate(taken[-1]):
+            taken[-1].append(choices(spread(scores, sentence.sizes), sentence.sizes))
+            strong[number % 2, cell] += sum(strength > 0 for _, strength, _ in taken[-1][-1])
+            for query, (key, strength, weight) in enumerate(taken[-1][-1]):
                 if strength > 0:
                     forms = sentence.forms[query], sentence.forms[key]
-                    rows.append((number % 2, cell, 0, number, 0, query, key, strength, weight, *forms))
-        keys.append([key for of in taken for key, _, _ in of])
-    rows.sort(key=lambda row: (row[0], row[1], -float(row[7]), row[3], row[5]))  # type: ignore[arg-type]
+                    rows.append((number % 2, cell, number, query, key, strength, weight, *forms))
+    rows.sort(key=lambda row: (row[0], row[1], -row[5], row[2], row[3]))
     counts: Counter[tuple[object, ...]] = Counter()
     sizes: Counter[tuple[object, ...]] = Counter()
     kept = []
     for row in rows:
-        place, forms = row[:2], (*row[:2], str(row[9]).casefold(), str(row[10]).casefold())
+        place, forms = row[:2], (*row[:2], row[7].casefold(), row[8].casefold())
         counts[forms] += 1
         if counts[forms] <= 2 and sizes[place] < 300:
             sizes[place] += 1
             kept.append(row)
-    places = ["list", "cell", "order", "document", "window", "query", "key"]
-    names = [*places, "strength", "weight", "query_word", "key_word"]
-    pairs = pyarrow.table({name: [row[at] for row in kept] for at, name in enumerate(names)})
-    _write(folder, made, keys, trees=trees)
-    sums = {name: np.ones(len(heads)) for name in ("first", "sep", "special", "stop", "inner", "entropy", "words")}
-    far = np.full(len(heads), 1 << 20)
-    table = {**sums, "stop_words": sums["words"], "inner_words": sums["words"]}
-    table |= {"even": strong[0], "odd": strong[1], "behind": far, "ahead": far}
-    parquet.write_table(pyarrow.table(table), folder / "atlas" / "heads-00000.parquet")
-    return pairs
+    pairs = pyarrow.table({name: [row[at] for row in kept] for at, name in enumerate(COLUMNS)})
+    ones, far = np.ones(len(heads)), np.full(len(heads), 1 << 20)
+    sums = dict.fromkeys((*SUMS, "even", "odd", "behind", "ahead"), ones)
+    sums |= {"even": strong[0], "odd": strong[1], "behind": far, "ahead": far}
+    windows = [_window(number, of, trees=trees) for number, of in enumerate(made)]
+    columns = [[np.array([[row[at] for row in of] for of in cells]) for cells in taken] for at in range(3)]
+    return Observed([str(number) for number in range(len(made))], windows, *columns, sums), pairs
 
 
-def _write(
-    folder: Path,
-    made: Sequence[Made],
-    keys: list[list[int]],
-    *,
-    trees: bool,
-) -> None:
-    of_token = [[word for word, size in enumerate(of.sizes) for _ in range(size)] for of in made]
-    numbers = list(range(len(made)))
-    texts = {
-        "document": numbers,
-        "window": [0] * len(made),
-        "name": [str(number) for number in numbers],
-        "ids": [[hash_of(of.forms[word]) for word in words] for of, words in zip(made, of_token, strict=True)],
-        "of_token": of_token,
-        "looks": [list(range(len(of.forms))) for of in made],
-        "words": [list(of.forms) for of in made],
-        "tags": [list(of.tags) if trees else [] for of in made],
-        "heads": [list(of.heads) if trees else [] for of in made],
-        "relations": [list(of.relations) if trees else [] for of in made],
-    }
-    (folder / "atlas").mkdir(parents=True)
-    parquet.write_table(pyarrow.table(texts), folder / "atlas" / "texts-00000.parquet")
-    drawn = {"document": numbers, "window": [0] * len(made), "order": numbers}
-    chosen = pyarrow.array(keys, pyarrow.list_(pyarrow.int32()))
-    parquet.write_table(pyarrow.table({**drawn, "keys": chosen}), folder / "atlas" / "choices-00000.parquet")
+def _window(number: int, of: Made, *, trees: bool) -> Window:
+    of_token = np.repeat(np.arange(len(of.sizes)), of.sizes)
+    ids = np.array([hash_of(of.forms[word]) for word in of_token])
+    tree = Sentence(1, of.forms, of.tags, of.heads, of.relations) if trees else None
+    nothing: Any = None  # no label asks for roles of tokens
+    return Window(number, 0, ids, np.zeros_like(ids), nothing, Words(of_token, of.forms, tree))
 
 
 def no_vectors(ids: Sequence[int]) -> np.ndarray:

@@ -14,9 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pyarrow import parquet
 from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
+from headscope.atlas.collect import Job
+from headscope.atlas.corpus import open_corpus
+from headscope.atlas.folder import Folder
+from headscope.atlas.observe import Observed, observe
+from headscope.atlas.run import source_of
+from headscope.atlas.sample import sample_of
+from headscope.atlas.survey_settings import SurveySettings
+from headscope.atlas.workers import LocalWorkers
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put
@@ -69,6 +78,26 @@ class Looks:
         """A head's weights between words; NaN for words without a token."""
         pairs = [[weights[np.ix_(i, j)] if i and j else np.full((1, 1), np.nan) for j in self.of] for i in self.of]
         return np.array([[pair.sum(1).mean() for pair in row] for row in pairs])
+
+
+def observed(model: Any, corpus: Any, tokenizer: Any = None, **options: Any) -> Observed:
+    """What a survey with these options observes of its sample."""
+    source, own = source_of(model, tokenizer, None)
+    settings = SurveySettings(**options).resolved(*own)
+    with LocalWorkers(source, settings, threads=1) as workers:
+        job = Job.of(Folder(Path("nowhere")), open_corpus(corpus), settings, workers)
+        for _ in job.parts():
+            pass
+        assert job.drawing is not None
+        sample = sample_of(job.drawing.documents(), workers.each, settings)
+        cells = len(workers.described.heads)
+        return observe(sample, workers.each, cells, settings.batch_tokens, lambda _: None, choices=settings.choices)
+
+
+def numbers_of(survey: hs.Survey) -> dict[str, int]:
+    """Document -> its number, by the hash of its content; even ones choose."""
+    rows = parquet.read_table(survey.folder / "sample.parquet").to_pylist()
+    return {row["document"]: row["number"] for row in rows}
 
 
 def bundled_eager() -> tuple[Any, Any]:

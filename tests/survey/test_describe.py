@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from built_heads import TREEBANK, Made, Weights, choices, no_vectors, random_vectors, sentences, write_survey
+from built_heads import TREEBANK, Made, Weights, choices, no_vectors, observed, random_vectors, sentences
 
+from headscope.atlas.labels.choices import pairs_of
 from headscope.atlas.labels.labelling import unions
 from headscope.atlas.labels.names import (
     ARCS,
@@ -206,13 +206,10 @@ def made() -> list[Made]:
 
 
 @pytest.fixture(scope="module")
-def labels(made: list[Made], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    folder = tmp_path_factory.mktemp("built")
+def labels(made: list[Made]) -> dict[str, dict[str, object]]:
     heads = [scores for scores, _ in BUILT.values()] + [liking(seed) for seed in range(4)]
-    pairs = write_survey(folder, made, heads)
-    rows = labels_of(
-        folder, [len(made)], [(0, at) for at in range(len(heads))], pairs, random_vectors
-    ).table.to_pylist()
+    seen, pairs = observed(made, heads)
+    rows = labels_of(seen, [(0, at) for at in range(len(heads))], pairs, random_vectors).table.to_pylist()
     return dict(zip([*BUILT, *(f"liking {seed}" for seed in range(4))], rows, strict=True))
 
 
@@ -227,10 +224,16 @@ def test_a_head_is_named_exactly_or_not_at_all(name: str, labels: dict[str, dict
         assert float(str(labels[name]["score"])) > 0.7 > float(str(labels[name]["baseline"]))
 
 
-def test_a_mark_is_named_though_it_has_one_form(made: list[Made], tmp_path: Path) -> None:
+def test_the_strongest_pairs_are_those_of_loops(made: list[Made]) -> None:
+    seen, pairs = observed(made, [offset(-1), noise(2.0), keys_of("VERB")])
+    assert pairs_of(seen).to_pylist() == pairs.to_pylist()
+    assert pairs.num_rows > 1200
+
+
+def test_a_mark_is_named_though_it_has_one_form(made: list[Made]) -> None:
     """A class of one form is no taste for a word. Punctuation, which gains half as much, doesn't swallow the mark."""
-    pairs = write_survey(tmp_path, made, [scores for scores, _ in PLACED.values()])
-    rows = labels_of(tmp_path, [len(made)], [(0, at) for at in range(len(PLACED))], pairs, random_vectors)
+    seen, pairs = observed(made, [scores for scores, _ in PLACED.values()])
+    rows = labels_of(seen, [(0, at) for at in range(len(PLACED))], pairs, random_vectors)
     said = [row["label"] for row in rows.table.to_pylist()]
     wanted = [label for _, label in PLACED.values()]
     assert [sorted(label.replace("; or ", "; ").split("; ")) for label in said] == [
@@ -298,7 +301,7 @@ def test_a_clause_that_is_refused_leaves_room_for_the_next_best() -> None:
     assert search.description()[0].clause == Clause(key="ADJ")
 
 
-def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made], tmp_path: Path) -> None:
+def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made]) -> None:
     """Every fourth word looks at the previous word; the others at the first adjective, in the other half the first
     adverb. Adjectives fail there, and both together don't."""
     chooses = {id(of) for of in made[::2]}
@@ -308,8 +311,8 @@ def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made], tm
         first = to(np.tile(held & (np.cumsum(held) == 1), (len(of.forms), 1)))
         return np.where((np.arange(len(of.forms)) % 4 == 0)[:, None], offset(-1)(of, drawn), first)
 
-    pairs = write_survey(tmp_path, made, [first_of_either])
-    (row,) = labels_of(tmp_path, [len(made)], [(0, 0)], pairs, random_vectors).table.to_pylist()
+    seen, pairs = observed(made, [first_of_either])
+    (row,) = labels_of(seen, [(0, 0)], pairs, random_vectors).table.to_pylist()
     assert row["label"] == "the previous word; or an adjective or adverb"
 
 
@@ -320,7 +323,7 @@ def test_words_that_stand_for_others_are_of_all_kinds() -> None:
     names = np.array(["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2", "c0", "c1"] + 4 * ["b1"], dtype=object)
     verdict = object.__new__(_Verdict)
     verdict._labeller = SimpleNamespace(  # type: ignore[assignment]
-        names=names, vectors=np.concatenate([kinds, kinds[[6] * 4]]), places=[(at, 0) for at in range(14)]
+        names=names, vectors=np.concatenate([kinds, kinds[[6] * 4]]), documents=range(14)
     )
     for rows, order in ((10, "abc"), (14, "bac")):
         found = verdict._typical(np.arange(rows))
@@ -346,19 +349,19 @@ def test_clitics_and_negations_are_classes() -> None:
     assert negations == ["n’t", "only", "never"]
 
 
-def test_who_looks_is_said_where_most_are_of_a_kind(made: list[Made], tmp_path: Path) -> None:
+def test_who_looks_is_said_where_most_are_of_a_kind(made: list[Made]) -> None:
     """A head of the previous word, sharp for prepositions and one in fifteen others; its numbers are counted here."""
 
     def sharp_for_some(of: Made, drawn: np.random.Generator) -> np.ndarray:
         sharp = of.are("ADP") | (drawn.random(len(of.forms)) < 1 / 15)
         return np.where(sharp[:, None], 1.0, 0.4) * offset(-1)(of, drawn)
 
-    pairs = write_survey(tmp_path, made, [sharp_for_some, offset(-1)])
-    row, plain = labels_of(tmp_path, [len(made)], [(0, 0), (0, 1)], pairs, random_vectors).table.to_pylist()
+    seen, pairs = observed(made, [sharp_for_some, offset(-1)])
+    row, plain = labels_of(seen, [(0, 0), (0, 1)], pairs, random_vectors).table.to_pylist()
     assert (row["label"], row["looks"]) == ("mostly prepositions: the previous word", "ADP")
     assert (plain["label"], plain["looks"], plain["looks_share"]) == ("the previous word", "", None)
     strongest = [of for of in pairs.to_pylist() if of["list"] == 1 and of["cell"] == 0][:100]
-    before = [made[of["document"]].tags[of["query"]] for of in strongest if of["key"] == of["query"] - 1]
+    before = [made[of["window"]].tags[of["query"]] for of in strongest if of["key"] == of["query"] - 1]
     assert row["looks_share"] == np.mean([tag == "ADP" for tag in before])
     words = [tag == "ADP" for of in made[1::2] for tag in of.tags[1:]]
     assert row["looks_chance"] == pytest.approx(np.mean(words), abs=0.02)
@@ -435,18 +438,18 @@ def test_sum_of_a_label(labels: dict[str, dict[str, object]], made: list[Made]) 
     ],
     ids=["one sentence", "one word", "few sentences"],
 )
-def test_too_little_text_says_nothing(made_up: object, vectors: object, made: list[Made], tmp_path: Path) -> None:
+def test_too_little_text_says_nothing(made_up: object, vectors: object, made: list[Made]) -> None:
     some = made_up(made)  # type: ignore[operator]
-    pairs = write_survey(tmp_path, some, [keys_of("VERB"), offset(-1)])
-    rows = labels_of(tmp_path, [len(some)], [(0, 0), (0, 1)], pairs, vectors).table.to_pylist()  # type: ignore[arg-type]
+    seen, pairs = observed(some, [keys_of("VERB"), offset(-1)])
+    rows = labels_of(seen, [(0, 0), (0, 1)], pairs, vectors).table.to_pylist()  # type: ignore[arg-type]
     assert [row["label"] for row in rows] == ["none", "none"]
     assert all(row["note"].startswith("fewer than") for row in rows)
     assert {reason for row in rows for reason in row["reason"]} <= {"documents", "words", "pairs"}
 
 
-def test_reasons_are_columns_and_sentences(made: list[Made], tmp_path: Path) -> None:
-    pairs = write_survey(tmp_path, made[:6], [keys_of("VERB"), offset(-1)])
-    rows = labels_of(tmp_path, [6], [(0, 0), (0, 1)], pairs, no_vectors).table.to_pylist()  # type: ignore[arg-type]
+def test_reasons_are_columns_and_sentences(made: list[Made]) -> None:
+    seen, pairs = observed(made[:6], [keys_of("VERB"), offset(-1)])
+    rows = labels_of(seen, [(0, 0), (0, 1)], pairs, no_vectors).table.to_pylist()  # type: ignore[arg-type]
     assert [(row["reason"], row["reason_count"]) for row in rows] == [
         (["documents"], [4]),
         (["documents"], [4]),
@@ -465,14 +468,14 @@ def test_reasons_are_columns_and_sentences(made: list[Made], tmp_path: Path) -> 
     assert label_data({**rows[0], "reason": [], "reason_count": [], "note": ""})["note"] is None
 
 
-def test_other_languages_and_letters_have_fewer_labels(made: list[Made], tmp_path: Path) -> None:
+def test_other_languages_and_letters_have_fewer_labels(made: list[Made]) -> None:
     """Words that are no English ones, of one letter or of many tokens, without trees: what's said is still true."""
     strange = [
         Made(tuple(chr(0x4E00 + sum(map(ord, form))) for form in of.forms), (3,) * len(of.forms), (), (), ())
         for of in made[:80]
     ]
-    pairs = write_survey(tmp_path, strange, [offset(1), first_word, noise(2.0), longest], trees=False)
-    rows = labels_of(tmp_path, [80], [(0, at) for at in range(4)], pairs, no_vectors).table.to_pylist()
+    seen, pairs = observed(strange, [offset(1), first_word, noise(2.0), longest], trees=False)
+    rows = labels_of(seen, [(0, at) for at in range(4)], pairs, no_vectors).table.to_pylist()
     assert [row["label"] for row in rows] == ["the next word", "the first word", "none", "none"]
 
 

@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from pyarrow import parquet
-from surveying import ALICE, SENTENCES, TREEBANK, Looks, Tree, bundled_eager, contents, read_trees
+from surveying import (
+    ALICE,
+    SENTENCES,
+    TREEBANK,
+    Looks,
+    Tree,
+    bundled_eager,
+    contents,
+    numbers_of,
+    observed,
+    read_trees,
+)
 
 import headscope as hs
-from headscope.atlas.labels.choices import DRAWN, STRONGEST, TWICE, capped, merged
-from headscope.atlas.lines import AROUND
+from headscope.atlas.examples import BESIDE
+from headscope.atlas.labels.choices import STRONGEST, TWICE, capped, pairs_of
+from headscope.atlas.observe import DRAWN
 from headscope.atlas.shapes import REACH
 from headscope.errors import InputError
 from small_bert import small_bert
 
 
-def naive_pairs(naive: Naive) -> dict[tuple[int, int], list[tuple[float, int, int, int, int]]]:
+def naive_pairs(naive: Naive) -> dict[tuple[int, int], list[tuple[float, str, int, int, int]]]:
     """Each head's words with their choice: strength, document, window, query, key; the strongest first."""
-    found: dict[tuple[int, int], list[tuple[float, int, int, int, int]]] = {}
+    found: dict[tuple[int, int], list[tuple[float, str, int, int, int]]] = {}
     for (name, number), (_, looks) in naive.items():
         sizes = np.array([len(tokens) for tokens in looks.of])
         for layer, head, query in np.ndindex(len(looks.words), len(looks.words[0]), len(sizes)):
@@ -31,27 +41,21 @@ def naive_pairs(naive: Naive) -> dict[tuple[int, int], list[tuple[float, int, in
             even = to[others].sum() * sizes[others] / sizes[others].sum()
             best = int(np.argmax(to[others] - even))
             strength = to[others[best]] - even[best] if to[others[best]] >= 2 * even[best] else 0.0
-            row = (strength, int(name.rpartition("#")[2]) - 1, number, query, int(others[best]))
+            row = (strength, name, number, query, int(others[best]))
             found.setdefault((layer, head), []).append(row)
     return {place: sorted(rows, key=lambda row: (-row[0], row[1:])) for place, rows in found.items()}
 
 
-def pairs_of(survey: hs.Survey) -> Any:
-    count = len(survey.manifest["parts"])
-    tables = [parquet.read_table(survey.folder / f"atlas/pairs-{at:05}.parquet") for at in range(count)]
-    return merged(tables, [part["documents"] for part in survey.manifest["parts"]])
-
-
 def test_the_strongest_pairs(treebank_survey: hs.Survey, naive: Naive) -> None:
-    """The lists hold the strongest pairs of each half of the corpus, as loops over eager weights find them."""
+    """The lists hold the strongest pairs of each half of the documents, as loops over eager weights find them."""
     assert len(treebank_survey.manifest["parts"]) > 3
     heads = [(layer, head) for layer, row in enumerate(treebank_survey.manifest["model"]["heads"]) for head in row]
-    rows = pairs_of(treebank_survey).to_pylist()
-    pairs, words = naive_pairs(naive), read_trees(TREEBANK)
+    rows = pairs_of(observed("-", TREEBANK, **SENTENCES)).to_pylist()
+    pairs, numbers = naive_pairs(naive), numbers_of(treebank_survey)
     for cell, place in enumerate(heads):
         for half in (0, 1):
-            expected = [row for row in pairs[place] if row[1] % 2 == half and row[0] > 1e-6]
-            forms = [tuple(words[row[1]][row[2]][0][at].casefold() for at in row[3:]) for row in expected]
+            expected = [row for row in pairs[place] if numbers[row[1]] % 2 == half and row[0] > 1e-6]
+            forms = [tuple(naive[row[1], row[2]][0][0][at].casefold() for at in row[3:]) for row in expected]
             expected = [expected[at] for at in capped(forms)][:STRONGEST]
             own = [row for row in rows if row["list"] == half and row["cell"] == cell and row["strength"] > 1e-6]
             assert len(own) == pytest.approx(len(expected), abs=2)  # of words at just twice the even share
@@ -101,7 +105,7 @@ def test_parts_do_not_matter(treebank_survey: hs.Survey, tmp_path: Path) -> None
 
 
 def test_resumed_where_files_are_missing(tmp_path: Path) -> None:
-    """Files of a part that never came to be, as after a kill between them; text as a corpus."""
+    """What is missing is made again; text as a corpus."""
     (tmp_path / "texts").mkdir()
     for at in range(6):
         (tmp_path / "texts" / f"{at}.txt").write_text(ALICE[400 * at : 400 * (at + 1)], encoding="utf-8")
@@ -109,13 +113,10 @@ def test_resumed_where_files_are_missing(tmp_path: Path) -> None:
     model = small_bert(tmp_path / "model")
     survey = hs.survey(model, tmp_path / "texts", out=tmp_path / "out", **options)
     bytes_of = contents(survey.folder)
-    assert {"labels.parquet", "examples.parquet", "atlas/texts-00000.parquet"} <= bytes_of.keys()
-    for name in ("atlas/pairs-00001.parquet", "atlas/choices-00000.parquet", "examples.parquet", "manifest.json"):
+    assert {"labels.parquet", "examples.parquet", "sample.parquet"} <= bytes_of.keys()
+    for name in ("sample.parquet", "parts/part-00001.parquet", "examples.parquet", "manifest.json"):
         (survey.folder / name).unlink()
-        if name.startswith("atlas"):  # a kill comes before the part itself
-            (survey.folder / "parts" / f"part-{name[-13:]}").unlink()
-            (survey.folder / "manifest.json").unlink()
-        with pytest.warns(UserWarning, match="written again") if name != "examples.parquet" else nullcontext():
+        with pytest.warns(UserWarning, match="written again") if name == "manifest.json" else nullcontext():
             hs.survey(model, tmp_path / "texts", out=survey.folder, **options)
         assert contents(survey.folder) == bytes_of
     with pytest.raises(InputError, match="other settings"):
@@ -146,7 +147,7 @@ def test_a_line_has_the_weights_of_the_word_that_looks(treebank_survey: hs.Surve
         (words, _, _), looks = naive[example["document"], example["window"]]
         query, key = example["query"], example["key"]
         row = looks.words[line["layer"]][line["head"], query]
-        shown = [at for at in range(len(row)) if min(abs(at - query), abs(at - key)) <= AROUND]
+        shown = [at for at in range(len(row)) if min(abs(at - query), abs(at - key)) <= BESIDE]
         assert line["numbers"] == shown
         assert line["words"] == [words[at] for at in shown]
         np.testing.assert_allclose(line["weights"], row[shown], atol=2e-6)

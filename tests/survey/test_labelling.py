@@ -33,7 +33,8 @@ def survey(known_survey: Path) -> hs.Survey:
 def test_known_heads(survey: hs.Survey) -> None:
     """Heads made to do something are labelled with it, or with nothing; of heads of noise little is said.
 
-    Noise of this model is a table of positions and of eighteen words, so that some of it is what a label says.
+    Noise of this model is a table of positions and of eighteen words, so that some of it is what a label says: over
+    treebanks from sixteen seeds, of none to two of its heads, 1.25 on average, however the sample is drawn.
     tests/survey/test_describe.py has noise that is none.
     """
     rows = {(row["layer"], row["head"]): row for row in survey.labels.to_pylist()}
@@ -44,9 +45,9 @@ def test_known_heads(survey: hs.Survey) -> None:
     assert labels[5:9] == ["none"] * 4  # the first token, [SEP], an even spread, the rest of the word
     assert labels[11] == "none"
     noise = [rows[1, head] for head in range(HEADS)]
-    said = [row["label"] for row in noise if row["label"] != "none"]
-    assert len(said) <= 1
-    assert all(label.startswith("in part") for label in said)
+    said = [row for row in noise if row["label"] != "none"]
+    assert len(said) <= 2
+    assert all(row["label"].startswith("in part") and row["low"] > row["baseline"] for row in said)
 
 
 @pytest.mark.slow

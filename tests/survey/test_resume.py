@@ -88,17 +88,9 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     moments = random.Random(8)
     for name, times in (
-        *(
-            ("syntax-", 1),
-            ("heads-", 2),
-            ("choices-", 1),
-            ("part-", 1),
-            ("pairs-", 1),
-            ("texts-", 1),
-            ("windows.parquet", 1),
-        ),
+        *(("part-", 1), ("part-", 2), ("sample.parquet", 1)),
         *(("round-", 3), ("effects.parquet", 1), ("removal.parquet", 1)),
-        *(("choosing-", 1), ("writes.parquet", 1), ("relations.parquet", 1)),
+        *(("choosing-", 1), ("writes.parquet", 1), ("syntax.parquet", 1), ("relations.parquet", 1)),
         *(("distributions.parquet", 1), ("labels.parquet", 1), ("examples.parquet", 1), ("lines.parquet", 1)),
         *(("manifest.json", 1), ("index.html", 1), ("head-", 3)),
     ):
@@ -110,8 +102,19 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     assert len(rounds) >= 2
     assert all(path.stat().st_ino == inode for path, inode in rounds.items())
     expected = contents(whole.folder)
-    names = ("labels", "examples", "lines", "distributions", "syntax", "relations", "effects", "removal", "writes")
-    assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
+    names = (
+        "sample",
+        "labels",
+        "examples",
+        "lines",
+        "distributions",
+        "syntax",
+        "relations",
+        "effects",
+        "removal",
+        "writes",
+    )
+    assert {f"{name}.parquet" for name in ("sample", *names)} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
     result = contents(out)
     assert {*result} == {*expected}
     assert [name for name in expected if result[name] != expected[name]] == []

@@ -24,6 +24,7 @@ from headscope.results.schemas import (
     LineRow,
     RelationRow,
     RemovalRow,
+    SampleRow,
     SyntaxRow,
     WriteRow,
     column_types,
@@ -36,6 +37,7 @@ TYPES = ROOT / "web" / "src" / "report"
 PACKED = ROOT / "tests" / "data" / "survey-format-2.zip"
 
 TABLES: dict[type, str] = {
+    SampleRow: "sample",
     SyntaxRow: "syntax",
     RelationRow: "relations",
     LabelRow: "labels",
@@ -98,9 +100,9 @@ GONE: dict[type, tuple[str, ...]] = {
 """Columns that older surveys have."""
 
 
-@pytest.mark.parametrize("row", [row for row in TABLES if row not in (LabelRow, DistributionRow, WriteRow)])
+@pytest.mark.parametrize("row", [row for row in TABLES if row not in (SampleRow, LabelRow, DistributionRow, WriteRow)])
 def test_an_older_survey_has_these_columns(row: type) -> None:
-    """A survey packed before its rows were declared: names, order, types, but of labels, distances and writes."""
+    """A survey packed before its rows were declared: names, order, types, but of some that have changed."""
     with zipfile.ZipFile(PACKED) as packed:
         schema = parquet.read_schema(BufferReader(packed.read(f"{TABLES[row]}.parquet")))
     assert tuple((field.name, field.type) for field in schema if field.name not in GONE.get(row, ())) == columns(row)

@@ -76,7 +76,7 @@ def test_surveys_count_the_terms(term: str, tmp_path: Path) -> None:
             elif parameter.dim() > 1 and "word" not in name and "shared" not in name:
                 parameter.mul_(5)
     text = ALICE[:600]
-    survey = hs.survey(model, [text], out=tmp_path / "survey", tokenizer=TOKENIZER, examples=3, **OPTIONS)
+    survey = hs.survey(model, [text], out=tmp_path / "survey", tokenizer=TOKENIZER, examples=8, **OPTIONS)
     rows = parquet.read_table(sorted((survey.folder / "parts").iterdir())[0]).to_pylist()
     encoding = TOKENIZER(text, add_special_tokens=False)
     ids = [TOKENIZER.cls_token_id, *encoding["input_ids"][:30], TOKENIZER.sep_token_id]

@@ -35,16 +35,28 @@ def corpus() -> list[str]:
 
 
 def naive_windows(folder: Path, count: int = 9) -> list[tuple[int, str, int, list[int]]]:
-    """Number and name of the document, the window's number and its ids: those that effects are to be measured over."""
+    """Number and name of the document, the window's number and its ids: those that effects are to be measured over.
+
+    Documents are numbered in the order of the hashes of their texts, and windows are drawn by these.
+    """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     windows = []
-    for number, text in enumerate(corpus()):
+    for number, (digest, name, text) in enumerate(
+        sorted((hashlib.sha256(text.encode()).hexdigest(), str(at), text) for at, text in enumerate(corpus()))
+    ):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         for at, start in enumerate(range(0, len(ids), LENGTH - 2)):
-            windows.append((number, str(number), at, [first, *ids[start : start + LENGTH - 2], last]))
-    windows.sort(key=lambda window: hashlib.sha256(f"{window[1]}\0{window[2]}".encode()).digest())
-    return windows[:count]
+            lot = hashlib.sha256(f"{digest}\0{at}".encode()).digest()
+            windows.append((lot, (number, name, at, [first, *ids[start : start + LENGTH - 2], last])))
+    return [window for _, window in sorted(windows)[:count]]
+
+
+def naive_masks(ids: Sequence[int]) -> list[int]:
+    """The masked positions of a window of one text, between its special tokens."""
+    name = hashlib.sha256(f"{' '.join(map(str, ids))}\0{' '.join('0' for _ in ids)}".encode()).hexdigest()
+    places = sorted(range(1, len(ids) - 1), key=lambda place: hashlib.sha256(f"{name}\0{place}".encode()).digest())
+    return sorted(places[: max(1, round(0.15 * len(places)))])
 
 
 class Naive:
@@ -85,12 +97,10 @@ class Naive:
 
     def numbers(self, window: tuple[int, str, int, list[int]], sets: Sequence[Collection[Head]]) -> list[float]:
         """What is measured of a window, with each set of heads silenced."""
-        _, name, at, ids = window
+        ids = window[3]
         silenced = [frozenset(heads) for heads in sets]
         if self.kind == "loss":
-            places = list(range(1, len(ids) - 1))
-            places.sort(key=lambda place: hashlib.sha256(f"{name}\0{at}\0{place}".encode()).digest())
-            places = places[: max(1, round(0.15 * len(places)))]
+            places = naive_masks(ids)
             masked = tuple(self.mask if place in places else index for place, index in enumerate(ids))
             truth = torch.tensor([ids[place] for place in places])
             return [
@@ -232,8 +242,6 @@ def test_a_live_model_and_one_without_masks(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     with pytest.raises(InputError, match="a live model was passed"):
         hs.survey(made.module, corpus(), tokenizer=tokenizer, effects=2)
-    with pytest.raises(InputError, match="effects reads the texts twice"):
-        hs.survey(tmp_path, iter(corpus()), effects=2)
     with pytest.raises(InputError, match="the survey has no effects"):
         _ = hs.survey(tmp_path, corpus(), **OPTIONS).effects
 

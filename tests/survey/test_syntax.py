@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections import Counter
@@ -13,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pyarrow import parquet
-from surveying import OPTIONS, TREEBANK, Looks, Tree, contents, read_trees, screen_of
+from surveying import OPTIONS, TREEBANK, Looks, Tree, contents, numbers_of, observed, read_trees, screen_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
 from headscope.atlas.documents import Document, Sentence, read_conllu
 from headscope.atlas.shapes import Strongest
-from headscope.atlas.syntax import DIRECTIONS, HITS, LEAST, Pairs, SyntaxCounts
+from headscope.atlas.syntax import DIRECTIONS, HITS, LEAST, Arcs, relations_in
 from headscope.atlas.words import Tile, Words, cut_trees
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import load_tokenizer
@@ -33,10 +31,10 @@ from headscope.results.schemas import SyntaxRow, columns
 SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
 
 
-def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple[str, str], dict[str, Any]]:
+def naive(model: Any, tokenizer: Any, documents: dict[int, list[Tree]]) -> dict[tuple[str, str], dict[str, Any]]:
     """Relation and direction -> hits and counts of every (layer, head) by half, and the offsets."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for number, document in enumerate(documents):
+    for number, document in documents.items():
         for words, heads, relations in document:
             looks = Looks(model, tokenizer, words)
             pairs = [
@@ -66,21 +64,22 @@ def naive(model: Any, tokenizer: Any, documents: list[list[Tree]]) -> dict[tuple
     return found
 
 
-def check(survey: hs.Survey, model: Any, tokenizer: Any, documents: list[list[Tree]]) -> None:
+def check(survey: hs.Survey, source: Any, corpus: Path, model: Any, tokenizer: Any, **options: Any) -> None:
+    numbers = numbers_of(survey)
+    documents = {numbers[f"{corpus.name}#{at}"]: document for at, document in enumerate(read_trees(corpus), 1)}
     expected = naive(model, tokenizer, documents)
     cells = [(layer, head) for layer, heads in enumerate(survey.manifest["model"]["heads"]) for head in heads]
-    # Every count of every head, in the files beside the parts.
+    # Every count of every head.
     found: Counter[Any] = Counter()
     counts: Counter[Any] = Counter()
-    before = 0
-    for at, part in enumerate(survey.manifest["parts"]):
-        for row in parquet.read_table(survey.folder / f"atlas/syntax-{at:05}.parquet").to_pylist():
-            document = before + row["document"]
-            for direction, name in zip(DIRECTIONS, ("to_head", "to_dependent"), strict=True):
-                counts[row["relation"], direction, document % 2] += row["count"]
-                for cell, hits in zip(cells, row[name], strict=True):
-                    found[(row["relation"], direction, *cell, document % 2)] += hits
-        before += part["documents"]
+    given = None if isinstance(source, (str, Path)) else tokenizer
+    for relation in relations_in(observed(source, corpus, given, **options)):
+        for way, direction in enumerate(DIRECTIONS):
+            for half in (0, 1):
+                some = relation.odd == half
+                counts[relation.name, direction, half] += int(relation.counts[some].sum())
+                for cell, hits in zip(cells, relation.hits[way, some].sum(0).tolist(), strict=True):
+                    found[(relation.name, direction, *cell, half)] += hits
     for (relation, direction), entry in expected.items():
         assert [counts[relation, direction, half] for half in (0, 1)] == entry["counts"]
         for cell in cells:
@@ -139,10 +138,12 @@ def test_a_random_bert(random_bert: Path, tmp_path: Path) -> None:
     """Words of many pieces; a word that becomes no token; parts of two documents."""
     text = TREEBANK.read_text(encoding="utf-8").replace("\tmuch\tmuch", "\t\u200b\tmuch", 1)
     (tmp_path / "t.conllu").write_text(text, encoding="utf-8")
-    survey = hs.survey(random_bert, tmp_path / "t.conllu", out=tmp_path / "out", **{**SMALL, "length": 256})
+    options = {**SMALL, "length": 256}
+    survey = hs.survey(random_bert, tmp_path / "t.conllu", out=tmp_path / "out", **options)
     assert len(survey.manifest["parts"]) > 3
     model = AutoModel.from_pretrained(random_bert, attn_implementation="eager").eval()
-    check(survey, model, AutoTokenizer.from_pretrained(random_bert), read_trees(tmp_path / "t.conllu"))
+    tokenizer = AutoTokenizer.from_pretrained(random_bert)
+    check(survey, random_bert, tmp_path / "t.conllu", model, tokenizer, **options)
 
 
 def test_a_decoder(random_bert: Path, tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_decoder(random_bert: Path, tmp_path: Path) -> None:
                 parameter.mul_(20)
     options = {**SMALL, "length": 256, "statistics": "entropy", "labels": True, "examples": 2}
     survey = hs.survey(model, TREEBANK, out=tmp_path / "out", tokenizer=tokenizer, **options)
-    check(survey, model, tokenizer, read_trees(TREEBANK))
+    check(survey, model, TREEBANK, model, tokenizer, **options)
     assert all(example.key < example.query for of in survey.examples.values() for example in of)
 
 
@@ -167,9 +168,10 @@ def test_minilm(tmp_path: Path) -> None:
     sentences = TREEBANK.read_text(encoding="utf-8").split("\n\n")
     few = tmp_path / "few.conllu"
     few.write_text("\n\n".join(sentences[:12]) + "\n\n", encoding="utf-8")
-    survey = hs.survey(folder, few, out=tmp_path / "out", statistics="entropy", **SMALL)
+    options = {**SMALL, "statistics": "entropy"}
+    survey = hs.survey(folder, few, out=tmp_path / "out", **options)
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    check(survey, model, AutoTokenizer.from_pretrained(folder), read_trees(few))
+    check(survey, folder, few, model, AutoTokenizer.from_pretrained(folder), **options)
 
 
 def test_tiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -179,7 +181,6 @@ def test_tiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", statistics="entropy", **SMALL)
     monkeypatch.setattr(words.tiles, "__defaults__", (900,))
     tiled = hs.survey("-", TREEBANK, out=tmp_path / "tiled", statistics="entropy", **SMALL)
-    assert contents(whole.folder / "atlas").keys() == contents(tiled.folder / "atlas").keys()
     for ours, theirs in zip(whole.syntax.to_pylist(), tiled.syntax.to_pylist(), strict=True):
         assert ours == theirs
 
@@ -244,19 +245,19 @@ def test_resumed(tmp_path: Path) -> None:
     options = {**SMALL, "statistics": "entropy"}
     whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", **options)
     assert "syntax.parquet" in whole.manifest["files"]
-    assert "atlas/syntax-00000.parquet" in whole.manifest["files"]
+    assert "sample.parquet" in whole.manifest["files"]
     bytes_of = contents(whole.folder)
-    for name in ("atlas/syntax-00001.parquet", "parts/part-00000.parquet", "syntax.parquet"):
+    for name in ("sample.parquet", "parts/part-00000.parquet", "syntax.parquet"):
         (whole.folder / name).unlink()
         with pytest.raises(InputError, match="missing"):
             hs.Survey(whole.folder)
         hs.survey("-", TREEBANK, out=whole.folder, **options)
         assert contents(whole.folder) == bytes_of
-    damaged = whole.folder / "atlas/syntax-00002.parquet"
+    damaged = whole.folder / "sample.parquet"
     data = bytearray(damaged.read_bytes())
     data[100] ^= 1
     damaged.write_bytes(bytes(data))
-    with pytest.warns(UserWarning, match=r"syntax-00002\.parquet"):
+    with pytest.warns(UserWarning, match=r"sample\.parquet"):
         hs.survey("-", TREEBANK, out=whole.folder, **options)
     assert {name: data for name, data in contents(whole.folder).items() if "damaged" not in name} == bytes_of
 
@@ -286,7 +287,7 @@ def test_no_treebank(tmp_path: Path) -> None:
     survey = hs.survey("-", ["Alice was beginning to get very tired."], out=tmp_path / "out", **OPTIONS)
     with pytest.raises(InputError, match="the survey has no syntax"):
         _ = survey.syntax
-    assert not (survey.folder / "atlas").exists()
+    assert not (survey.folder / "sample.parquet").exists()
 
 
 def test_intervals() -> None:
@@ -333,11 +334,9 @@ def test_the_directions_of_the_documented_example() -> None:
     maps = torch.tensor([weights]).nan_to_num()
     strongest = Strongest(words, 1, maps)
     strongest.take(Tile(0, 0, slice(1, 4), maps, maps.clone()))
-    counts, pairs = SyntaxCounts(1), Pairs(sentence, words)
-    rows = counts.begin(0, pairs)
-    counts.take(rows, pairs, strongest.done(), slice(0, 1))
-    table = parquet.read_table(io.BytesIO(counts.file({}, {0: 0}))).to_pylist()
-    found = {row["relation"]: [bool(row[name][0]) for name in HITS] for row in table}
+    arcs = Arcs(sentence, words, 1)
+    arcs.take(strongest.done(), slice(0, 1))
+    found = {name: [bool(arcs.hits[way, at, 0]) for way in range(len(HITS))] for at, name in enumerate(arcs.relations)}
     # The authors' way: argmax over each word's row, of the map or of its transpose; and for a head's row, its own.
     plain = np.nan_to_num(np.array(weights))
     by_hand = {

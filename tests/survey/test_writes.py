@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import tracemalloc
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from surveying import ALICE, OPTIONS, contents, dying
-from test_survey_effects import corpus, naive_windows
+from test_survey_effects import corpus, naive_masks, naive_windows
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import headscope as hs
@@ -30,12 +29,6 @@ LENGTH = 16
 WRITES = {**OPTIONS, "statistics": "entropy", "length": LENGTH, "writes": 9}
 
 
-def masks(name: str, at: int, count: int) -> list[int]:
-    """The masked positions of a window of so many tokens, two of them special."""
-    places = sorted(range(1, count - 1), key=lambda place: hashlib.sha256(f"{name}\0{at}\0{place}".encode()).digest())
-    return sorted(places[: max(1, round(0.15 * len(places)))])
-
-
 def naive_rows(folder: Path, count: int) -> list[dict[str, Any]]:
     """The table, from every head's promoted tokens at every mask, one after the other; windows are halved in turn."""
     model = hs.open(folder)
@@ -43,8 +36,8 @@ def naive_rows(folder: Path, count: int) -> list[dict[str, Any]]:
     heads = list(np.ndindex(model.anatomy.known().layers, model.anatomy.known().heads))
     halves: tuple[list[Any], list[Any]] = ([], [])
     counts: Counter[int] = Counter()
-    for order, (_, name, at, ids) in enumerate(windows):
-        places = masks(name, at, len(ids))
+    for order, (*_, ids) in enumerate(windows):
+        places = naive_masks(ids)
         masked = [model.tokenizer.mask_id if place in places else index for place, index in enumerate(ids)]
         trace = model.trace(ids=masked)
         halves[order % 2].append(
@@ -164,7 +157,7 @@ def test_interrupted_and_resumed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for name, files in (
         ("part-", 2),
-        ("windows.parquet", 1),
+        ("sample.parquet", 1),
         ("choosing-", 2),
         ("held-out-", 2),
         ("writes.parquet", 1),
@@ -221,8 +214,6 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
     made = readable(tmp_path / "with", "Bert", "ForMaskedLM")
     with pytest.raises(InputError, match="writes run the model from its checkpoint, and a live model was passed"):
         hs.survey(made.module, corpus(), tokenizer=AutoTokenizer.from_pretrained(made.folder), writes=2)
-    with pytest.raises(InputError, match="writes reads the texts twice"):
-        hs.survey(made.folder, iter(corpus()), writes=2)
     with pytest.raises(InputError, match="the survey has no writes"):
         _ = hs.survey(made.folder, corpus(), **OPTIONS).writes
     assert not list(tmp_path.rglob("part-*"))

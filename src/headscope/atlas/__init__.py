@@ -7,9 +7,11 @@ Read `run` first, which leads a survey from the corpus to its folder, then
 
 - `corpus`, `readers`, `documents`: what is read;
 - `loading`, `replica`, `workers`, `on_ray`: the model at work;
-- `words`, `shapes`, `sums`, `syntax`, `labels.choices`: what is kept of each window;
+- `sample`: the documents that all is measured over that is too dear for every word; `words`, `shapes`, `observe`: what
+  heads do there;
 - `folder`, `store`: the files, and how a survey resumes;
-- `collect`, with `aggregates`, `examples`, `lines`, `corpus_effects`: what is made of all parts;
+- `collect`, with `aggregates`, `syntax`, `examples`, `corpus_effects`, `writes`: what is made of all parts, and of the
+  sample;
 - `labels`: what each head does, in words;
 - `result`, `survey_data`: a finished survey, read back and checked;
 - `site`, `site_data`, `layout_2d`, `clark_figures`: its site and its figures.

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow
 
 from headscope.atlas import writes
 from headscope.atlas.aggregates import aggregate, aggregates_parquet, aggregates_record
 from headscope.atlas.corpus import Corpus
-from headscope.atlas.corpus_effects import (
-    WINDOWS,
-    EffectWindow,
-    effects_table,
-    kept_windows,
-    measure,
-    removal_table,
-    windows_bytes,
-)
+from headscope.atlas.corpus_effects import effects_table, measure, removal_table
 from headscope.atlas.documents import CorpusPart, parts
-from headscope.atlas.examples import examples_table
+from headscope.atlas.examples import chosen_pairs, lines_table
 from headscope.atlas.folder import MOST_REFUSED, Folder
-from headscope.atlas.head_distance_windows import by_document, choose, record_of, similarity_parquet, tasks
-from headscope.atlas.labels.choices import merged
+from headscope.atlas.labels.choices import pairs_of
 from headscope.atlas.labels.verdicts import labels_of
-from headscope.atlas.lines import lines_table
-from headscope.atlas.shapes import distributions_table
-from headscope.atlas.store import array_bytes, beside_name, kept_array, part_record, read_beside
+from headscope.atlas.observe import Observed, observe
+from headscope.atlas.sample import Drawing, Sample, sample_of
+from headscope.atlas.shapes import REACH, Totals
+from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, sealed_parquet
 from headscope.atlas.survey_data import FORMAT
 from headscope.atlas.survey_settings import Settings
-from headscope.atlas.syntax import relations_table, syntax_table
+from headscope.atlas.syntax import relations_in, relations_table, syntax_table
 from headscope.errors import InputError
 from headscope.files import make_folder, parquet_bytes
+from headscope.results.schemas import DistributionRow, Example, table_of
 
 if TYPE_CHECKING:
     from headscope.atlas.workers import Workers
@@ -54,17 +48,28 @@ class Job(NamedTuple):
         corpus: what is read.
         settings: what its numbers depend on.
         workers: what runs the model.
+        drawing: draws the sample; None if nothing is measured over one.
     """
 
     folder: Folder
     corpus: Corpus
     settings: Settings
     workers: Workers
+    drawing: Drawing | None
+
+    @classmethod
+    def of(cls, folder: Folder, corpus: Corpus, settings: Settings, workers: Workers) -> Job:
+        """A job, with a drawing if the settings or a treebank want one."""
+        wanted = settings.choices or settings.windows or corpus.kind == "conllu"
+        words = max(settings.sample, settings.windows * workers.described.length)
+        return cls(folder, corpus, settings, workers, Drawing(words) if wanted else None)
 
     def parts(self) -> Iterator[CorpusPart]:
-        """Read the corpus part by part."""
+        """Read the corpus part by part, and draw from it."""
         settings = self.settings
-        return parts(self.corpus.documents(settings.field, settings.max_document, settings.pieces), settings.part_size)
+        documents = self.corpus.documents(settings.field, settings.max_document, settings.pieces)
+        every = parts(documents, settings.part_size)
+        return every if self.drawing is None else self.drawing.passing(every)
 
 
 def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[str], None]) -> None:
@@ -73,8 +78,7 @@ def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[s
     Raises:
         InputError: no document of the corpus could be read, or a part is missing.
     """
-    folder, corpus, settings, workers = job
-    description = workers.described
+    folder, corpus, description = job.folder, job.corpus, job.workers.described
     paths = [folder.part_path(index) for index in range(count)]
     contents = part_contents(folder, paths)
     counts, refused = contents["counts"], contents["refused"]
@@ -93,26 +97,16 @@ def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[s
     folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
-    texts = [part["texts"] for part in contents["parts"]]
-    if settings.effects:
-        windows = _drawn(job, paths, texts, settings.effects, WINDOWS)
-        measured = measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
-        folder.write("effects.parquet", parquet_bytes(effects_table(measured, description.heads)))
-        folder.write("removal.parquet", parquet_bytes(removal_table(measured)))
-        files += ["effects.parquet", "removal.parquet"]
-    if settings.writes:
-        windows = _drawn(job, paths, texts, settings.writes, writes.WINDOWS)
-        table = writes.measure(folder, windows, description.heads, workers, settings.batch_tokens, progress)
-        folder.write("writes.parquet", parquet_bytes(table))
-        files.append("writes.parquet")
-    if settings.choices:
-        progress("labels and examples")
-    files += write_atlas(job, contents["parts"])
-    similarity: dict[str, Any] = {}
-    if settings.head_distances:
-        progress("distances between heads")
-        similarity = {"similarity": _compare_heads(job, paths, texts)}
-        files.append("similarity.parquet")
+    similarity = {}
+    if job.drawing is not None:
+        progress("the sample")
+        sample = sample_of(job.drawing.documents(), job.workers.each, job.settings)
+        for name, data in _tables(job, sample, progress):
+            folder.write(name, data)
+            files.append(name)
+        compared = sample.windows[: job.settings.head_distances]
+        places = [{"document": sample.names[of.document], "window": of.number} for of in compared]
+        similarity = {"similarity": {"windows": places}} if places else {}
     folder.write_json(
         "manifest.json",
         {
@@ -163,65 +157,85 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _drawn(job: Job, paths: list[Path], texts: list[str], count: int, name: str) -> list[EffectWindow]:
-    """Draw so many windows and keep them in a file; what is in the folder is not made again."""
-    folder, workers = job.folder, job.workers
-    places = choose(paths, len(workers.described.heads), count)
-    make_folder((folder.path / name).parent)
-    windows = kept_windows(folder, name, places)
-    if windows is None:
-        cut = workers.each("cut", by_document(tasks(places, job.parts(), texts)))
-        windows = [window for _, some in cut for window in some]
-        folder.write(name, windows_bytes(windows, folder.stamp))
-    return windows
+def _tables(job: Job, sample: Sample, progress: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of the sample, and of each table that is measured over it."""
+    folder, _, settings, workers, _ = job
+    heads, batch_tokens = workers.described.heads, settings.batch_tokens
+    yield "sample.parquet", sealed_parquet(sample.table(), {"run": folder.stamp["run"]})
+    if settings.effects:
+        make_folder(folder.path / "effects")
+        windows = sample.windows[: settings.effects]
+        measured = measure(folder, windows, heads, workers, batch_tokens, progress)
+        yield "effects.parquet", parquet_bytes(effects_table(measured, heads))
+        yield "removal.parquet", parquet_bytes(removal_table(measured))
+    if settings.writes:
+        make_folder(folder.path / writes.PLACE)
+        windows = sample.windows[: settings.writes]
+        table = writes.measure(folder, windows, heads, workers, batch_tokens, progress)
+        yield "writes.parquet", parquet_bytes(table)
+    if settings.choices or job.corpus.kind == "conllu":
+        observed = observe(sample, workers.each, len(heads), batch_tokens, progress, choices=settings.choices)
+        for name, table in _of_words(job, observed, progress):
+            yield f"{name}.parquet", parquet_bytes(table)
+    if settings.head_distances:
+        progress("distances between heads")
+        yield "similarity.parquet", parquet_bytes(_similarity(job, sample))
 
 
-def _compare_heads(job: Job, paths: list[Path], texts: list[str]) -> dict[str, Any]:
-    """Write similarity.parquet; return the windows that heads were compared over, for the manifest."""
+def _of_words(job: Job, observed: Observed, progress: Callable[[str], None]) -> Iterator[tuple[str, pyarrow.Table]]:
+    """Name and table of all that is told of words."""
+    settings, workers, heads = job.settings, job.workers, job.workers.described.heads
+    if job.corpus.kind == "conllu":
+        relations = relations_in(observed)
+        yield "syntax", syntax_table(relations, heads)
+        yield "relations", relations_table(relations, heads)
+    if not settings.choices:
+        return
+    progress("labels and examples")
+    yield "distributions", _distributions(observed.totals, heads)
+    pairs = pairs_of(observed)
+    labels = labels_of(observed, heads, pairs, partial(workers.once, "vectors"))
+    if settings.labels:
+        yield "labels", labels.table
+    if settings.examples:
+        chosen = chosen_pairs(observed, heads, pairs, labels.explained.tolist(), settings.examples)
+        yield "examples", table_of(Example, [pair.example for pair in chosen])
+        yield "lines", lines_table(observed, heads, chosen, partial(workers.each, "read"))
+
+
+def _distributions(totals: Totals, heads: Sequence[tuple[int, int]]) -> pyarrow.Table:
+    rows = []
+    for cell, place in enumerate(heads):
+        for at, distance in enumerate(range(-REACH, REACH + 1)):
+            pairs = int(totals.pairs[cell, at])
+            mean = totals.weight[cell, at] / pairs if pairs else None
+            rows.append(DistributionRow(*place, distance, mean, pairs))
+    return table_of(DistributionRow, rows)
+
+
+def _similarity(job: Job, sample: Sample) -> pyarrow.Table:
+    """The mean distances, a row for each ordered pair of heads. Each window's matrix is a file, and measured once."""
     folder, heads = job.folder, job.workers.described.heads
-    windows = choose(paths, len(heads), job.settings.head_distances)
     make_folder(folder.path / "similarity")
-    names = [f"similarity/window-{window.rank:05}.npy" for window in windows]
-    missing = []
-    for window, name in zip(windows, names, strict=True):
-        if kept_array(folder, name, record_of(window, folder.stamp)) is None:
-            missing.append(window)
-    for (window, _), matrix in job.workers.each("compare", tasks(missing, job.parts(), texts)):
-        folder.write(names[window.rank], array_bytes(matrix.astype(np.float32), record_of(window, folder.stamp)))
-    folder.write("similarity.parquet", similarity_parquet([folder.path / name for name in names], heads))
-    return {"windows": [{"document": window.document, "window": window.window} for window in windows]}
-
-
-def kinds_of(job: Job) -> tuple[str, ...]:
-    """The kinds of files that each part has beside it."""
-    syntax = ("syntax",) if job.corpus.kind == "conllu" else ()
-    return (*syntax, "choices", "distances", "heads", "pairs", "texts") if job.settings.choices else syntax
-
-
-def write_atlas(job: Job, parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write the tables of the whole survey; the names of all files that the manifest is to list."""
-    folder, _, chosen, workers = job
-    heads, kinds = workers.described.heads, kinds_of(job)
-    files = [beside_name(kind, part) for part in range(len(parts)) for kind in kinds]
-    documents = [int(part["documents"]) for part in parts]
-    if "syntax" in kinds:
-        folder.write("syntax.parquet", parquet_bytes(syntax_table(folder.path, documents, heads)))
-        folder.write("relations.parquet", parquet_bytes(relations_table(folder.path, documents, heads)))
-        files += ["syntax.parquet", "relations.parquet"]
-    if not chosen.choices:
-        return files
-    distributions = distributions_table(read_beside(folder.path, "distances", len(parts)), heads)
-    folder.write("distributions.parquet", parquet_bytes(distributions))
-    files.append("distributions.parquet")
-    pairs = merged(read_beside(folder.path, "pairs", len(parts)), documents)
-    labels = labels_of(folder.path, documents, heads, pairs, partial(workers.once, "vectors"))
-    if chosen.labels:
-        folder.write("labels.parquet", parquet_bytes(labels.table))
-        files.append("labels.parquet")
-    if chosen.examples:
-        examples = examples_table(heads, pairs, labels, chosen.examples)
-        folder.write("examples.parquet", parquet_bytes(examples))
-        lines = lines_table(folder.path, documents, heads, examples, partial(workers.each, "read"))
-        folder.write("lines.parquet", parquet_bytes(lines))
-        files += ["examples.parquet", "lines.parquet"]
-    return files
+    total = np.zeros((len(heads), len(heads)))
+    todo = list(enumerate(sample.windows[: job.settings.head_distances]))
+    names = [f"similarity/window-{at:05}.npy" for at, _ in todo]
+    of_run = {"run": folder.stamp["run"]}
+    stamps = [of_run | {"document": sample.names[of.document], "window": of.number} for _, of in todo]
+    missing = [(at, of) for at, of in todo if kept_array(folder, names[at], stamps[at]) is None]
+    for (at, _), matrix in job.workers.each("compare", missing):
+        folder.write(names[at], array_bytes(matrix.astype(np.float32), stamps[at]))
+    for name in names:
+        total += array_and_record((folder.path / name).read_bytes())[0]
+    places, count = np.array(heads, dtype=np.int16), len(heads)
+    first, second = places.repeat(count, axis=0), np.tile(places, (count, 1))
+    return pyarrow.table(
+        {
+            "layer_a": first[:, 0],
+            "head_a": first[:, 1],
+            "layer_b": second[:, 0],
+            "head_b": second[:, 1],
+            "distance": (total / max(len(todo), 1)).reshape(-1),
+            "windows": np.full(count * count, len(todo), dtype=np.int32),
+        }
+    )

@@ -38,24 +38,6 @@ KINDS: dict[str, tuple[str, Reader]] = {
 """Suffix -> kind of file and its reader. Every other file is read as text."""
 
 
-class StandardInput:
-    """Standard input as one document, kept so that it can be read again."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._data: bytes | None = None
-
-    def document(self, max_document: int) -> Document | Refused:
-        """Read the document; stop as soon as it is known to be too long."""
-        most = LONGEST_CHARACTER * max_document
-        if self._data is None:
-            self._data = self._stream.read(most + 1)
-        if len(self._data) > most:
-            detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
-            return Refused("-", "too long", detail)
-        return decoded("-", self._data, 0.0, max_document)
-
-
 @dataclass(frozen=True)
 class Corpus:
     """Documents in a fixed order.
@@ -64,14 +46,12 @@ class Corpus:
         name: the last part of the path; `-` for standard input, `texts` for texts in memory.
         kind: text, jsonl, csv, parquet, hf, conllu, stdin, texts, or mixed.
         files: (path, name relative to the corpus, bytes) of each file, sorted by name.
-        again: True if the corpus can be read more than once.
         source: standard input, or texts in memory.
     """
 
     name: str
     kind: str
     files: tuple[tuple[Path, str, int], ...] = ()
-    again: bool = True
     source: Any = field(default=None, repr=False)
 
     @property
@@ -94,7 +74,7 @@ class Corpus:
 
     def _whole(self, field: str, max_document: int) -> Iterator[Document | Refused]:
         if self.kind == "stdin":
-            yield self.source.document(max_document)
+            yield _standard_input(self.source, max_document)
             return
         if self.kind == "texts":
             for number, text in enumerate(self.source):
@@ -106,6 +86,16 @@ class Corpus:
                 yield from reader(path, name, field=field, max_document=max_document)
             except OSError as error:
                 yield Refused(name, "unreadable", error.strerror or str(error), size)
+
+
+def _standard_input(stream: BinaryIO, max_document: int) -> Document | Refused:
+    """Standard input as one document, read until it is known to be too long."""
+    most = LONGEST_CHARACTER * max_document
+    data = stream.read(most + 1)
+    if len(data) > most:
+        detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
+        return Refused("-", "too long", detail)
+    return decoded("-", data, 0.0, max_document)
 
 
 def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: BinaryIO | None = None) -> Corpus:
@@ -125,13 +115,12 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
                 where="documents",
                 advice="pass a path, or a list of texts",
             )
-        again = iter(documents) is not documents
-        return Corpus("texts", "texts", again=again, source=documents)
+        return Corpus("texts", "texts", source=documents)
     name = os.fspath(documents)
     if name == "-":
         if stdin is None and sys.stdin is None:
             raise InputError("standard input is closed", where="-", advice="pipe a text in, or name a file")
-        return Corpus("-", "stdin", source=StandardInput(sys.stdin.buffer if stdin is None else stdin))
+        return Corpus("-", "stdin", source=sys.stdin.buffer if stdin is None else stdin)
     if "\0" in name:
         raise InputError("a path can't contain a NUL character", where=repr(name), advice="name a file or folder")
     path = Path(name)

@@ -4,28 +4,26 @@ Windows of documents with even numbers choose the order of removal; those with o
 step the CANDIDATES heads that cost least when they were last measured are measured again, with all removed heads gone,
 and the cheapest goes. (Measuring all of them again would take the square of the number of heads.)
 
-The windows are drawn by hash and cut by a replica; each is kept in one file. Writes are measured over them as well.
+The windows are the first of the sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow
 
-from headscope.atlas.head_distance_windows import ChosenWindow
-from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, sealed_parquet, table_of_bytes
+from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, table_of_bytes
 from headscope.atlas.survey_data import AGAIN, strange
 from headscope.errors import InputError
 from headscope.files import fault
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
-from headscope.runs.window_readouts import Readout, TokenWindow
+from headscope.runs.window_readouts import Readout
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -35,81 +33,8 @@ if TYPE_CHECKING:
     from headscope.heads.windows import Window
 
 
-WINDOWS = "effects/windows.parquet"
-
-COLUMNS = (
-    ("rank", pyarrow.int32()),
-    ("document", pyarrow.string()),
-    ("window", pyarrow.int32()),
-    ("number", pyarrow.int32()),
-    ("ids", pyarrow.list_(pyarrow.int64())),
-    ("segments", pyarrow.list_(pyarrow.int64())),
-    ("special", pyarrow.list_(pyarrow.bool_())),
-)
-
-
-@dataclass(frozen=True, eq=False)
-class EffectWindow:
-    """A window that effects are measured over.
-
-    Attributes:
-        place: which window of the corpus it is.
-        tokens: its tokens.
-    """
-
-    place: ChosenWindow
-    tokens: TokenWindow
-
-
-def effect_window(place: ChosenWindow, window: Window) -> EffectWindow:
-    """A window that was cut with its words."""
-    tokens = TokenWindow(
-        f"{place.document}\0{place.window}",
-        tuple(window.ids.tolist()),
-        tuple(window.segments.tolist()),
-        tuple(window.roles.special.tolist()),
-    )
-    return EffectWindow(place, tokens)
-
-
-def windows_bytes(windows: Sequence[EffectWindow], stamp: Mapping[str, Any]) -> bytes:
-    """The file of the windows, in the order of their ranks."""
-    rows = [
-        (
-            window.place.rank,
-            window.place.document,
-            window.place.window,
-            window.place.number,
-            window.tokens.ids,
-            window.tokens.segments,
-            window.tokens.special,
-        )
-        for window in sorted(windows, key=lambda window: window.place.rank)
-    ]
-    columns = {name: pyarrow.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(COLUMNS)}
-    return sealed_parquet(pyarrow.table(columns), {"run": stamp["run"]})
-
-
-def kept_windows(folder: Folder, name: str, places: Sequence[ChosenWindow]) -> list[EffectWindow] | None:
-    """The windows from a file; None if there is none. A damaged or foreign file is set aside."""
-    data = folder.read(name)
-    if data is None:
-        return None
-    rows = table_of_bytes(data).to_pylist()
-    windows = [
-        EffectWindow(
-            ChosenWindow(row["rank"], row["document"], row["window"], row["number"]),
-            TokenWindow(
-                f"{row['document']}\0{row['window']}", tuple(row["ids"]), tuple(row["segments"]), tuple(row["special"])
-            ),
-        )
-        for row in rows
-    ]
-    if part_record(data) == {"run": folder.stamp["run"]} and [window.place for window in windows] == list(places):
-        return windows
-    folder.set_aside(name, "it is of other windows, or of another survey")
-    return None
-
+WINDOWS = ("sample.parquet", "effects/windows.parquet")
+"""Files with the windows; the second one of earlier surveys."""
 
 CANDIDATES = 8
 """Heads that are measured again before one of them is removed."""
@@ -128,7 +53,7 @@ class Batch(NamedTuple):
     """
 
     at: int
-    windows: tuple[EffectWindow, ...]
+    windows: tuple[Window, ...]
     silenced: frozenset[Head]
     heads: tuple[Head, ...]
 
@@ -150,7 +75,7 @@ class Measured(NamedTuple):
 
     readout: Readout
     method: str
-    windows: tuple[EffectWindow, ...]
+    windows: tuple[Window, ...]
     choosing: int
     numbers: Float[np.ndarray, "windows heads_total"]
     base: Float[np.ndarray, " windows"]
@@ -187,7 +112,7 @@ def changes_in(folder: Path) -> Changes | None:
     Raises:
         InputError: a file is damaged, or the two are of different surveys.
     """
-    names = (WINDOWS, _round_name(0))
+    names = (WINDOWS[not (folder / WINDOWS[0]).exists()], _round_name(0))
     if not all((folder / name).exists() for name in names):
         return None
     data = [(folder / name).read_bytes() for name in names]
@@ -198,8 +123,8 @@ def changes_in(folder: Path) -> Changes | None:
         numbers, record = array_and_record(data[1])
         if record["run"] != part_record(data[0])["run"]:
             raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
-        rows = table_of_bytes(data[0]).to_pylist()
-        rows.sort(key=lambda row: _order(row["number"], row["rank"]))
+        rows = [row for row in table_of_bytes(data[0]).to_pylist() if row["rank"] < len(numbers)]
+        rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
         if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
             raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
         if np.isinf(numbers).any():
@@ -209,11 +134,6 @@ def changes_in(folder: Path) -> Changes | None:
             tuple(row["number"] for row in rows),
             numbers[:, 1:] - numbers[:, :1],
         )
-
-
-def _order(number: int, rank: int) -> tuple[int, int]:
-    """The order of windows within a round: those that choose come first."""
-    return number % 2, rank
 
 
 def _round_name(number: int) -> str:
@@ -229,7 +149,7 @@ def cost(
 
 def measure(
     folder: Folder,
-    windows: Sequence[EffectWindow],
+    windows: Sequence[Window],
     heads: Sequence[Head],
     workers: Workers,
     batch_tokens: int,
@@ -241,14 +161,12 @@ def measure(
     """
     record = workers.described.model["effects"]
     readout = Readout.of_record(record)
-    ordered = sorted(windows, key=lambda window: _order(window.place.number, window.place.rank))
-    choosing = sum(window.place.number % 2 == 0 for window in ordered)
+    ordered = sorted(windows, key=lambda window: window.document % 2)  # those that choose come first
+    choosing = sum(window.document % 2 == 0 for window in ordered)
     if not 0 < choosing < len(ordered):
         choosing = len(ordered)
     parts = [
-        tuple(part)
-        for half in (ordered[:choosing], ordered[choosing:])
-        for part in batches(half, lambda window: len(window.tokens.ids), batch_tokens)
+        tuple(part) for half in (ordered[:choosing], ordered[choosing:]) for part in batches(half, len, batch_tokens)
     ]
     starts = np.cumsum([0, *(len(part) for part in parts)])
     halves = (starts[:-1] < choosing).tolist()
@@ -308,7 +226,7 @@ def measure(
 
 def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
     """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
-    documents = [window.place.number for window in measured.windows]
+    documents = [window.document for window in measured.windows]
     means, low, high = Resampled(documents).means(measured.changes())
     output, base, count = str(measured.readout), float(measured.base.mean()), len(documents)
     rows = [
@@ -322,7 +240,7 @@ def removal_table(measured: Measured) -> pyarrow.Table:
     """`survey.removal`: the order of removal and its cost, where it was chosen and held out."""
     count = measured.choosing
     costs = measured.cost(measured.chosen, slice(None, count)).mean(-1)
-    documents = [window.place.number for window in measured.windows[count:]]
+    documents = [window.document for window in measured.windows[count:]]
     held_out = measured.cost(measured.held_out, slice(count, None))
     bounds = (
         zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)

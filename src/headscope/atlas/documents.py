@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ class Document:
     text: str
     weight: float = 0.0
     sentences: tuple[Sentence, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """The text's sha256. What is drawn by lot is drawn by this, so the names of files don't matter."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,42 @@
-"""Examples: pairs of words that heads link, with their text. The most telling of the corpus, and some drawn by lot."""
+"""Examples: pairs of words that heads link, the most telling of the sample and some drawn by lot; with their lines.
+
+A line has the words around a pair, and what the word that looks gives to every one of them. Weights are not kept while
+the sample runs: the windows of the chosen examples are run once more.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow
+import torch
 
 from headscope.atlas.labels.choices import RANDOM, TWICE
 from headscope.atlas.store import check_columns
+from headscope.attention.scores import softmax_rows
 from headscope.errors import InputError
-from headscope.results.schemas import Example, columns, table_of
+from headscope.heads.windows import Window
+from headscope.live.calls import Call, Consumer, Forward
+from headscope.live.plan.stacks import Stack
+from headscope.results.schemas import Example, LineRow, columns, table_of
 
 if TYPE_CHECKING:
-    from headscope.atlas.labels.verdicts import Labels
+    from jaxtyping import Float
+
+    from headscope.atlas.observe import Observed
 
 AROUND = 8
 """Words of text before the first word of a pair and after the second."""
 
 BETWEEN = 24
 """Words between the two of which all are shown; of more, the middle is left out."""
+
+BESIDE = 30
+"""Words of a line before the first word of a pair, after the second, and beside both in between."""
 
 
 class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
@@ -50,37 +66,53 @@ class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
         return len(self._of)
 
 
-def examples_table(heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, labels: Labels, most: int) -> pyarrow.Table:
+@dataclass(frozen=True)
+class Pair:
+    """A pair that was chosen.
+
+    Attributes:
+        example: its row.
+        place: its window's among those observed.
+        cell: the head's number among all heads.
+    """
+
+    example: Example
+    place: int
+    cell: int
+
+
+def chosen_pairs(
+    observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, explained: Sequence[int], most: int
+) -> list[Pair]:
     """The examples of all heads, with their texts.
 
     Args:
+        observed: what the heads do over the sample.
         heads: (layer, head) of every head.
-        pairs: the lists of all parts, merged.
-        labels: which of the pairs they explain, and the texts.
+        pairs: see `pairs_of`.
+        explained: of each of the pairs, the number of the clause that explains it, from 1; otherwise 0.
         most: how many best ones of each head.
     """
     lists: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    clauses = labels.explained.tolist()
-    for row, clause in zip(pairs.to_pylist(), clauses, strict=True):
+    for row, clause in zip(pairs.to_pylist(), explained, strict=True):
         lists.setdefault((row["cell"], row["list"] == RANDOM), []).append({**row, "clause": clause})
     chosen = []
     for (cell, by_lot), rows in sorted(lists.items(), key=lambda item: item[0]):
         if by_lot:
-            chosen += [(heads[cell], "random", rank, row) for rank, row in enumerate(rows)]
+            chosen += [(cell, "random", rank, row) for rank, row in enumerate(rows)]
             continue
-        rows.sort(key=lambda row: (-row["strength"], row["document"], row["window"], row["query"]))
+        rows.sort(key=lambda row: (-row["strength"], row["window"], row["query"]))
         for kind, some in _kinds(rows, most).items():
-            chosen += [(heads[cell], kind, rank, row) for rank, row in enumerate(some)]
+            chosen += [(cell, kind, rank, row) for rank, row in enumerate(some)]
     found = []
-    for head, kind, rank, row in chosen:
-        place = (row["document"], row["window"])
-        name, words = labels.texts.text(place)
-        query, key = row["query"], row["key"]
-        around = _around(words, *sorted((query, key)))
-        arcs = _relations(*labels.texts.tree(place), query, key)
-        pair = (row["window"], query, key, row["query_word"], row["key_word"])
-        found.append(Example(*head, kind, rank, row["weight"], name, *pair, *around, *arcs))
-    return table_of(Example, found)
+    for cell, kind, rank, row in chosen:
+        query, key, window = row["query"], row["key"], observed.windows[row["window"]]
+        around = _around(window.words.forms, *sorted((query, key)))
+        name, arcs = observed.names[window.document], _relations(window, query, key)
+        pair = (window.number, query, key, row["query_word"], row["key_word"])
+        example = Example(*heads[cell], kind, rank, row["weight"], name, *pair, *around, *arcs)
+        found.append(Pair(example, row["window"], cell))
+    return found
 
 
 def _kinds(rows: list[dict[str, Any]], most: int) -> dict[str, list[dict[str, Any]]]:
@@ -98,11 +130,11 @@ def _kinds(rows: list[dict[str, Any]], most: int) -> dict[str, list[dict[str, An
 
 def _varied(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """The strongest, one of a window, a pair of forms no more than TWICE."""
-    windows: set[tuple[int, int]] = set()
+    windows: set[int] = set()
     forms: Counter[tuple[str, str]] = Counter()
     kept: list[dict[str, Any]] = []
     for row in rows:
-        place, pair = (row["document"], row["window"]), (row["query_word"].casefold(), row["key_word"].casefold())
+        place, pair = row["window"], (row["query_word"].casefold(), row["key_word"].casefold())
         if len(kept) < most and place not in windows and forms[pair] < TWICE:
             windows.add(place)
             forms[pair] += 1
@@ -110,19 +142,147 @@ def _varied(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     return kept
 
 
-def _relations(heads: Sequence[int], relations: Sequence[str], query: int, key: int) -> tuple[str | None, str | None]:
+def _relations(window: Window, query: int, key: int) -> tuple[str | None, str | None]:
     """The query's relation if the key is its head, and the key's if the query is."""
-    if not heads:
+    tree = window.words.sentence
+    if tree is None:
         return None, None
-    return relations[query] if heads[query] == key else None, relations[key] if heads[key] == query else None
+    up, down = tree.heads[query] == key, tree.heads[key] == query
+    return tree.relations[query] if up else None, tree.relations[key] if down else None
 
 
-def _around(words: list[str], first: int, second: int) -> tuple[str, str, str]:
+def _around(words: Sequence[str], first: int, second: int) -> tuple[str, str, str]:
     """The text before, between and after two words."""
     before = words[max(0, first - AROUND) : first]
-    between = words[first + 1 : second]
+    between = list(words[first + 1 : second])
     after = words[second + 1 : second + 1 + AROUND]
     if len(between) > BETWEEN:
         half = BETWEEN // 2
         between = [*between[:half], "…", *between[-half:]]
     return " ".join(before), " ".join(between), " ".join(after)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A window to run again, and what to read in it.
+
+    Attributes:
+        place: among those observed.
+        window: the window.
+        wanted: (layer, which of its heads, query word) of each row to read.
+    """
+
+    place: int
+    window: Window
+    wanted: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Readings of one window.
+
+    Attributes:
+        rows: for each of `Reading.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
+            on all special tokens, then on each word.
+        first_token, sep_token: their names; None where the window has none.
+        text: a text that the tokenizer turns into the window's tokens; None if its words with spaces are not one.
+    """
+
+    rows: tuple[Float[np.ndarray, " places"], ...]
+    first_token: str | None
+    sep_token: str | None
+    text: str | None
+
+
+class RowReader(Consumer):
+    """The consumer that reads some rows of the heads of one window."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.rows: dict[tuple[int, int, int], np.ndarray] = {}
+        words = self._words = reading.window.words
+        self._wanted: dict[int, list[tuple[int, int]]] = {}
+        for layer, head, query in reading.wanted:
+            self._wanted.setdefault(layer, []).append((head, query))
+        special = words.of_token < 0
+        first = np.zeros(len(special), dtype=bool)
+        first[0] = special[0]
+        self._places = torch.from_numpy(np.stack([first, reading.window.roles.sep, special], -1)).float()
+
+    def wants(self, stack: Stack, layer: int) -> bool:
+        """Return True for layers with a wanted row."""
+        return layer in self._wanted
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Read one layer's rows."""
+        wide = torch.promote_types(call.q.dtype, torch.float32)
+        q, k = call.q[0].to(wide), call.k[0].to(wide)
+        places = self._places.to(q)
+        for query in sorted({query for _, query in self._wanted[call.layer]}):
+            tokens = np.flatnonzero(self._words.of_token == query)
+            (rows,) = softmax_rows(
+                q,
+                k,
+                scale=call.scale,
+                mask=call.mask(0),
+                terms=call.terms(0),
+                rows=tokens,
+                cells=q.shape[0] * q.shape[1] ** 2,
+            )
+            mean = rows.weights.mean(1, keepdim=True)
+            weights = torch.cat([mean @ places, self._words.sums(mean)], -1)[:, 0].float().cpu().numpy()
+            for head, wanted in self._wanted[call.layer]:
+                if wanted == query:
+                    self.rows[call.layer, head, query] = weights[head]
+
+
+def lines_table(
+    observed: Observed,
+    heads: Sequence[tuple[int, int]],
+    pairs: Sequence[Pair],
+    run: Callable[[Iterable[Reading]], Iterator[tuple[Reading, Read]]],
+) -> pyarrow.Table:
+    """`survey.lines`: a row for each of the examples, in their order.
+
+    Args:
+        observed: what the heads do over the sample.
+        heads: (layer, head) of every head.
+        pairs: the examples.
+        run: runs windows again.
+    """
+    first = {layer: cell for cell, (layer, _) in reversed(list(enumerate(heads)))}
+    rows = [(pair.example.layer, pair.cell - first[pair.example.layer], pair.example.query) for pair in pairs]
+    wanted: dict[int, dict[tuple[int, int, int], None]] = {}
+    for pair, row in zip(pairs, rows, strict=True):
+        wanted.setdefault(pair.place, {})[row] = None
+    todo = [Reading(place, observed.windows[place], tuple(some)) for place, some in wanted.items()]
+    found = {reading.place: (reading, read) for reading, read in run(todo)}
+    lines = []
+    for pair, row in zip(pairs, rows, strict=True):
+        reading, read = found[pair.place]
+        lines.append(_line(pair.example, reading.window, read, read.rows[reading.wanted.index(row)].tolist()))
+    return table_of(LineRow, lines)
+
+
+def _line(example: Example, window: Window, read: Read, weights: list[float]) -> LineRow:
+    first, sep, special, *weights = weights
+    query, key, words = example.query, example.key, window.words
+    near = {word for place in (query, key) for word in range(place - BESIDE, place + BESIDE + 1)}
+    shown = sorted(word for word in near if 0 <= word < len(words))
+    return LineRow(
+        example.layer,
+        example.head,
+        example.kind,
+        example.rank,
+        first=first,
+        sep=sep,
+        special=special,
+        first_token=read.first_token,
+        sep_token=read.sep_token,
+        numbers=shown,
+        words=[words.forms[word] for word in shown],
+        weights=[weights[word] for word in shown],
+        query_token=int(np.argmax(words.of_token == query)),
+        key_token=int(np.argmax(words.of_token == key)),
+        ids=window.ids.tolist(),
+        text=read.text,
+    )

@@ -42,9 +42,8 @@ from headscope.files import (
 SURVEY_FILES = re.compile(
     r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|damaged"
     r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
-    r"|atlas(/\w+-\d+\.parquet)?|effects(/(windows\.parquet|round-\d+\.npy))?|site"
-    r"|writes(/(windows\.parquet|(choosing|held-out)-\d+\.npy))?"
-    r"|(syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet"
+    r"|effects(/round-\d+\.npy)?|writes(/(choosing|held-out)-\d+\.npy)?|site"
+    r"|(sample|syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet"
 )
 """Names of the files and folders that a survey writes."""
 
@@ -287,9 +286,8 @@ class Folder:
 
     def clear(self) -> None:
         """Remove the parts and the manifest of a survey that is not worth resuming."""
-        parts, atlas = (self.path / "parts").glob("part-*.parquet"), (self.path / "atlas").glob("*.parquet")
         try:
-            for path in (*parts, *atlas, self.manifest_path):
+            for path in (*(self.path / "parts").glob("part-*.parquet"), self.manifest_path):
                 path.unlink()
         except OSError as error:
             raise unwritable(self.path, error, "files of the survey can't be removed") from error

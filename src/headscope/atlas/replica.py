@@ -1,7 +1,4 @@
-"""One copy of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor.
-
-While it runs, a part's words are observed in every head, for syntax, labels and examples.
-"""
+"""One copy of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor."""
 
 from __future__ import annotations
 
@@ -14,11 +11,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from headscope.atlas.corpus_effects import Batch, EffectWindow, effect_window
+from headscope.atlas.corpus_effects import Batch
 from headscope.atlas.documents import CorpusPart, Document, Refused
-from headscope.atlas.head_distance_windows import ChosenWindow
-from headscope.atlas.labels.choices import ChoiceLists, Choices
-from headscope.atlas.lines import Read, Reading, RowReader
+from headscope.atlas.examples import Read, Reading, RowReader
 from headscope.atlas.loading import (
     ModelSource,
     config_record,
@@ -27,12 +22,11 @@ from headscope.atlas.loading import (
     token_vectors,
     tokenizer_record,
 )
-from headscope.atlas.shapes import Distances, Strongest
+from headscope.atlas.observe import Observer, SampleBatch, Seen
+from headscope.atlas.sample import Cut, by_lot, lot
 from headscope.atlas.store import part_bytes
-from headscope.atlas.sums import Sums, WordFlags
 from headscope.atlas.survey_settings import Settings
-from headscope.atlas.syntax import Pairs, SyntaxCounts
-from headscope.atlas.words import cut_trees, tiles, words_of_text
+from headscope.atlas.words import cut_trees, words_of_text
 from headscope.atlas.writes import WriteBatch, check_writer, gains
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.heads.catalog import CATALOG, chosen, need_values
@@ -41,7 +35,7 @@ from headscope.heads.on_live import StatisticsConsumer
 from headscope.heads.reference import gram_of
 from headscope.heads.windows import Cutter, Window, batches, inputs_of, takes_segments, window_length
 from headscope.live import capture
-from headscope.live.calls import Call
+from headscope.live.calls import Consumer
 from headscope.live.captured import feed
 from headscope.live.evaluating import evaluating
 from headscope.model import Model
@@ -49,93 +43,6 @@ from headscope.runs.window_readouts import WindowReader, checkpoint_digest, read
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-
-class WindowObserver:
-    """Reads the layers of each batch word by word.
-
-    Args:
-        heads: (layer, head) of all heads.
-        windows: all windows of the part.
-        names: of its documents.
-        syntax: whether the windows are trees whose relations are counted.
-        choices: whether choices are kept, for labels and examples.
-
-    Attributes:
-        windows: the windows of the batch that runs; set before the model does.
-    """
-
-    def __init__(
-        self,
-        heads: Sequence[tuple[int, int]],
-        windows: Sequence[Window],
-        names: Sequence[str],
-        *,
-        syntax: bool,
-        choices: bool,
-    ) -> None:
-        layers = np.array([layer for layer, _ in heads])
-        self._cells = {
-            int(layer): slice(
-                int(np.argmax(layers == layer)), int(np.argmax(layers == layer) + (layers == layer).sum())
-            )
-            for layer in np.unique(layers)
-        }
-        self.windows: Sequence[Window] = ()
-        self.syntax = SyntaxCounts(len(heads)) if syntax else None
-        self.sums = Sums(len(heads))
-        self.distances = Distances(len(heads))
-        self.lists = ChoiceLists(windows, names, len(heads)) if choices else None
-        self._trees: dict[int, tuple[Pairs, np.ndarray]] = {}
-        self._flags: list[WordFlags] = []
-
-    def begin(self, windows: Sequence[Window]) -> None:
-        """The windows of the next batch."""
-        if self.lists is not None:
-            self.lists.flush()
-            self._flags = [WordFlags(window) for window in windows]
-        self.windows = windows
-        if self.syntax is not None:
-            self._trees = {}
-            for row, window in enumerate(windows):
-                assert window.words is not None
-                assert window.words.sentence is not None
-                pairs = Pairs(window.words.sentence, window.words)
-                self._trees[row] = pairs, self.syntax.begin(window.document, pairs)
-
-    def take(self, call: Call) -> None:
-        """One layer of the batch."""
-        cells = self._cells[call.layer]
-        for row, window in enumerate(self.windows):
-            assert window.words is not None
-            heads = call.q.shape[1]
-            strongest = Strongest(window.words, heads, call.q, seen=self.syntax is not None)
-            choices = Choices(window.words, heads, call.q) if self.lists is not None else None
-            for tile in tiles(call, row, window.words):
-                if choices is not None:
-                    flags = self._flags[row]
-                    self.distances.take(tile, flags.silent, cells)
-                    self.sums.take(tile, flags, window.words, cells)
-                    choices.take(tile)
-                strongest.take(tile)  # last: it overwrites the tile
-            strongest.done()
-            if self.lists is not None and choices is not None:
-                self.lists.take(window, choices, strongest, cells)
-            if self.syntax is not None:
-                pairs, rows = self._trees[row]
-                self.syntax.take(rows, pairs, strongest, cells)
-
-    def files(self, record: dict[str, Any], renumbered: dict[int, int]) -> dict[str, bytes]:
-        """Kind -> the file beside the part. `renumbered`: the document's number in the part."""
-        files = {}
-        if self.syntax is not None:
-            files["syntax"] = self.syntax.file(record, renumbered)
-        if self.lists is not None:
-            self.lists.flush()
-            files["heads"] = self.sums.file(record, self.lists)
-            files["distances"] = self.distances.file(record)
-            files.update(self.lists.files(record, renumbered))
-        return files
 
 
 PROBE = "one two three."
@@ -199,14 +106,13 @@ class Replica:
             check_writer(self.loaded.opened)
         self.described = self._describe(source)
 
-    def run(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any], dict[str, bytes]]:
-        """Return a part as Parquet, its record, and the files beside it by kind.
+    def run(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+        """Return a part as Parquet, and its record.
 
         Args:
             stamp: `Folder.stamp`, which the record begins with.
         """
-        windows, without = self._windows(part.documents, words=self.settings.choices)
-        acts = self._acts(part, windows)
+        windows, without = self._windows(part.documents)
         cut = {window.document for window in windows}
         refused = list(part.refused)
         refused += [Refused(part.documents[at].name, "no window", problem) for at, _, problem in without]
@@ -214,7 +120,7 @@ class Replica:
             if at not in cut and not document.sentences:
                 refused.append(Refused(document.name, "empty", "the tokenizer makes no token of it", document.weight))
         description = self.described
-        values = self._measure(windows, acts)
+        values = self._measure(windows)
         record = {
             **stamp,
             "part": part.index,
@@ -235,23 +141,12 @@ class Replica:
             statistics=description.statistics,
             record=record,
         )
-        if acts is None:
-            return data, record, {}
-        return data, record, acts.files({**stamp, "part": part.index}, number)
+        return data, record
 
     def _unknown(self, window: Window) -> int:
         """Count the tokens of a window that stand for text that the tokenizer doesn't know."""
         index = getattr(self.loaded.tokenizer, "unk_token_id", None)
         return 0 if index is None else int((window.ids == index).sum())
-
-    def _acts(self, part: CorpusPart, windows: list[Window]) -> WindowObserver | None:
-        """The reader of the part's words, for syntax, labels and examples; None if not needed."""
-        syntax = any(document.sentences for document in part.documents)
-        choices = self.settings.choices
-        if not syntax and not choices:
-            return None
-        names = [document.name for document in part.documents]
-        return WindowObserver(self.described.heads, windows, names, syntax=syntax, choices=choices)
 
     def _windows(
         self, documents: Sequence[Document], *, words: bool = False
@@ -273,26 +168,29 @@ class Replica:
         """Input embeddings of some tokens: see token_vectors."""
         return token_vectors(self.loaded.model, ids)
 
-    def compare(self, task: tuple[ChosenWindow, Document]) -> Float[np.ndarray, "heads_total heads_total"]:
-        """The Jensen-Shannon distances between all pairs of heads over one window of a document."""
-        place, document = task
-        windows, _ = self._windows([document])
-        window = next(window for window in windows if window.number == place.window)
+    def cut(self, part: CorpusPart) -> Cut:
+        """The windows of documents that a sample needs, by lot, with their words."""
+        digests = [document.digest for document in part.documents]
+        windows, _ = self._windows(part.documents, words=True)
+        return by_lot(((lot(digests[window.document], window.number), window) for window in windows), self.settings)
+
+    def observe(self, batch: SampleBatch) -> Seen:
+        """Behaviour of the heads over a batch of the sample."""
+        observer = Observer(self.described.heads, batch, choices=self.settings.choices)
+        self._pass(batch.windows, observer)
+        return observer.seen
+
+    def compare(self, task: tuple[int, Window]) -> Float[np.ndarray, "heads_total heads_total"]:
+        """The Jensen-Shannon distances between all pairs of heads over one window; before it, its number."""
         model = self.loaded.model
         with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
-            model(**self._inputs([window]))
+            model(**self._inputs([task[1]]))
         return head_distances(captured.trace).array
-
-    def cut(self, task: tuple[Sequence[ChosenWindow], Document]) -> list[EffectWindow]:
-        """Some windows of a document, as effects read them."""
-        places, document = task
-        windows = {window.number: window for window in self._windows([document], words=True)[0]}
-        return [effect_window(place, windows[place.window]) for place in places]
 
     def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of a batch: see WindowReader.numbers."""
         assert self._reader is not None
-        return self._reader.numbers([window.tokens for window in batch.windows], batch.silenced, batch.heads)
+        return self._reader.numbers(batch.windows, batch.silenced, batch.heads)
 
     def writes(self, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
         """The gains of a batch: see headscope.atlas.writes."""
@@ -306,38 +204,37 @@ class Replica:
 
     def read(self, reading: Reading) -> Read:
         """Some rows of weights of one window, and a text that gives it."""
-        reader = RowReader(reading)
-        inputs = {"input_ids": reading.ids} | ({"token_type_ids": reading.segments} if self._segments_wanted else {})
-        device = next(self.loaded.model.parameters()).device
-        with evaluating(self.loaded.model), torch.inference_mode(), feed(self.loaded.model, reader):
-            self.loaded.model(**{name: torch.from_numpy(array[None]).to(device) for name, array in inputs.items()})
-        text = " ".join(reading.words.forms)
+        window, reader = reading.window, RowReader(reading)
+        self._pass([window], reader)
+        text = " ".join(window.words.forms)
         again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
         rows = tuple(reader.rows[wanted] for wanted in reading.wanted)
-        special = (reading.words.of_token[:1] < 0, reading.sep)
-        ids = [reading.ids[: len(of)][of][:1].tolist() for of in special]
+        special = (window.words.of_token[:1] < 0, window.roles.sep)
+        ids = [window.ids[: len(of)][of][:1].tolist() for of in special]
         first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
-        return Read(rows, first, sep, text if again == reading.ids.tolist() else None)
+        return Read(rows, first, sep, text if again == window.ids.tolist() else None)
 
-    def _measure(
-        self, windows: list[Window], acts: WindowObserver | None
-    ) -> Float[np.ndarray, "windows heads_total statistics"]:
+    def _measure(self, windows: list[Window]) -> Float[np.ndarray, "windows heads_total statistics"]:
         description = self.described
         values = np.empty((len(windows), len(description.heads), len(description.statistics)), dtype=np.float32)
-        measure = StatisticsConsumer(description.statistics, self._gram, acts)
+        measure = StatisticsConsumer(description.statistics, self._gram)
         model = self.loaded.model
         with evaluating(model), torch.inference_mode(), feed(model, measure):
             for batch in batches(windows, self.settings.batch_tokens):
                 rows = [windows[at] for at in batch]
                 measure.roles = [window.roles for window in rows]
-                if acts is not None:
-                    acts.begin(rows)
                 model(**self._inputs(rows))
                 values[batch] = measure.table().numpy()
         values[np.isinf(values)] = np.nan  # of norms beyond fp32
         return values
 
-    def _inputs(self, windows: list[Window]) -> dict[str, torch.Tensor]:
+    def _pass(self, windows: Sequence[Window], consumer: Consumer) -> None:
+        """Run windows of one length side by side, and have their layers read."""
+        model = self.loaded.model
+        with evaluating(model), torch.inference_mode(), feed(model, consumer):
+            model(**self._inputs(windows))
+
+    def _inputs(self, windows: Sequence[Window]) -> dict[str, torch.Tensor]:
         return inputs_of(windows, next(self.loaded.model.parameters()).device, segments=self._segments_wanted)
 
     def _gram(self, layer: int) -> torch.Tensor | None:

@@ -112,15 +112,8 @@ def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
     A treebank is read to its end, so that an invalid line doesn't stop a survey half-way.
 
     Raises:
-        InputError: the texts can't be read twice, effects or writes of a live model, or an invalid line of a treebank.
+        InputError: effects or writes of a live model, or an invalid line of a treebank.
     """
-    again = next((name for name in ("head_distances", "effects", "writes") if getattr(chosen, name)), None)
-    if again and not corpus.again:
-        raise InputError(
-            f"{again} reads the texts twice, and this iterator can be read only once",
-            where=again,
-            advice="pass a list of texts, or a corpus on disk",
-        )
     from_disk = next((name for name in ("effects", "writes") if getattr(chosen, name)), None)
     if from_disk and live:
         raise InputError(
@@ -214,10 +207,8 @@ def _fill(
     folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, report_progress: Callable[[Tally], None]
 ) -> None:
     """Write everything but the report."""
-    from headscope.atlas.collect import Job, gather, kinds_of
-    from headscope.atlas.store import PLACE, beside_name
+    from headscope.atlas.collect import Job, gather
     from headscope.atlas.survey_data import strange
-    from headscope.files import make_folder
 
     model = workers.described
     identity = {
@@ -229,22 +220,11 @@ def _fill(
         "left_out": model.left_out,
     }
     folder.begin(identity)
-    job = Job(folder, corpus, chosen, workers)
-    kinds = kinds_of(job)
-    if kinds:
-        make_folder(folder.path / PLACE)
+    job = Job.of(folder, corpus, chosen, workers)
     tally = Tally(corpus.weight)
-    todo = unfinished(
-        folder,
-        job.parts(),
-        kinds,
-        tally,
-        report_progress,
-    )
+    todo = unfinished(folder, job.parts(), tally, report_progress)
     report_progress(tally)
-    for part, (data, record, files) in workers.each("run", todo, folder.stamp):
-        for kind, beside in files.items():  # before the part: a part on disk is finished
-            folder.write(beside_name(kind, part.index), beside)
+    for part, (data, record) in workers.each("run", todo, folder.stamp):
         folder.write(f"parts/{folder.part_path(part.index).name}", data)
         tally.parts += 1
         tally.weight += part.weight
@@ -267,22 +247,16 @@ def _fill(
 
 
 def unfinished(
-    folder: Folder,
-    every: Iterable[CorpusPart],
-    kinds: tuple[str, ...],
-    tally: Tally,
-    report_progress: Callable[[Tally], None],
+    folder: Folder, every: Iterable[CorpusPart], tally: Tally, report_progress: Callable[[Tally], None]
 ) -> Iterator[CorpusPart]:
     """Yield the parts that are not finished. The whole corpus is read and compared with the parts that are.
 
     Raises:
         InputError: a finished part was made from other texts.
     """
-    from headscope.atlas.store import all_beside
-
     for part in every:
         record = folder.finished(part.index)
-        if record is None or not all_beside(folder, part.index, kinds):
+        if record is None:
             yield part
             continue
         if record["texts"] != part.texts:

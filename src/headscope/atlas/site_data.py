@@ -96,7 +96,7 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
         "short": plain if old else shortest(said, such),
         "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
         "clauses": len(said),
-        "alone": [_short(share) for share in row.get("alone") or ()],
+        **{spelled(name): [_short(share) for share in row.get(name) or ()] for name in ("alone", "alone_chance")},
         "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
         if row.get("reason")
         else dict.fromkeys(LANGUAGES, printable(row["note"]))

@@ -172,34 +172,3 @@ def kept_array(folder: Folder, name: str, record: Mapping[str, Any]) -> Float[np
         return array
     folder.set_aside(name, "it is of another window, or of another survey")
     return None
-
-
-PLACE = "atlas"
-"""The folder within the survey's."""
-
-
-def beside_name(kind: str, part: int) -> str:
-    """Path of one, relative to the survey's folder."""
-    return f"{PLACE}/{kind}-{part:05}.parquet"
-
-
-def all_beside(folder: Folder, part: int, kinds: tuple[str, ...]) -> bool:
-    """Return True if a part's files are all there and of this survey. Damaged and foreign ones are set aside."""
-    whole = True
-    for kind in kinds:
-        name = beside_name(kind, part)
-        data = folder.read(name)
-        if data is None:
-            whole = False
-            continue
-        record = part_record(data)
-        if (record["run"], record.get("part")) != (folder.stamp["run"], part):
-            folder.set_aside(name, "it belongs to another part, or to another survey")
-            whole = False
-    return whole
-
-
-def read_beside(folder: Path, kind: str, parts: int) -> Iterator[pyarrow.Table]:
-    """One kind's table of every part, in order."""
-    for part in range(parts):
-        yield table_of_bytes((folder / beside_name(kind, part)).read_bytes())

@@ -25,6 +25,9 @@ PART_SIZE = 500_000
 MAX_DOCUMENT = 10_000_000
 """Most characters per document. The limit bounds memory."""
 
+SAMPLE = 40_000
+"""Words of the sample."""
+
 METHODS = ("zero", "mean")
 """Ways to silence a head."""
 
@@ -65,6 +68,7 @@ class Settings:
     part_size: int = PART_SIZE
     max_document: int = MAX_DOCUMENT
     pieces: int = 1
+    sample: int = SAMPLE
     labels: bool = False
     examples: int = 0
     effects: int = 0
@@ -77,12 +81,17 @@ class Settings:
         """True if the choices of words are kept, for labels and examples."""
         return self.labels or bool(self.examples)
 
+    @property
+    def windows(self) -> int:
+        """The most windows that effects, writes or distances are measured over."""
+        return max(self.effects, self.writes, self.head_distances)
+
     def record(self) -> dict[str, Any]:
-        """The settings as the manifest records them. Pieces, labels, examples, effects and writes only if used."""
+        """The settings as the manifest records them. Some only if used, or if they are not as usual."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         off = {name for name in ("labels", "examples", "effects", "writes") if not fields[name]}
         off |= {"effects_output", "effects_method"} if "effects" in off else set()
-        off |= {"pieces"} if self.pieces == 1 else set()
+        off |= {name for name, usual in (("pieces", 1), ("sample", SAMPLE)) if fields[name] == usual}
         fields = {name: value for name, value in fields.items() if name not in off}
         return {**fields, "statistics": None if self.statistics is None else list(self.statistics)}
 
@@ -171,6 +180,14 @@ class SurveySettings(Declared):
             least=1,
         ),
     ] = 1
+    sample: Annotated[
+        int,
+        Setting(
+            "Measure labels, examples, relations, effects, writes and distances over documents with N words in all.",
+            metavar="N",
+            least=1,
+        ),
+    ] = SAMPLE
     threads: Annotated[
         int | None,
         Setting("Threads per replica. By default torch's choice, on Ray 1.", metavar="N", least=1, most=4096),
@@ -238,6 +255,7 @@ class SurveySettings(Declared):
             part_size=self.part_size or PART_SIZE,
             max_document=self.max_document or MAX_DOCUMENT,
             pieces=self.pieces,
+            sample=self.sample,
             labels=self.labels,
             examples=self.examples,
             effects=self.effects,

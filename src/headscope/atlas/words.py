@@ -70,14 +70,6 @@ class Words:
         return np.concatenate([[first], [first if end == 0 else int(places[end - 1]) + 1 for end in ends]])
 
     @cached_property
-    def membership(self) -> Float[torch.Tensor, "tokens words"]:
-        """(tokens, words), 1 where the token is of the word."""
-        matrix = torch.zeros(len(self.of_token), len(self.forms))
-        places = np.flatnonzero(self.of_token >= 0)
-        matrix[torch.from_numpy(places), torch.from_numpy(self.of_token[places])] = 1
-        return matrix
-
-    @cached_property
     def looking(self) -> slice:
         """The words that look at others: neighbours, from a word on that is as good as drawn by lot."""
         spare = len(self.forms) - QUERIES

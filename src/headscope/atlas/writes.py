@@ -30,15 +30,13 @@ from headscope.runs.window_readouts import masked_places
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.atlas.corpus_effects import EffectWindow
     from headscope.atlas.folder import Folder
     from headscope.atlas.workers import Workers
+    from headscope.heads.windows import Window
     from headscope.model import Model
 
 PLACE = "writes"
 """The folder within the survey's."""
-
-WINDOWS = f"{PLACE}/windows.parquet"
 
 WORDS = 10
 """Most tokens in R."""
@@ -68,7 +66,7 @@ class WriteBatch(NamedTuple):
     """
 
     at: int
-    windows: tuple[EffectWindow, ...]
+    windows: tuple[Window, ...]
     tokens: Int[np.ndarray, "heads_or_one k"]
     shares: Float[np.ndarray, "heads_or_one k"]
     together: bool
@@ -129,18 +127,18 @@ def gains(model: Model, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
 
 
 def _masked(
-    model: Model, windows: Sequence[EffectWindow]
+    model: Model, windows: Sequence[Window]
 ) -> tuple[list[Input], list[Int[np.ndarray, " _"]], Int[np.ndarray, " masked"]]:
     """Windows with their masks, the masked positions of each, and the tokens that stood there."""
     mask = model.tokenizer.mask_id
     assert mask is not None  # check_writer looks for it
     texts, places, truth = [], [], []
     for window in windows:
-        at, ids = np.array(masked_places(window.tokens), dtype=np.int64), np.array(window.tokens.ids, dtype=np.int64)
+        at, ids = np.array(masked_places(window), dtype=np.int64), window.ids.copy()
         places.append(at)
         truth.append(ids[at])
         ids[at] = mask
-        texts.append(Input(ids, np.array(window.tokens.segments, dtype=np.int64)))
+        texts.append(Input(ids, window.segments))
     return texts, places, np.concatenate(truth)
 
 
@@ -152,18 +150,18 @@ class _Half(NamedTuple):
         units: of each window, what intervals are over: the document's number, or its own.
     """
 
-    windows: list[EffectWindow]
+    windows: list[Window]
     units: list[int]
 
     @property
     def masked(self) -> Int[np.ndarray, " windows"]:
         """Masked tokens of each window."""
-        return np.array([len(masked_places(window.tokens)) for window in self.windows], dtype=np.int64)
+        return np.array([len(masked_places(window)) for window in self.windows], dtype=np.int64)
 
 
 def measure(
     folder: Folder,
-    windows: Sequence[EffectWindow],
+    windows: Sequence[Window],
     heads: Sequence[tuple[int, int]],
     workers: Workers,
     batch_tokens: int,
@@ -179,7 +177,7 @@ def measure(
         """Results of `gains` for each batch of a half, in order."""
         together = half == "held-out"
         digest = hashlib.sha256(tokens.astype("<i8").tobytes() + shares.astype("<f8").tobytes()).hexdigest()
-        parts = batches(of.windows, lambda window: len(window.tokens.ids), batch_tokens)
+        parts = batches(of.windows, len, batch_tokens)
         todo = [WriteBatch(at, tuple(part), tokens, shares, together) for at, part in enumerate(parts)]
         names = [f"{PLACE}/{half}-{at:05}.npy" for at in range(len(todo))]
         stamps = [{"run": folder.stamp["run"], "tokens": digest, "batch": batch.at} for batch in todo]
@@ -203,10 +201,10 @@ def measure(
     return _table(heads, best, gained, bits, held_out, by_document, workers)
 
 
-def _halves(windows: Sequence[EffectWindow]) -> tuple[_Half, _Half, bool]:
+def _halves(windows: Sequence[Window]) -> tuple[_Half, _Half, bool]:
     """The half that chooses and the half that reports; and whether these are halves of the documents."""
-    ordered = sorted(windows, key=lambda window: (window.place.number, window.place.window))
-    numbers = [window.place.number for window in ordered]
+    ordered = sorted(windows, key=lambda window: (window.document, window.number))
+    numbers = [window.document for window in ordered]
     by_document = all(len({n for n in numbers if n % 2 == half}) >= DOCUMENTS for half in (0, 1))
     units = numbers if by_document else list(range(len(ordered)))
     first, second = (
@@ -224,9 +222,8 @@ def _candidates(half: _Half, unknown: int | None) -> tuple[Int[np.ndarray, " k"]
     counts: Counter[int] = Counter()
     masked: Counter[int] = Counter()
     for window in half.windows:
-        tokens = window.tokens
-        counts.update(token for token, special in zip(tokens.ids, tokens.special, strict=True) if not special)
-        masked.update(tokens.ids[at] for at in masked_places(tokens))
+        counts.update(window.ids[~window.roles.special].tolist())
+        masked.update(window.ids[masked_places(window)].tolist())
     often = sorted((-count, token) for token, count in masked.items() if count >= TWICE and token != unknown)[
         :CANDIDATES
     ]
@@ -273,7 +270,7 @@ def _table(
                 bool(tokens) and low >= SURE,
                 int(held_out.masked.sum()),
                 len(held_out.windows),
-                len({window.place.number for window in held_out.windows}),
+                len({window.document for window in held_out.windows}),
                 "documents" if by_document else "windows",
             )
         )

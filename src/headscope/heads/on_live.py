@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,13 +19,6 @@ Grams = Callable[[int], "torch.Tensor | None"]
 """Layer -> W_O W_O^T of its heads, (heads, d_value, d_value), or None if no statistic needs it."""
 
 
-class LayerReader(Protocol):
-    """Whoever reads layers beside their statistics, such as a survey's labels."""
-
-    def take(self, call: Call) -> None:
-        """Read a layer of the batch."""
-
-
 class StatisticsConsumer(Consumer):
     """Receives each layer's call and keeps the mean of every statistic over the queries of each window.
 
@@ -33,14 +26,12 @@ class StatisticsConsumer(Consumer):
         names: the statistics, in the order of the last axis.
         roles: the roles of the tokens of each row of the batch; set before the model runs.
         layers: layer -> (batch, heads, statistics), of the last forward pass.
-        acts: reads the layers word by word, for syntax, labels and examples; None if not needed.
     """
 
-    def __init__(self, names: tuple[str, ...], gram: Grams, acts: LayerReader | None = None) -> None:
+    def __init__(self, names: tuple[str, ...], gram: Grams) -> None:
         self.names = names
         self.roles: Sequence[Roles] = ()
         self.layers: dict[int, Float[torch.Tensor, "batch heads statistics"]] = {}
-        self.acts = acts
         self._gram = gram
         self._prepared: Prepared | None = None
 
@@ -90,8 +81,6 @@ class StatisticsConsumer(Consumer):
             values = self._prepared.of(layer, gram=gram)
             wide = torch.float32 if values.device.type == "mps" else torch.float64  # MPS has no fp64
             self.layers[call.layer] = values.to(wide).nanmean(-1).permute(1, 2, 0)
-            if self.acts is not None:
-                self.acts.take(call)
 
     def table(self) -> Float[torch.Tensor, "batch cells statistics"]:
         """(batch, heads of all layers, statistics) in fp32 on the CPU: layer 0's heads first."""

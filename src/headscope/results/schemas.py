@@ -35,6 +35,25 @@ class OfHead:
 
 
 @dataclass(frozen=True)
+class SampleRow:
+    """A window of the sample: `sample.parquet`, by lot."""
+
+    rank: Of[Int32, "from 0. Effects, writes and distances over N windows have the first N."]
+    document: Of[str, "its name."]
+    window: Of[Int32, "which of the document's windows, from 0."]
+    number: Of[Int32, "the document's, in the order of hashes. Even ones choose, odd ones report."]
+    worded: Of[bool, "whether labels, examples, syntax and relations are measured over it."]
+    ids: Of[list[Int32], "its tokens."]
+    segments: Of[list[Int32], "of each token."]
+    special: Of[list[bool], "of each token, whether the tokenizer added it."]
+    of_token: Of[list[Int32], "of each token its word, from 0; -1 for none."]
+    words: Of[list[str], "as they stand in the text."]
+    tags: Of[list[str], "of each word, in a treebank."]
+    heads: Of[list[Int32], "of each word, in a treebank; -1 for a root."]
+    relations: Of[list[str], "of each word, in a treebank."]
+
+
+@dataclass(frozen=True)
 class SyntaxRow:
     """The head that finds a relation of a treebank best: `syntax.parquet`."""
 
@@ -94,6 +113,7 @@ class LabelRow(OfHead):
     relation: Of[list[str], "of each clause, the relation between the two; or empty."]
     side: Of[list[str], "of each clause, the side on which the other word stands; or empty."]
     alone: Of[list[float], "of each clause of the label, the share of these pairs that it explains by itself."]
+    alone_chance: Of[list[float], "of each, the share that it would explain if every word looked evenly."]
     such: Of[list[str], "of words such as …, their kind and examples."]
     looks: Of[
         str, "where no clause names a class of words that look, the one of most pairs that it explains; or empty."

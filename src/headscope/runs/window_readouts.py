@@ -27,6 +27,7 @@ from headscope.runs.targets import label_name, label_number, lacks, vector_targe
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.heads.windows import Window
     from headscope.model import Model
 
     Tokens = Float[np.ndarray, "tokens d_model"]
@@ -109,26 +110,16 @@ def readout_of(model: Model, wanted: str | None) -> Readout:
     return Readout("class", label_name(model, index), index)
 
 
-@dataclass(frozen=True, eq=False)
-class TokenWindow:
-    """A window as effects read it.
-
-    Attributes:
-        name: identifies it.
-        ids, segments: (tokens,).
-        special: of each token.
-    """
-
-    name: str
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-    special: tuple[bool, ...]
+def digest_of(window: Window) -> str:
+    """The sha256 of a window's tokens and segments, in decimals, the two apart by a zero byte."""
+    both = (" ".join(map(str, numbers.tolist())) for numbers in (window.ids, window.segments))
+    return hashlib.sha256("\0".join(both).encode()).hexdigest()
 
 
-def masked_places(window: TokenWindow) -> list[int]:
-    """The tokens that are masked: those with the smallest sha256 of the window's name, a zero byte and the position."""
-    places = [at for at, added in enumerate(window.special) if not added]
-    places.sort(key=lambda at: hashlib.sha256(f"{window.name}\0{at}".encode()).digest())
+def masked_places(window: Window) -> list[int]:
+    """The tokens that are masked: those with the smallest sha256 of the window's digest, a zero byte and place."""
+    places, digest = np.flatnonzero(~window.roles.special).tolist(), digest_of(window)
+    places.sort(key=lambda at: hashlib.sha256(f"{digest}\0{at}".encode()).digest())
     return sorted(places[: max(1, round(MASKED * len(places)))])
 
 
@@ -156,7 +147,7 @@ class WindowReader:
     readout: Readout
     method: str = "zero"
     _targets: dict[str, Target] = field(default_factory=dict, repr=False)
-    """Window's name -> its number, which may refer to what the whole model gives."""
+    """Window's digest -> its number, which may refer to what the whole model gives."""
 
     def record(self) -> dict[str, Any]:
         """Return all that the numbers depend on, for a manifest; with the sha256 of all of the checkpoint's weights."""
@@ -168,7 +159,7 @@ class WindowReader:
 
     def numbers(
         self,
-        windows: Sequence[TokenWindow],
+        windows: Sequence[Window],
         silenced: frozenset[tuple[int, int]] = frozenset(),
         heads: Sequence[tuple[int, int]] = (),
     ) -> Float[np.ndarray, "windows heads_and_one"]:
@@ -182,13 +173,13 @@ class WindowReader:
         """
         runner, inputs = NumpyRunner(self.model), [self._input(window) for window in windows]
         gone = frozenset(Edit(*head, self.method) for head in silenced)
-        whole = None
-        if any(window.name not in self._targets for window in windows):
+        whole, digests = None, [digest_of(window) for window in windows]
+        if any(digest not in self._targets for digest in digests):
             whole = runner.base(inputs, contexts=False)
-            for window, rows in zip(windows, whole.rows, strict=True):
-                self._targets[window.name] = self._target(window, whole.last[rows])
+            for window, digest, rows in zip(windows, digests, whole.rows, strict=True):
+                self._targets[digest] = self._target(window, whole.last[rows])
         base = whole if whole is not None and not gone else runner.base(inputs, edits=gone, contexts=False)
-        targets = [self._targets[window.name] for window in windows]
+        targets = [self._targets[digest] for digest in digests]
         first = base_readings(self.model, base, targets).values
         if not np.isfinite(first).all():
             raise CheckpointError(
@@ -199,20 +190,20 @@ class WindowReader:
         changed = runner.run(base, [frozenset({Edit(*head, self.method)}) for head in heads], targets)
         return np.concatenate([first[None], changed.values]).T
 
-    def _input(self, window: TokenWindow) -> Input:
+    def _input(self, window: Window) -> Input:
         """The window as the encoder takes it, masked for the loss."""
-        ids = np.array(window.ids, dtype=np.int64)
+        ids = window.ids.copy()
         if self.readout.kind == "loss":
             mask = self.model.tokenizer.mask_id
             assert mask is not None  # readout_of checks it
             ids[masked_places(window)] = mask
-        return Input(ids, np.array(window.segments, dtype=np.int64))
+        return Input(ids, window.segments)
 
-    def _target(self, window: TokenWindow, last: Tokens) -> Target:
+    def _target(self, window: Window, last: Tokens) -> Target:
         """The number of one window, from the last hidden state of the whole model."""
         kind, label, index = self.readout.kind, self.readout.label, self.readout.index
         if kind == "loss":
-            masked = tuple((at, window.ids[at]) for at in masked_places(window))
+            masked = tuple((at, int(window.ids[at])) for at in masked_places(window))
             return Target(kind, label, None, None, masked=masked)
         if kind != "class":
             return vector_target(self.model, last, kind)

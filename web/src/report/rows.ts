@@ -33,6 +33,8 @@ export interface LabelRow {
   part: boolean;
   /** Of each clause of the label, the share of these pairs that it explains by itself. */
   alone: number[];
+  /** Of each, the share that it would explain if every word looked evenly. */
+  aloneChance: number[];
   /** The share of these pairs that have it. */
   looksShare: number | null;
   /** The share that has it of all pairs that the label could explain. */

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow
 
-from headscope.atlas.labels.choices import drawn_windows, renumbered_by
+from headscope.atlas.labels.choices import drawn_windows
 from headscope.atlas.labels.passages import QUERIES, Passage, classes_of, is_english
 from headscope.atlas.labels.predicates import HIGH, MIDDLE, relations_of, sides_of
 from headscope.atlas.labels.search import Clause, Facts, Ground
-from headscope.atlas.store import read_beside
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-Place = tuple[int, int]
-"""Document, numbered over the corpus, and window."""
+    from headscope.atlas.observe import Observed
+    from headscope.heads.windows import Window
 
 Own = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """A head's own class of keys: from forms and vectors of words, (words,) of bool."""
@@ -29,60 +26,30 @@ Vectors = Callable[[Sequence[int]], "Float[np.ndarray, 'ids d']"]
 """Gives the centred input embeddings of some tokens, of width 0 where the model has none."""
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """The windows drawn from one half, and every head's choices in them.
-
-    Attributes:
-        places: of the windows.
-        keys: of each window (heads, words that look), -1 for none.
-    """
-
-    places: list[Place]
-    keys: list[Int[np.ndarray, "heads looks"]]
-
-
 class Texts:
-    """The passages of a survey's lists.
+    """The passages of the sample.
+
+    Args:
+        windows: of the sample.
 
     Attributes:
-        names: document's name and words by place.
         english: whether the lists of English words apply.
     """
 
-    def __init__(self, tables: Iterable[pyarrow.Table], documents: Sequence[int], wanted: set[Place]) -> None:
-        self._rows: dict[Place, dict[str, Any]] = {}
-        before = 0
-        for table, count in zip(tables, documents, strict=True):
-            places = zip(table["document"].to_pylist(), table["window"].to_pylist(), strict=True)
-            for at, (document, window) in enumerate(places):
-                if (before + document, window) in wanted:
-                    self._rows[before + document, window] = {
-                        name: table[name][at].as_py() for name in table.column_names
-                    }
-            before += count
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self._windows = windows
         self._table = np.zeros((0, 0), dtype=np.float32)
         self._ids: dict[int, int] = {}
         self._cosines: tuple[float, float] | None = None
-        self.english = is_english([self.passage(place) for place in self._rows])
+        self.english = is_english([self.passage(place) for place in range(len(windows))])
 
-    def text(self, place: Place) -> tuple[str, list[str]]:
-        """The document's name and the words of a window."""
-        row = self._rows[place]
-        return row["name"], row["words"]
-
-    def tree(self, place: Place) -> tuple[list[int], list[str]]:
-        """The heads and relations of a window's words; empty without a tree."""
-        row = self._rows[place]
-        return row["heads"], row["relations"]
-
-    def looks(self, place: Place) -> list[int]:
+    def looks(self, place: int) -> Int[np.ndarray, " looks"]:
         """The words that look."""
-        return list(self._rows[place]["looks"])
+        return np.flatnonzero(self._windows[place].words.looks)
 
-    def embed(self, vectors: Vectors, places: Sequence[Place]) -> None:
+    def embed(self, vectors: Vectors, places: Sequence[int]) -> None:
         """Take the embeddings of all tokens, and the cosines that count as related over some passages."""
-        ids = sorted({token for row in self._rows.values() for token in row["ids"]})
+        ids = sorted({token for window in self._windows for token in window.ids.tolist()})
         self._ids = {token: at for at, token in enumerate(ids)}
         self._table = np.asarray(vectors(ids), dtype=np.float32)
         if not self._table.shape[1]:
@@ -100,21 +67,20 @@ class Texts:
             high, middle = np.quantile(every, [1 - HIGH, 1 - MIDDLE])
             self._cosines = float(high), float(middle)
 
-    def passage(self, place: Place) -> Passage:
+    def passage(self, place: int) -> Passage:
         """The words of a window."""
-        row = self._rows[place]
-        of, ids = np.array(row["of_token"], dtype=np.int64), np.array(row["ids"], dtype=np.int64)
-        inside = of >= 0
-        count = len(row["words"])
-        sizes = np.bincount(of[inside], minlength=count)
-        vectors = np.zeros((count, self._table.shape[1]), dtype=np.float32)
+        words, ids = self._windows[place].words, self._windows[place].ids
+        inside = words.of_token >= 0
+        vectors = np.zeros((len(words), self._table.shape[1]), dtype=np.float32)
         if self._table.shape[1]:
-            np.add.at(vectors, of[inside], self._table[[self._ids[token] for token in ids[inside].tolist()]])
+            rows = self._table[[self._ids[token] for token in ids[inside].tolist()]]
+            np.add.at(vectors, words.of_token[inside], rows)
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-        trees = (tuple(row[name]) for name in ("tags", "heads", "relations"))
-        return Passage(tuple(row["words"]), sizes, vectors, *trees)
+        tree = words.sentence
+        trees = ((), (), ()) if tree is None else (tree.tags, tree.heads, tree.relations)
+        return Passage(words.forms, words.sizes, vectors, *trees)
 
-    def facts(self, place: Place) -> PassageFacts:
+    def facts(self, place: int) -> PassageFacts:
         """Everything that may be said of the pairs of a window."""
         passage = self.passage(place)
         classes = classes_of(passage, english=self.english)
@@ -207,14 +173,16 @@ class Half:
     content: np.ndarray
 
 
-def half_of(drawn: Drawn, texts: Texts) -> Half:
-    """The ground of one half."""
+def half_of(observed: Observed, half: int, texts: Texts) -> Half:
+    """The ground of one half: its first windows, until they have enough words."""
+    places = drawn_windows(observed, half)
+    chosen = [observed.keys[place] for place in places]
     parts: list[Facts] = []
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("even", "row", "gaps", "word", "starts")}
     names: list[str] = []
     vectors, content = [], []
     rows = pairs = 0
-    for place in drawn.places:
+    for place in places:
         known = texts.facts(place)
         count, looks = len(known.passage), texts.looks(place)
         queries, keys = np.repeat(looks, count), np.tile(np.arange(count), len(looks))
@@ -235,36 +203,9 @@ def half_of(drawn: Drawn, texts: Texts) -> Half:
         Ground(joined(parts), even, row, rows),
         gaps,
         starts,
-        np.concatenate(drawn.keys, 1).astype(np.int64) if drawn.keys else np.zeros((0, 0), dtype=np.int64),
+        np.concatenate(chosen, 1).astype(np.int64) if chosen else np.zeros((0, 0), dtype=np.int64),
         word,
         np.array(names, dtype=object),
         np.concatenate(vectors) if vectors else np.zeros((0, 0)),
         np.concatenate(content) if content else np.zeros(0, dtype=bool),
     )
-
-
-def drawn_of(folder: Path, documents: Sequence[int], cells: int) -> tuple[Drawn, Drawn]:
-    """The windows drawn from each half over all parts. At most two parts' are in memory."""
-    kept: tuple[list[Any], list[Any]] = ([], [])
-    before = 0
-    choices = read_beside(folder, "choices", len(documents))
-    texts = read_beside(folder, "texts", len(documents))
-    for table, words, count in zip(choices, texts, documents, strict=True):
-        sizes = {
-            (row["document"], row["window"]): len(row["words"])
-            for row in words.select(["document", "window", "words"]).to_pylist()
-        }
-        table = renumbered_by(table, before)
-        for row in range(table.num_rows):
-            place = (table["document"][row].as_py(), table["window"][row].as_py())
-            keys = table["keys"][row].values.to_numpy().reshape(cells, -1)
-            size = sizes[place[0] - before, place[1]]
-            entry = (table["order"][row].as_py(), (place, keys), keys.shape[1], size)
-            kept[place[0] % 2].append(entry)
-        for half in kept:
-            some = {id(window) for window in drawn_windows(half)}
-            half[:] = [entry for entry in half if id(entry[1]) in some]
-        before += count
-    halves = [drawn_windows(half) for half in kept]
-    drawn = [Drawn([w[0] for w in half], [w[1] for w in half]) for half in halves]
-    return drawn[0], drawn[1]

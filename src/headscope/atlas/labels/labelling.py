@@ -10,22 +10,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow
 
-from headscope.atlas.labels.choices import RANDOM, STRONGEST
-from headscope.atlas.labels.evidence import Own, Place, Texts, Vectors, drawn_of, half_of, joined
+from headscope.atlas.labels.choices import RANDOM, STRONGEST, drawn_windows
+from headscope.atlas.labels.evidence import Own, Texts, Vectors, half_of, joined
 from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, name_of
 from headscope.atlas.labels.search import FORM, LEARNED, Clause, Facts, Ground, Search
-from headscope.atlas.store import read_beside
-from headscope.atlas.sums import summed
 from headscope.results.tokens import is_punctuation
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+    from headscope.atlas.observe import Observed
 
 TARGETS, REPORTED = 150, 100
 """Strongest pairs that choose, and that report."""
@@ -104,29 +103,22 @@ class Labeller:
     """Everything that the heads of a survey are described from.
 
     Args:
-        folder: the survey's.
-        documents: how many documents each part has.
-        cells: heads of the model.
-        pairs: the lists of all parts, merged.
+        observed: what the heads do over the sample.
+        pairs: see `pairs_of`.
         vectors: gives the input embeddings of tokens.
     """
 
-    def __init__(
-        self, folder: Path, documents: Sequence[int], cells: int, pairs: pyarrow.Table, vectors: Vectors
-    ) -> None:
-        drawn = drawn_of(folder, documents, cells)
-        self._cells = cells
+    def __init__(self, observed: Observed, pairs: pyarrow.Table, vectors: Vectors) -> None:
         self._lists, self._cell = pairs["list"].to_numpy(), pairs["cell"].to_numpy()
         self.queries, self._key = pairs["query"].to_numpy(), pairs["key"].to_numpy()
-        self.places = list(zip(pairs["document"].to_pylist(), pairs["window"].to_pylist(), strict=True))
-        self._folds = np.array([document // 2 % FOLDS for document, _ in self.places], dtype=np.int64)
+        self.places = pairs["window"].to_numpy().astype(np.int64)
+        self.documents = np.array([window.document for window in observed.windows], dtype=np.int64)[self.places]
+        self._folds = self.documents // 2 % FOLDS
         self.names = np.array([name_of(word) for word in pairs["key_word"].to_pylist()], dtype=object)
-        places = [place for half in drawn for place in half.places]
-        texts = read_beside(folder, "texts", len(documents))
-        self.texts = Texts(texts, documents, {*self.places, *places})
-        self.texts.embed(vectors, places)
-        self.sums = summed(read_beside(folder, "heads", len(documents)), documents)
-        self._halves = [half_of(half, self.texts) for half in drawn]
+        self.texts = Texts(observed.windows)
+        self.texts.embed(vectors, [place for half in (0, 1) for place in drawn_windows(observed, half)])
+        self.sums = observed.sums
+        self._halves = [half_of(observed, half, self.texts) for half in (0, 1)]
         self._grounds: dict[tuple[int, int, int], Ground] = {}
         self._owns: dict[tuple[int, int], dict[str, Own]] = {}
         self._flags: dict[tuple[int, Own], np.ndarray] = {}
@@ -134,8 +126,8 @@ class Labeller:
 
     def _of_pairs(self) -> tuple[Facts, Float[np.ndarray, "pairs d"]]:
         """Return what holds of the pairs, and the vectors of their keys."""
-        by_place: dict[Place, list[int]] = {}
-        for at, place in enumerate(self.places):
+        by_place: dict[int, list[int]] = {}
+        for at, place in enumerate(self.places.tolist()):
             if self._lists[at] != RANDOM:
                 by_place.setdefault(place, []).append(at)
         parts, order, vectors = [], [], []
@@ -228,7 +220,7 @@ class Labeller:
     def _forms(self, rows: Int[np.ndarray, " n"], half: int) -> list[str]:
         """Forms of keys that are farthest above chance, alone and together."""
         usual = Counter(self._halves[half].names.tolist())
-        names = [name for name, _ in {(self.names[row], self.places[row][0]) for row in rows.tolist()}]
+        names = [name for name, _ in {(self.names[row], self.documents[row]) for row in rows.tolist()}]
         gains = {
             name: count * np.log2(count / len(rows) / (usual[name] + 1) * usual.total())
             for name, count in Counter(names).items()
@@ -264,8 +256,7 @@ class Labeller:
         """
         if new.sum() < max(NEW_HITS * len(new), LIFT * shares.sum()):
             return False
-        documents = [self.places[row][0] for row in rows.tolist()]
-        groups: list[Any] = [documents, self.queries[rows]]
+        groups: list[Any] = [self.documents[rows], self.queries[rows]]
         named = clause.key[:1] in (LEARNED, FORM) or not MARKED.isdisjoint(clause[1:])
         named |= clause.key == "PUNCT" and bool(new.mean() >= ENOUGH)
         if not named and not (clause.key in CLOSED and self._usual(clause, rows[new]) >= AS_USUAL):
@@ -284,12 +275,12 @@ class Labeller:
 
     def reported(self, chosen: Mapping[int, tuple[list[Clause], dict[str, Own]]]) -> dict[int, Described]:
         """Hold each head's clauses against the pairs of the other half, with what they would hold by chance."""
-        by_place: dict[Place, list[tuple[int, int, int]]] = {}
+        by_place: dict[int, list[tuple[int, int, int]]] = {}
         found: dict[int, Described] = {}
         for cell, (clauses, own) in chosen.items():
             rows = self.rows(cell, 1, REPORTED)
             for at, row in enumerate(rows.tolist()):
-                by_place.setdefault(self.places[row], []).append((cell, at, row))
+                by_place.setdefault(int(self.places[row]), []).append((cell, at, row))
             facts = self.known(rows, own)
             hits = unions([clause.mask(facts) for clause in clauses], len(rows))
             found[cell] = Described(clauses, own, np.zeros(hits.shape), hits)

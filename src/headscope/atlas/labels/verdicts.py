@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from headscope.results.schemas import LabelRow, table_of
 if TYPE_CHECKING:
     from jaxtyping import Int
 
-    from headscope.atlas.labels.evidence import Texts
+    from headscope.atlas.observe import Observed
 
 Reservations = dict[str, int]
 """Reason -> count, as in `LabelRow`."""
@@ -58,32 +57,23 @@ class Labels:
     Attributes:
         table: `survey.labels`.
         explained: (pairs,), of the table of pairs, the number of the clause that explains it, from 1; otherwise 0.
-        texts: the passages of the pairs.
     """
 
     table: pyarrow.Table
     explained: Int[np.ndarray, " pairs"]
-    texts: Texts
 
 
-def labels_of(
-    folder: Path,
-    documents: Sequence[int],
-    heads: Sequence[tuple[int, int]],
-    pairs: pyarrow.Table,
-    vectors: Vectors,
-) -> Labels:
-    """The labels of all heads, from the files beside the parts.
+def labels_of(observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, vectors: Vectors) -> Labels:
+    """The labels of all heads.
 
     Args:
-        folder: the survey's.
-        documents: how many documents each part has.
+        observed: what they do over the sample.
         heads: (layer, head) of every head.
-        pairs: the lists of all parts, merged.
+        pairs: see `pairs_of`.
         vectors: gives the input embeddings of tokens.
     """
-    labeller = Labeller(folder, documents, len(heads), pairs, vectors)
-    few = sum(documents) // 2 < LEAST_DOCUMENTS
+    labeller = Labeller(observed, pairs, vectors)
+    few = observed.documents // 2 < LEAST_DOCUMENTS
     lacking = [_too_little(labeller, cell, few) for cell in range(len(heads))]
     chosen = {cell: ([], {}) if lacks else labeller.describe(cell, 0) for cell, lacks in enumerate(lacking)}
     verdicts: dict[int, _Verdict] = {}
@@ -105,7 +95,7 @@ def labels_of(
         for half in (0, 1):
             at = labeller.rows(cell, half, pairs.num_rows)
             explained[at] = verdict.explains(at)
-    return Labels(table_of(LabelRow, rows), explained, labeller.texts)
+    return Labels(table_of(LabelRow, rows), explained)
 
 
 def _too_little(labeller: Labeller, cell: int, few: bool) -> Reservations:
@@ -125,10 +115,11 @@ class _Verdict:
     def __init__(self, labeller: Labeller, cell: int, described: Described, lacks: Reservations) -> None:
         self._labeller, self._cell, self._of, self._lacks = labeller, cell, described, lacks
         self._rows = labeller.rows(cell, 1, REPORTED)
-        self._documents = [labeller.places[row][0] for row in self._rows.tolist()]
+        self._documents = labeller.documents[self._rows]
         self._draws = np.zeros(RESAMPLES)
         self._part = False
         self._alone: list[float] = []
+        self._alone_chance: list[float] = []
         self.failed: list[Clause] = []
         self._hits, self._shares = described.hits[:, 0], described.shares[:, 0]
         if described.clauses and len(self._rows):
@@ -154,6 +145,7 @@ class _Verdict:
         self._part = bool(part and not whole)
         kept = kept if whole or part else []
         self._alone = [float(of.hits[:, 1 << at].mean()) for at in kept]
+        self._alone_chance = [float(of.shares[:, 1 << at].mean()) for at in kept]
         of.clauses = [of.clauses[at] for at in kept]
 
     @property
@@ -182,6 +174,7 @@ class _Verdict:
             "part": self._part,
             **{slot: [getattr(clause, slot) for clause in clauses] for slot in Clause._fields},
             "alone": self._alone,
+            "alone_chance": self._alone_chance,
             "such": such,
             **dict(zip(("looks", "looks_share", "looks_chance"), looks, strict=True)),
             "note": reservations(reasons)["en"],
@@ -266,7 +259,7 @@ class _Verdict:
         weighted by documents."""
         documents: dict[str, set[int]] = {}
         for row in rows.tolist():
-            documents.setdefault(self._labeller.names[row], set()).add(self._labeller.places[row][0])
+            documents.setdefault(self._labeller.names[row], set()).add(self._labeller.documents[row])
         names, first = np.unique(self._labeller.names[rows].astype(str), return_index=True)
         vectors = self._labeller.vectors[rows[first]]
         alike, weight = vectors @ vectors.T, np.array([len(documents[name]) for name in names.tolist()], dtype=float)

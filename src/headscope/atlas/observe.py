@@ -1,0 +1,225 @@
+"""Observation of every head over the words of the sample. A replica observes a batch, layer by layer; all are joined.
+
+Rows of weights are not kept: of each word that looks there stays its choice, with its strength and weight.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from headscope.atlas.sample import Each, Sample, lot
+from headscope.atlas.shapes import SUMS, Choices, Strongest, Totals, WordFlags
+from headscope.atlas.syntax import Arcs
+from headscope.atlas.words import tiles
+from headscope.heads.windows import Window, batches
+from headscope.live.calls import Call, Consumer, Forward
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+DRAWN = 6
+"""Queries that are drawn by lot, the same for every head."""
+
+
+class SampleBatch(NamedTuple):
+    """Work for a replica.
+
+    Attributes:
+        at: its number among the batches.
+        windows: run side by side.
+        drawn: of each window, the queries drawn by lot.
+    """
+
+    at: int
+    windows: tuple[Window, ...]
+    drawn: tuple[tuple[int, ...], ...]
+
+
+@dataclass(eq=False)
+class Seen:
+    """Behaviour of the heads over a batch.
+
+    Attributes:
+        keys, strength, weight: of each window (heads, words that look): see `Choices`.
+        strongest: of each window, of each query drawn, (heads,) of its strongest word, and of what that gets.
+        reach: (heads, 2), as far back and ahead as any word sees.
+        totals: sums over the words.
+        arcs: of each window of a treebank.
+    """
+
+    keys: list[Int[np.ndarray, "heads looks"]]
+    strength: list[Float[np.ndarray, "heads looks"]]
+    weight: list[Float[np.ndarray, "heads looks"]]
+    strongest: list[list[tuple[Int[np.ndarray, " heads"], Float[np.ndarray, " heads"]]]]
+    reach: Int[np.ndarray, "heads ways"]
+    totals: Totals
+    arcs: list[Arcs]
+
+
+class Observer(Consumer):
+    """Reads the layers of a batch word by word.
+
+    Args:
+        heads: (layer, head) of all heads.
+        batch: what runs.
+        choices: whether choices and totals are wanted, for labels and examples.
+
+    Attributes:
+        seen: what was read.
+    """
+
+    def __init__(self, heads: Sequence[tuple[int, int]], batch: SampleBatch, *, choices: bool) -> None:
+        layers, cells = np.array([layer for layer, _ in heads]), len(heads)
+        self._cells = {
+            int(layer): slice(*(np.flatnonzero(layers == layer)[[0, -1]] + (0, 1)).tolist())
+            for layer in np.unique(layers)
+        }
+        self._batch, self._choices = batch, choices
+        self._flags = [WordFlags(window) for window in batch.windows]
+        sizes = [(cells, int(flags.looks.sum())) for flags in self._flags]
+        self.seen = Seen(
+            [np.zeros(size, dtype=np.int32) for size in sizes],
+            [np.zeros(size, dtype=np.float32) for size in sizes],
+            [np.zeros(size, dtype=np.float32) for size in sizes],
+            [[(np.full(cells, -1), np.zeros(cells)) for _ in queries] for queries in batch.drawn],
+            np.zeros((cells, 2), dtype=np.int64),
+            Totals(cells),
+            [Arcs(of.words.sentence, of.words, cells) for of in batch.windows if of.words.sentence is not None],
+        )
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Read one layer of the batch."""
+        cells = self._cells[call.layer]
+        for row, window in enumerate(self._batch.windows):
+            arcs = self.seen.arcs[row] if self.seen.arcs else None
+            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.drawn[row]
+            strongest = None if arcs is None and not drawn else Strongest(*of, seen=arcs is not None)
+            choices = Choices(*of) if self._choices else None
+            for tile in tiles(call, row, window.words):
+                if choices is not None:
+                    self.seen.totals.take(tile, self._flags[row], window.words, cells)
+                    choices.take(tile)
+                if strongest is not None:
+                    strongest.take(tile)  # last: it overwrites the tile
+            if choices is not None:
+                self._keep(row, choices, cells)
+            if strongest is not None:
+                strongest.done()
+                for query, (keys, weights) in zip(drawn, self.seen.strongest[row], strict=True):
+                    keys[cells], weights[cells] = strongest.looks_at[:, query], strongest.weight[:, query]
+                if arcs is not None:
+                    arcs.take(strongest, cells)
+
+    def _keep(self, row: int, choices: Choices, cells: slice) -> None:
+        looks = self._flags[row].looks
+        self.seen.keys[row][cells] = choices.looks_at[:, looks]
+        self.seen.strength[row][cells] = choices.strength[:, looks]
+        self.seen.weight[row][cells] = choices.weight[:, looks]
+        self.seen.reach[cells] = np.maximum(self.seen.reach[cells], choices.reach)
+
+
+@dataclass(eq=False)
+class Observed:
+    """Behaviour of the heads over the sample.
+
+    Attributes:
+        names: the documents'.
+        windows: by lot; a window's place among them is its name here.
+        keys, strength, weight: of each window (heads, words that look): see `Choices`.
+        sums: name -> (heads,): SUMS, how many words of `even` and `odd` documents have a choice, and how far `behind`
+            and `ahead` any word sees.
+        drawn: (window, query) of those drawn by lot -> (heads,) of its strongest word, -1 for none, and of its weight.
+        totals: sums by distance.
+        arcs: of each window of a treebank.
+    """
+
+    names: Sequence[str]
+    windows: Sequence[Window]
+    keys: Sequence[Int[np.ndarray, "heads looks"]]
+    strength: Sequence[Float[np.ndarray, "heads looks"]]
+    weight: Sequence[Float[np.ndarray, "heads looks"]]
+    sums: dict[str, np.ndarray]
+    drawn: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    totals: Totals = field(default_factory=lambda: Totals(0))
+    arcs: Sequence[Arcs] = ()
+
+    @property
+    def cells(self) -> int:
+        """Heads of the model."""
+        return len(self.sums["words"])
+
+    @property
+    def documents(self) -> int:
+        """Documents that the windows are of."""
+        return len({window.document for window in self.windows})
+
+
+def observe(
+    sample: Sample, each: Each, cells: int, batch_tokens: int, progress: Callable[[str], None], *, choices: bool
+) -> Observed:
+    """Run the windows of the sample once.
+
+    Args:
+        sample: the windows.
+        each: runs a method of a replica.
+        cells: heads of the model.
+        batch_tokens: tokens of a batch.
+        progress: is told of each batch.
+        choices: whether choices are wanted, for labels and examples.
+    """
+    windows = sample.windows[: sample.worded]
+    queries = _queries(windows) if choices else {}
+    groups = list(batches(windows, batch_tokens))
+    todo = [
+        SampleBatch(at, tuple(windows[place] for place in group), tuple(queries.get(place, ()) for place in group))
+        for at, group in enumerate(groups)
+    ]
+    found: dict[int, Seen] = {}
+    for batch, seen in each("observe", todo):
+        found[batch.at] = seen
+        progress(f"the sample: batch {len(found)} of {len(todo)}")
+    parts = [found[at] for at in range(len(todo))]
+    totals, reach = Totals(cells), np.zeros((cells, 2), dtype=np.int64)
+    for seen in parts:  # in one order, for sums depend on it
+        totals.add(seen.totals)
+        reach = np.maximum(reach, seen.reach)
+    place = {window: (at, row) for at, group in enumerate(groups) for row, window in enumerate(group)}
+    where = [place[window] for window in range(len(windows))]
+    strength = [parts[at].strength[row] for at, row in where]
+    sums = dict(zip(SUMS, totals.sums.T, strict=True)) | {"behind": reach[:, 0], "ahead": reach[:, 1]}
+    for half, name in enumerate(("even", "odd")):
+        some = [of for of, window in zip(strength, windows, strict=True) if window.document % 2 == half]
+        sums[name] = np.sum([(of > 0).sum(1) for of in some], axis=0) if some else np.zeros(cells, dtype=np.int64)
+    return Observed(
+        sample.names,
+        windows,
+        [parts[at].keys[row] for at, row in where],
+        strength,
+        [parts[at].weight[row] for at, row in where],
+        sums,
+        {
+            (window, query): parts[at].strongest[row][number]
+            for window, (at, row) in enumerate(where)
+            for number, query in enumerate(queries.get(window, ()))
+        },
+        totals,
+        [parts[at].arcs[row] for at, row in where if parts[at].arcs],
+    )
+
+
+def _queries(windows: Sequence[Window]) -> dict[int, tuple[int, ...]]:
+    """Window -> those of its words that are drawn by lot."""
+    orders = (
+        (lot(place, query), place, query)
+        for place, window in enumerate(windows)
+        for query in (np.flatnonzero(window.words.looks).tolist() if (window.words.sizes > 0).sum() > 1 else ())
+    )
+    drawn: dict[int, tuple[int, ...]] = {}
+    for _, place, query in heapq.nsmallest(DRAWN, orders):
+        drawn[place] = (*drawn.get(place, ()), query)
+    return drawn
