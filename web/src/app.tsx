@@ -4,6 +4,7 @@ import { say } from "./words";
 import * as state from "./state";
 import { remarks } from "./opening";
 import { column, doc, failure, row } from "./store";
+import type { TraceInfo } from "./trace/trace";
 import { Anatomy } from "./panels/anatomy";
 import { Bar, screen } from "./panels/screens";
 import { Cell } from "./panels/cell";
@@ -22,6 +23,9 @@ import { Top } from "./panels/top";
 
 const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anatomy };
 
+/** A grid of more layers or heads needs all the room that it can have; one of many layers, that of the list below it, too. */
+const size = ({ layers, heads }: TraceInfo): string => `${layers.length > 8 || heads > 12 ? " deep" : ""}${layers.length > 16 ? " many" : ""}`;
+
 export function App({ Typing }: { Typing: ComponentType | undefined }) {
   const Pane = PANES[state.pane.value];
   const opened = state.chain.value && state.pane.value === "head" && row.value !== null && column.value !== null;
@@ -34,7 +38,7 @@ export function App({ Typing }: { Typing: ComponentType | undefined }) {
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
       {doc.value && <Ribbon />}
       {doc.value && state.pane.value === "head" && !opened && <Findings />}
-      {doc.value && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
+      {doc.value && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}${size(doc.value.info)}`} style={{ "--across": doc.value.info.heads, "--layers": doc.value.info.layers.length, ...chosen }}>
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value.id} /><Divider side="right" /></>}<Inspector />
       </main>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
