@@ -217,50 +217,50 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3276,
+    "results": 3354,
     "checkpoint": 5788,
-    "anatomy": 4827,
-    "attention": 1542,
-    "traces": 1607,
-    "encoder": 1483,
-    "live": 12564,
-    "heads": 2881,
-    "runs": 2162,
-    "explain": 3647,
-    "verify": 1134,
-    "atlas": 10529,
-    "screens": 4576,
-    "page": 2483,
-    "cli": 1779,
-    "": 1499,
+    "anatomy": 4831,
+    "attention": 1872,
+    "traces": 1677,
+    "encoder": 1489,
+    "live": 12726,
+    "heads": 3057,
+    "runs": 2588,
+    "explain": 3652,
+    "verify": 1163,
+    "atlas": 10519,
+    "screens": 4601,
+    "page": 2480,
+    "cli": 1777,
+    "": 1581,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 114,
+    "results": 115,
     "checkpoint": 125,
     "anatomy": 147,
-    "attention": 49,
-    "traces": 24,
+    "attention": 64,
+    "traces": 25,
     "encoder": 43,
-    "live": 282,
-    "heads": 75,
-    "runs": 61,
+    "live": 284,
+    "heads": 82,
+    "runs": 73,
     "explain": 84,
-    "verify": 30,
+    "verify": 31,
     "atlas": 227,
-    "screens": 141,
+    "screens": 142,
     "page": 58,
     "cli": 61,
-    "": 58,
+    "": 60,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 277
+FILES_IN_ALL = 283
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 86
+LONG_FUNCTIONS = 88
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from headscope.results.explained import Attribution, Finding, Prediction
     from headscope.results.head_values import HeadValues
     from headscope.results.match_record import Matches
+    from headscope.results.removal import Removal
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
+    from headscope.runs.live_scores import effects, removal
     from headscope.traces import Trace, load
 
 __version__ = "0.1.0"
@@ -51,6 +53,7 @@ __all__ = [
     "Matches",
     "Model",
     "Prediction",
+    "Removal",
     "Report",
     "Survey",
     "Trace",
@@ -58,10 +61,12 @@ __all__ = [
     "capture",
     "compare",
     "describe",
+    "effects",
     "load",
     "match",
     "open",
     "pair_heads",
+    "removal",
     "survey",
     "trace",
 ]
@@ -79,6 +84,7 @@ LAZY = {
     "Matches": "headscope.results.match_record:Matches",
     "Model": "headscope.model:Model",
     "Prediction": "headscope.results.explained:Prediction",
+    "Removal": "headscope.results.removal:Removal",
     "Report": "headscope.results.verify_report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",
@@ -86,10 +92,12 @@ LAZY = {
     "capture": "headscope.live:capture",
     "compare": "headscope.atlas.comparing:compare",
     "describe": "headscope.live:describe",
+    "effects": "headscope.runs.live_scores:effects",
     "load": "headscope.traces:load",
     "match": "headscope.explain.matching:match",
     "open": "headscope.opening:open_any",
     "pair_heads": "headscope.atlas.pair_heads:pair_heads",
+    "removal": "headscope.runs.live_scores:removal",
     "survey": "headscope.atlas.run:survey",
     "trace": "headscope.live:trace",
 }

@@ -111,6 +111,23 @@ class NoteWarning(HeadscopeWarning):
     """A note of a trace or an answer that a reader must not miss: its numbers are of less, or of more, than meant."""
 
 
+def require(package: str, *extras: str, where: str, otherwise: str = "") -> None:
+    """Raise MissingExtraError unless a package is installed.
+
+    Args:
+        package: its name, as it is imported.
+        extras: those of headscope that bring it.
+        where: the call or option that needs it.
+        otherwise: what can be done without it.
+    """
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        ways = [install(*extras)] if extras else [f"pip install {package}"]
+        advice = ", or ".join([*ways, *([otherwise] if otherwise else [])])
+        raise MissingExtraError(f"{package} is not installed", where=where, advice=advice)
+
+
 def warn(message: str, category: type[HeadscopeWarning] = NoteWarning) -> None:
     """Warn at the line that called headscope."""
     level, frame = 2, sys._getframe(1)

@@ -48,6 +48,13 @@ def late(target: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
+class Keyed:
+    """A mapping whose names IPython offers after `["`."""
+
+    def _ipython_key_completions_(self: Mapping[str, Any]) -> list[str]:  # type: ignore[misc]  # mypy: of its subclasses
+        return list(self)
+
+
 class Suggesting:
     """A record that names what is meant where an attribute is misspelt, or where other libraries have it.
 

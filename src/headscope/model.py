@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headscope.anatomy.glossary import ConfigTable
     from headscope.anatomy.heads import CheckedSequence
     from headscope.anatomy.tree import Node
+    from headscope.attention.patterns import Heads
     from headscope.checkpoint.tokenizer import Tokenizer
     from headscope.encoder import Encoder
     from headscope.encoder.task_heads import Tops
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headscope.results.effect_records import Effects, Wanted
     from headscope.results.explained import Attribution, Filled, Pooling, Prediction
     from headscope.results.head_values import HeadValues
+    from headscope.results.removal import Removal
     from headscope.results.verify_report import Report
     from headscope.traces import Trace
 
@@ -259,7 +261,7 @@ class Model(Suggesting):
         ids: Sequence[int] | None = None,
         segments: Sequence[int] | None = None,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Trace: ...
@@ -270,7 +272,7 @@ class Model(Suggesting):
         pair: list[str] | None = None,
         *,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Trace]: ...
@@ -284,7 +286,7 @@ class Model(Suggesting):
         ids: Sequence[int] | None = None,
         segments: Sequence[int] | None = None,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
         hidden_states: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Trace | list[Trace]:
@@ -300,13 +302,17 @@ class Model(Suggesting):
             segments: 0 or 1 for each of `ids`; all 0 by default.
             max_length: cut longer texts to this many tokens, instead of at the limit of a sentence-transformers
                 checkpoint. Otherwise, a text that exceeds the position table is an error.
-            ablate: heads to silence, (layer, head): their context is 0.
+            ablate: heads to silence, (layer, head): their context is 0. Or a mapping from heads to ways: "zero",
+                "mean", or a map in place of the head's weights: "uniform", "shuffle" ("shuffle:1" is another
+                permutation), "identity", an array of (tokens, tokens), or a callable that makes one from the weights.
+                See headscope.attention.patterns.
             hidden_states: True to add the outputs of the embeddings and of every layer, (S, d_model) each, to the
                 trace's outputs.
             progress: called with the number of finished layers and of all layers, for each batch of texts.
 
         Raises:
-            InputError: an empty text, an id beyond the vocabulary, too many tokens, or a head that doesn't exist.
+            InputError: an empty text, an id beyond the vocabulary, too many tokens, a head that doesn't exist, or a map
+                that doesn't fit the text.
             UnsupportedError: headscope can't read this checkpoint's heads or tokenizer correctly.
         """
         raise NotImplementedError
@@ -329,7 +335,7 @@ class Model(Suggesting):
         *,
         top: int = 5,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
     ) -> tuple[Filled, ...]:
         """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.predicting."""
         raise NotImplementedError
@@ -341,7 +347,7 @@ class Model(Suggesting):
         pair: str | None = None,
         *,
         max_length: int | None = None,
-        ablate: Iterable[tuple[int, int]] = (),
+        ablate: Heads = (),
     ) -> Prediction:
         """Return a classifier's classes for a text, with their probabilities. See headscope.runs.predicting."""
         raise NotImplementedError
@@ -365,18 +371,22 @@ class Model(Suggesting):
         text: list[str],
         target: Wanted = None,
         *,
+        labels: Sequence[Any] | None = None,
+        metric: str | Callable[[np.ndarray, Any], float] | None = None,
         pair: list[str] | None = None,
         method: str = "zero",
         patch_from: list[str] | None = None,
         max_length: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> HeadValues: ...
-    @late("headscope.runs.effects:effects_on")
+    @late("headscope.runs.scored_texts:effects_on")
     def effects(
         self,
         text: str | list[str],
         target: Wanted = None,
         *,
+        labels: Sequence[Any] | None = None,
+        metric: str | Callable[[np.ndarray, Any], float] | None = None,
         pair: str | list[str] | None = None,
         method: str = "zero",
         patch_from: str | list[str] | None = None,
@@ -390,6 +400,11 @@ class Model(Suggesting):
             text: a text, or a list of texts for their mean with a 95 % interval.
             target: the output; by default the best word at the first mask, else the predicted class, else the text's
                 vector. headscope.runs.targets lists the possible targets.
+            labels: of a list of texts, instead of a target: the right class, word at the first mask or number of each.
+                The change is then that of a score: `metric`.
+            metric: `accuracy` (by default), `loss` or, without labels, `vector` (how far the text's vector moves, as a
+                share of its length); or a function of one text's logits (or vector) and its label that gives a number.
+                Without labels, accuracy is agreement with what the model says with all heads.
             pair: a second text that goes with it; for a list of texts, a list with one for each.
             method: `zero` (the head's context is 0) or `mean` (every token gets the mean of its contexts).
             patch_from: a text with the same number of tokens, from whose run each head's context is taken instead; for
@@ -398,6 +413,41 @@ class Model(Suggesting):
             max_length: cut longer texts to this many tokens.
             progress: called with the layers done and all layers; for a list of texts, with texts instead. By default
                 a bar in notebooks, and lines of the log `headscope`.
+        """
+        raise NotImplementedError
+
+    @late("headscope.runs.scored_texts:removal")
+    def removal(
+        self,
+        texts: list[str],
+        labels: Sequence[Any] | None = None,
+        *,
+        metric: str | Callable[[np.ndarray, Any], float] = "accuracy",
+        order: str | Sequence[tuple[int, int]] = "rank",
+        less_is_better: bool | None = None,
+        random: int = 5,
+        steps: int | None = None,
+        pair: list[str] | None = None,
+        method: str = "zero",
+        max_length: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Removal:
+        """Silence heads one after the other, and read a score after each: the curve of removal.
+
+        Args:
+            texts: the texts. An order that is chosen is chosen on the first, third, … and reported on the others.
+            labels: the right class, word at the first mask or number of each text; see `effects`.
+            metric: as in `effects`.
+            order: `rank`: the head first whose loss alone costs least; `greedy`: at each step the head that costs least
+                then, of the 8 that cost least when they were last measured; or heads of your own, (layer, head).
+            less_is_better: of a metric that is a function: True for a loss.
+            random: curves with heads drawn at random beside it: at each step as many of each layer. They are measured
+                at 16 steps.
+            steps: how many heads go; by default all.
+            pair: a second text for each.
+            method: `zero` or `mean`, as in `effects`.
+            max_length: cut longer texts to this many tokens.
+            progress: called with the texts done and all texts, in each of the runs over them.
         """
         raise NotImplementedError
 

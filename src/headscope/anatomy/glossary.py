@@ -10,6 +10,7 @@ from typing import Any, Literal
 from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.entries import ENTRIES, GENERATION, GENERATION_MEANING, UNDESCRIBED, Facts
 from headscope.errors import InputError
+from headscope.late import Keyed
 from headscope.settings import meant
 
 Source = Literal["config.json", "default", "implied"]
@@ -36,7 +37,7 @@ class Field:
     described: bool = True
 
 
-class ConfigTable(Mapping[str, Any]):
+class ConfigTable(Keyed, Mapping[str, Any]):
     """A config as a mapping from field to value; `fields` has the explanations.
 
     The fields of config.json come first, in their order, then the class's defaults, then implied fields.

@@ -95,6 +95,9 @@ class Parameters(Rows, Sequence[Parameter]):
             return Parameters(self._rows[index])
         return self._rows[index]
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._by_name)
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -14,6 +14,7 @@ from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
+from headscope.late import Keyed
 from headscope.results.head_values import HeadValues
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable
@@ -27,7 +28,7 @@ LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage",
 """Columns of `survey.labels` that tables of heads have as facts."""
 
 
-class Survey(Rows, Mapping[str, HeadValues]):
+class Survey(Rows, Keyed, Mapping[str, HeadValues]):
     """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` is for one text.
 
     `Survey("found")` opens the survey in the folder `found`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import tempfile
@@ -18,7 +17,7 @@ from headscope.atlas.corpus import Corpus, open_corpus
 from headscope.atlas.documents import CorpusPart
 from headscope.atlas.survey_progress import tally_shown
 from headscope.atlas.survey_settings import Settings, SurveySettings
-from headscope.errors import InputError, MissingExtraError, install
+from headscope.errors import InputError, require
 from headscope.files import unwritable
 from headscope.progress_bar import progress_bar
 from headscope.settings import takes
@@ -190,12 +189,7 @@ def check_extras(*, ray: bool = False) -> None:
     needed = {"torch": "torch", "transformers": "torch", "pyarrow": "survey"}
     needed |= {"ray": "ray"} if ray else {}
     for package, extra in needed.items():
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(
-                f"{package} is not installed",
-                where="survey",
-                advice=install("torch", "survey", extra),
-            )
+        require(package, "torch", "survey", extra, where="survey")
 
 
 def workers_for(

@@ -20,7 +20,7 @@ import numpy as np
 
 from headscope.checkpoint.json_text import JsonError, brief, few, kind_of, parse_object, shortened
 from headscope.checkpoint.raw_files import open_regular, read_whole
-from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, MissingExtraError, install
+from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault
 from headscope.heads import CATALOG
 from headscope.results.table import across, in_columns
@@ -285,14 +285,9 @@ def read_table(folder: Path, name: str, listed: Mapping[str, Any] | None) -> pya
         InputError: as in `read_listed`; or it is not Parquet.
         MissingExtraError: pyarrow is not installed.
     """
-    try:
-        from headscope.atlas.store import table_of_bytes
-    except ImportError as error:
-        raise MissingExtraError(
-            "reading a survey's tables needs pyarrow, which is not installed",
-            where=str(folder / name),
-            advice=install("survey"),
-        ) from error
+    require("pyarrow", "survey", where=str(folder / name))
+    from headscope.atlas.store import table_of_bytes
+
     data = read_listed(folder, name, listed)
     try:
         return table_of_bytes(data)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headscope.cli.app import app, error_text
-from headscope.errors import MissingExtraError, install
+from headscope.errors import require
 
 ABOUT = "See inside the attention heads of BERT-like models. Layers and heads count from 0. All tools only read."
 ARGUMENTS = {
@@ -57,12 +57,10 @@ def mcp() -> None:
 
 def server() -> Any:
     """Return the server, not running yet, or raise MissingExtraError if the protocol's SDK is not installed."""
-    try:
-        from mcp import types
-        from mcp.server import Server
-    except ImportError as error:
-        found = "the SDK of the Model Context Protocol is not installed"
-        raise MissingExtraError(found, where="headscope mcp", advice=install("mcp")) from error
+    require("mcp", "mcp", where="headscope mcp")
+    from mcp import types
+    from mcp.server import Server
+
     from headscope import __version__
 
     reads_only = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)

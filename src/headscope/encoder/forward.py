@@ -7,7 +7,7 @@ fp32, whatever dtype the checkpoint stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.attention.patterns import OneHead, Way, context_under, is_map
 from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.encoder import distances, embedding
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     Tokens = Float[np.ndarray, "tokens d_model"]
 
 PROJECTIONS = ("layer.query", "layer.key", "layer.value")
+NO_WAYS: Mapping[Any, Way] = {}
+"""No head is changed."""
 
 
 @dataclass
@@ -225,21 +228,19 @@ class Encoder(EncoderWeights):
         x: Tokens,
         layer: int,
         texts: Sequence[slice],
-        silenced: Iterable[int] = (),
-        method: str = "zero",
+        ways: Mapping[int, Way] = NO_WAYS,
         buffers: Sequence[QKVBuffer] = (),
     ) -> tuple[Tokens, list[LayerRecord]]:
         """MultiHead(X) = Concat(head_1 .. head_h) W^O + b_O for each text separately, and the record of each text.
 
-        head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; of a silenced head what `attention.silent` leaves. (Vaswani et
-        al. 2017, 3.2.)
+        head_i = softmax(Q_i K_i^T / sqrt(d_head)) V_i; of a silenced head what `attention.silent` leaves, and under
+        another map what attention.patterns gives. (Vaswani et al. 2017, 3.2.)
 
         Args:
             x: the tokens of all texts.
             layer: the layer.
             texts: the rows of each text.
-            silenced: heads.
-            method: how heads are silenced.
+            ways: heads whose context is replaced, each with its way.
             buffers: memory for each text's queries, keys and values; by default, new memory for each array.
         """
         sizes = self.anatomy.known()
@@ -255,11 +256,16 @@ class Encoder(EncoderWeights):
                 for role, part in zip(PROJECTIONS, parts, strict=True)
             )
             context, lse = self.attend(q, k, v, layer)
-            for head in silenced:
-                context[head] = silent(context[head], method)
+            terms = self.terms(layer, text.stop - text.start)
+            for head, way in ways.items():
+                if isinstance(way, str) and not is_map(way):
+                    context[head] = silent(context[head], way)
+                    continue
+                at, places = head * len(k) // len(q), np.arange(q.shape[1])
+                one = q[head, None], k[at, None], self.scale, mask, terms.of_head(head), places, layer, head
+                context[head] = context_under(way, OneHead(*one), v[at])
             joined.append(join_heads(context))
             stage = "projected" if angles is None else "rotated"
-            terms = self.terms(layer, text.stop - text.start)
             records.append(LayerRecord(q, k, v, lse, self.scale, mask, stage, terms=terms))
         heads = joined[0] if len(joined) == 1 else np.concatenate(joined)
         return self.linear(heads, "layer.attention_output", layer), records
@@ -269,12 +275,11 @@ class Encoder(EncoderWeights):
         x: Tokens,
         layer: int,
         texts: Sequence[slice],
-        silenced: Iterable[int] = (),
-        method: str = "zero",
+        ways: Mapping[int, Way] = NO_WAYS,
         buffers: Sequence[QKVBuffer] = (),
     ) -> tuple[Tokens, list[LayerRecord]]:
         """One layer's output, and the record of each text. Arguments as for `self_attention`; `x` is left as it is."""
-        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, silenced, method, buffers)
+        summed, records = self.self_attention(self.attention_input(x, layer), layer, texts, ways, buffers)
         summed += x
         out = self.after_attention(summed, layer)
         if layer == 0 and self.anatomy.has("convolution.weight"):
@@ -285,7 +290,7 @@ class Encoder(EncoderWeights):
         self,
         sequences: Sequence[Input],
         *,
-        ablate: frozenset[tuple[int, int]] = frozenset(),
+        ablate: Mapping[tuple[int, int], Way] = NO_WAYS,
         hidden_states: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[Pass]:
@@ -293,7 +298,7 @@ class Encoder(EncoderWeights):
 
         Args:
             sequences: the texts.
-            ablate: the heads to silence, (layer, head).
+            ablate: the heads whose context is replaced, (layer, head), each with its way.
             hidden_states: True to keep the outputs of the embeddings and of every layer.
             progress: called with the number of finished layers.
 
@@ -319,7 +324,8 @@ class Encoder(EncoderWeights):
         x = self.embed(sequences)
         for layer in range(layers):
             keep(x)
-            x, records = self.layer(x, layer, texts, [head for at, head in ablate if at == layer], buffers=buffers)
+            ways = {head: way for (at, head), way in ablate.items() if at == layer}
+            x, records = self.layer(x, layer, texts, ways, buffers=buffers)
             for forward_pass, record in zip(passes, records, strict=True):
                 forward_pass.layers.append(record)
             if progress is not None:

@@ -242,7 +242,8 @@ def _strongest_links(
     cells, weights = np.concatenate(sums.cells), np.concatenate(sums.weights).astype(np.float64)
     numbers = np.array(trace.head_numbers(layer))
     positional = np.any([sums.mean(name) >= FINDINGS[name] for name in ("previous", "next")], axis=0)
-    active = ~np.isin(numbers, [head for at, head in trace.ablated if at == layer]) & ~positional
+    changed = [head for at, head in trace.changed if at == layer]
+    active = ~np.isin(numbers, changed) & ~positional
     cells, weights = cells[active[cells[:, 0]]], weights[active[cells[:, 0]]]
     queries = len(trace.queries)
     expected = np.maximum(means[cells[:, 0], cells[:, 2]] * queries - weights, 0) / max(queries - 1, 1)

@@ -74,8 +74,8 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     word's output by less than LEAST_MOVED come after the others.
 
     The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`, and CUT runs of the
-    layers from the cut on; memory is O(S). Silenced and broken heads are left out. Where W_O or the values are not
-    known, the sentences speak of weights only.
+    layers from the cut on; memory is O(S). Silenced, replaced and broken heads are left out. Where W_O or the values
+    are not known, the sentences speak of weights only.
 
     Args:
         layers: the numbers of the layers to look at; all by default.
@@ -94,7 +94,7 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     aligned = trace.keys is trace.queries
     roles = roles_of(trace)
     content = content_of(trace, trace.queries, roles) if aligned else None
-    left_out = set(trace.broken) | set(trace.ablated)
+    left_out = trace.changed | set(trace.broken)
     measured = [measure(trace, layer, roles, content) for layer in chosen]
     heads = [(layer, head) for layer in chosen for head in trace.head_numbers(layer) if (layer, head) not in left_out]
     rows = np.flatnonzero(~roles.query_special)
@@ -337,7 +337,7 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
     from headscope.model import Model
 
     model = trace.source
-    whole = isinstance(model, Model) and not trace.ablated and trace.keys is trace.queries
+    whole = isinstance(model, Model) and not trace.changed and trace.keys is trace.queries
     if not links or not whole or not isinstance(model, Model) or len(trace) > MOST_TOKENS:
         return []
     from headscope.runs.edits import Edit  # not for a text without links

@@ -44,6 +44,7 @@ from headscope.model import Model
 from headscope.results.arrays import Named
 from headscope.results.explained import MixingRatio
 from headscope.results.lazy_maps import LazyMap
+from headscope.traces import refuse_swapped
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -136,6 +137,7 @@ class LayerMixing:
         self.record: LayerRecord = record_of(trace, layer)
         self._x = x
         heads = trace.head_numbers(layer)
+        refuse_swapped(trace, layer)
         self._active = np.array([(layer, head) not in trace.ablated for head in heads])
         if kind.endswith("N"):
             self._v = values_of(self.record, layer)

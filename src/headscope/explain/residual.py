@@ -16,7 +16,7 @@ from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
 from headscope.results.lazy_maps import TILE_CELLS
-from headscope.traces import layer_W_O
+from headscope.traces import layer_W_O, refuse_swapped
 from headscope.traces.views import full
 
 if TYPE_CHECKING:
@@ -310,8 +310,9 @@ def check_whole(trace: Trace) -> None:
     """Check that the trace has every layer and head from 0 on, and that its tokens look at themselves.
 
     Raises:
-        TraceError: layers or heads are missing, or it is cross-attention.
+        TraceError: layers or heads are missing, it is cross-attention, or a head attended with another map.
     """
+    refuse_swapped(trace)
     if trace.keys is not trace.queries:
         raise TraceError(
             f"{len(trace.queries)} queries look at {len(trace.keys)} other keys: there is no residual between them",

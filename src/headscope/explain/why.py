@@ -63,9 +63,9 @@ def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
     trace = head.trace
     check_whole(trace)
     model = opened_model(trace, "taking a score apart")
-    if trace.ablated:
+    if trace.changed:
         raise TraceError(
-            "heads were silenced in this trace, and its layers read what they left",
+            "heads were silenced or attended with another map in this trace, and its layers read what they left",
             where="trace.ablated",
             advice="trace the text again without ablate",
         )

@@ -121,9 +121,9 @@ def write_norms(
 def output_weights(
     trace: Trace, at: int, source: ModelWeights | None
 ) -> Float[np.ndarray, "heads d_value d_model"] | None:
-    """W_O of the heads of the layer at this place; None without a model, or without v."""
+    """W_O of the heads of the layer at this place; None without a model or v, or if a head had another map."""
     layer = trace.numbers[at]
-    if source is None or trace.layers[at].v is None:
+    if source is None or trace.layers[at].v is None or any(number == layer for number, _ in trace.swapped):
         return None
     try:
         heads = trace.head_numbers(layer)

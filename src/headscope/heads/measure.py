@@ -6,7 +6,6 @@ which needs more of each block, calls `reference.measured_blocks`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention.terms import Terms
-from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError, install
+from headscope.errors import HeadscopeError, InputError, TraceError, require
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.kinds import MEASURES, Pattern
 from headscope.heads.reference import LayerArrays, Roles, over_queries, reference_statistics, roles_of
 from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable, in_columns
-from headscope.traces import broken_rows, is_broken, layer_W_O
+from headscope.traces import broken_rows, is_broken, layer_W_O, refuse_swapped
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -53,12 +52,7 @@ def measure(
     """
     if engine == "numpy":
         return reference_statistics(layer, roles, names, dtype=dtype)
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError(
-            "engine='torch' requires PyTorch, which is not installed",
-            where="trace.statistics",
-            advice=f"{install('torch')}, or use engine='numpy'",
-        )
+    require("torch", "torch", where="trace.statistics, engine='torch'", otherwise="use engine='numpy'")
     import torch
 
     from headscope.heads.fast import fast_statistics
@@ -128,8 +122,9 @@ def require_values(trace: Trace) -> None:
     """Check that the trace has what the norm-weighted statistics need.
 
     Raises:
-        TraceError: it has no values, or no model.
+        TraceError: it has no values, or no model, or a head wrote something else than its weights and values give.
     """
+    refuse_swapped(trace)
     if any(record.v is None for record in trace.layers):
         raise TraceError(
             "the norm-weighted statistics need the values V, which the trace doesn't have",

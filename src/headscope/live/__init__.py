@@ -15,11 +15,7 @@ import importlib.util
 from headscope.errors import MissingExtraError, install
 
 if importlib.util.find_spec("torch") is None:
-    raise MissingExtraError(
-        "live models require PyTorch, which is not installed",
-        where="hs.capture",
-        advice=install("torch"),
-    )
+    raise MissingExtraError("torch is not installed", where="hs.capture", advice=install("torch"))
 
 from headscope.live.ablation import Ablation, ablate
 from headscope.live.calls import Call, Consumer, Forward

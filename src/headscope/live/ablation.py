@@ -1,26 +1,25 @@
-"""Silence heads of a live model: `with hs.ablate(model, {(3, 5): "zero"}): model(**inputs)`."""
+"""Silence heads of a live model, or give them maps: `with hs.ablate(model, {(3, 5): "zero"}): model(**inputs)`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from torch import nn
 
+from headscope.attention.patterns import Heads, Way, by_head, checked_way
 from headscope.errors import InputError
 from headscope.live.calls import Consumer, Forward
 from headscope.live.captured import Watching
 from headscope.live.plan.stacks import Stack
 from headscope.settings import named
 
-WAYS = ("zero", "mean")
-
 
 class Silencer(Consumer):
-    """Silences heads of one stack and records nothing."""
+    """Silences heads of one stack, or gives them other maps, and records nothing."""
 
     silencing = True
 
-    def __init__(self, stack: str, heads: Mapping[tuple[int, int], str]) -> None:
+    def __init__(self, stack: str, heads: Mapping[tuple[int, int], Way]) -> None:
         self.stack = stack
         self.heads = heads
         self.met: set[int] = set()
@@ -47,8 +46,8 @@ class Silencer(Consumer):
                 advice=f"name layers that run: {sorted(self.met)}",
             )
 
-    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
-        """The silenced heads of a layer: head -> "zero" or "mean"."""
+    def silences(self, stack: Stack, layer: int) -> dict[int, Way]:
+        """The silenced heads of a layer: head -> way."""
         if self.stack not in (stack.name, stack.base, f"{stack.base}.{stack.call + 1}"):
             return {}
         self.met.add(layer)
@@ -56,14 +55,14 @@ class Silencer(Consumer):
 
 
 class Ablation(Watching):
-    """Silences heads while its block is open.
+    """Silences heads, or gives them other maps, while its block is open.
 
     Attributes:
-        heads: (layer, head) -> "zero" or "mean".
+        heads: (layer, head) -> way.
         stack: name of the stack that the heads belong to.
     """
 
-    def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], str]) -> None:
+    def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], Way]) -> None:
         self._silencer = Silencer("", heads)
         super().__init__(model, self._silencer, strict=False)
         self.heads = heads
@@ -84,9 +83,28 @@ class Ablation(Watching):
             advice=f'name one of them: hs.ablate(model, heads, stack="{names[0]}")',
         )
 
-    def _check(self) -> None:
+    def _modules(self) -> dict[int, nn.Module]:
+        """The attention modules of the stack, by layer."""
         base = self.stack if self.stack in self.plan.names else self.stack.rpartition(".")[0]
-        modules = {self.plan.number(module): module for module in self.plan.members(base)}
+        return {self.plan.number(module): module for module in self.plan.members(base)}
+
+    def every_head(self) -> list[tuple[int, int]]:
+        """All heads of the stack.
+
+        Raises:
+            InputError: neither a module nor its config says how many heads it has.
+        """
+        counts = {layer: heads_of(module, self.model) for layer, module in sorted(self._modules().items())}
+        if not all(counts.values()):
+            raise InputError(
+                "the attention modules don't say how many heads they have",
+                where=type(self.model).__name__,
+                advice="name the heads: heads=[(0, 0), …]",
+            )
+        return [(layer, head) for layer, count in counts.items() for head in range(count or 0)]
+
+    def _check(self) -> None:
+        modules = self._modules()
         layers = sorted(modules)
         looped = {attention for readers in self.plan.looped.values() for attention, _ in readers}
         repeated = len(modules) < (_setting(modules[layers[0]], self.model, "num_hidden_layers") or 0)
@@ -125,43 +143,43 @@ def _setting(module: nn.Module, model: nn.Module, name: str) -> int | None:
 
 
 @named
-def ablate(
-    model: nn.Module,
-    heads: Mapping[tuple[int, int], str] | Iterable[tuple[int, int]],
-    *,
-    stack: str | None = None,
-) -> Ablation:
-    """Silence heads of a live model while the block is open.
+def ablate(model: nn.Module, heads: Heads, *, stack: str | None = None) -> Ablation:
+    """Silence heads of a live model, or give them another map, while the block is open.
 
         with hs.ablate(model, {(3, 5)}), hs.capture(model) as captured:
             model(**inputs)
         captured.trace.ablated          # frozenset({(3, 5)})
 
+        with hs.ablate(model, {(3, 5): "uniform"}), hs.capture(model) as captured:
+            model(**inputs)
+        captured.trace.swapped          # {(3, 5): "uniform"}
+
     Args:
         model: a live model, as in hs.capture.
-        heads: the heads, as (layer, head) counted from 0, or a mapping from each to the way it is silenced:
-            "zero" (the default) sets the head's context to 0; "mean" gives every query the mean of the head's contexts
-            over the text, without padding.
+        heads: the heads, as (layer, head) counted from 0, or a mapping from each to its way. "zero" (the default) sets
+            the head's context to 0; "mean" gives every query the mean of the head's contexts over the text, without
+            padding. The others replace the head's weights, and its context is map @ V: "uniform", the same weight on
+            every key that a query sees; "shuffle", its weights permuted over these keys ("shuffle:1", "shuffle:2", …
+            are other permutations); "identity", each query at itself; an array of (queries, keys) for the text without
+            padding; or a callable, which is given the head's weights of one text and returns such an array. See
+            headscope.attention.patterns.
         stack: the stack that the heads belong to, required if the model has several: encoder, decoder, cross, …. If a
             layer attends more than once each time it runs, `self` means all of its calls and `self.2` the second.
 
     Returns:
-        A context manager; traces captured in its block list the heads in `trace.ablated`.
+        A context manager; traces captured in its block list the heads in `trace.ablated` and `trace.swapped`.
 
     Raises:
-        InputError: a layer, head or stack doesn't exist, or the way is neither "zero" nor "mean".
+        InputError: a layer, head or stack doesn't exist, or there is no such way; when the model runs, a map that
+            doesn't fit the text.
         UnsupportedError: the model's attention can't be captured.
     """
-    ways = dict(heads) if isinstance(heads, Mapping) else dict.fromkeys(heads, "zero")
-    for place, way in ways.items():
+    ways = by_head(heads)
+    for place in ways:
         if not (isinstance(place, tuple) and len(place) == 2 and all(isinstance(number, int) for number in place)):
             raise InputError(
                 f"expected heads as (layer, head), got {place!r:.40}", where="ablate", advice="name heads as {(3, 5)}"
             )
-        if way not in WAYS:
-            raise InputError(
-                f"unknown way to silence a head: {way!r}", where=f"head {place}", advice='use "zero" or "mean"'
-            )
     if not ways:
         raise InputError("no heads to silence", where="ablate", advice='name at least one: {(3, 5): "zero"}')
-    return Ablation(model, stack, ways)
+    return Ablation(model, stack, {place: checked_way(way, f"head {place}") for place, way in ways.items()})

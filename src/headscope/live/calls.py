@@ -6,6 +6,7 @@ precision; the consumer copies them, computes statistics on the device, or compa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from headscope.live.progress import Progress, Sizes, sizes_of
 if TYPE_CHECKING:
     from torch import nn
 
+    from headscope.attention.patterns import Way
     from headscope.live.keeping.contents import Contents, Weights
     from headscope.live.keeping.projections import Awaited, Output
     from headscope.live.names.axes import Followed, Tokens
@@ -72,7 +74,8 @@ class Call:
         own: True if queries and keys are the same tokens (with a cache: queries are the last of the keys).
         weights: (batch, heads, queries, keys), if the model computed them itself (eager attention).
         extra_keys: names of keys that are not tokens, at the end of the key axis.
-        silenced: the heads of this layer that are being silenced.
+        silenced: the heads of this layer that are being silenced, or attend with another map: head -> name of the way.
+            The context is what it was before.
         dropout: dropout probability of the weights in this call; if not 0, `context` is not weights @ V.
         proven: True if a library's own code computed `context`, unchanged, from these tensors alone: then samples show
             whether it was read right. Otherwise every query was compared before the call was delivered.
@@ -96,7 +99,7 @@ class Call:
     own: bool
     weights: torch.Tensor | None = None
     extra_keys: tuple[str, ...] = ()
-    silenced: frozenset[int] = frozenset()
+    silenced: Mapping[int, str] = field(default_factory=dict)
     dropout: float = 0.0
     turn: int = 0
     layer_terms: Terms = NO_TERMS
@@ -212,7 +215,7 @@ class Consumer:
     All methods are called in the thread that runs the model.
 
     Attributes:
-        silencing: True if it silences heads.
+        silencing: True if it silences heads, or gives them other maps.
         follows: True if it needs to know which tokens queries and keys stand for.
         keeps_padding: True if it needs the rules that padding follows.
         replace: changes the ids that are looked up; None to leave them as they are.
@@ -239,6 +242,6 @@ class Consumer:
     def drop(self, forward: Forward) -> None:
         """Called when the forward pass raised an error: discard what it left."""
 
-    def silences(self, stack: Stack, layer: int) -> dict[int, str]:
-        """Heads of a layer to silence: head -> "zero" or "mean"."""
+    def silences(self, stack: Stack, layer: int) -> dict[int, Way]:
+        """Heads of a layer to silence, or to give another map: head -> way."""
         return {}

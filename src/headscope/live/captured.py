@@ -253,6 +253,9 @@ class Captured(Watching):
             )
         return [trace for trace in self.traces if trace.stack == stack]
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.stacks)
+
     def __len__(self) -> int:
         """Number of traces."""
         return len(self.traces)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from headscope.checkpoint.json_text import few
-from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
+from headscope.errors import InputError, UnsupportedError, require
 from headscope.live.plan.refusals import refuse_frozen, refuse_others
 
 
@@ -272,12 +271,7 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
         InputError: transformers has no such class or model type.
         UnsupportedError: the class doesn't accept this config, or the config asks for other code.
     """
-    if importlib.util.find_spec("transformers") is None:
-        raise MissingExtraError(
-            "transformers is not installed, and it is needed to build the model's class",
-            where="modules",
-            advice=install("torch"),
-        )
+    require("transformers", "torch", where="modules, which transformers builds")
     import transformers
 
     from headscope.live.built import base_class, configured, foreign_errors, quiet

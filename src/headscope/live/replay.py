@@ -140,8 +140,8 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training:
         return "the weights have changed since"
     if not training and in_training(called):
         return "the model is in training mode, so two forward passes differ"
-    if trace.ablated:
-        return "heads were silenced, so the model's own forward pass differs"
+    if trace.changed:
+        return "heads were silenced or attended with another map, so the model's own forward pass differs"
     if not is_stateless((source.args, source.kwargs)):
         return "the model was called with a cache or another object that the first call may have changed"
     doubts: list[torch.Tensor] = []

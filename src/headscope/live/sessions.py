@@ -42,6 +42,7 @@ from headscope.live.seeing.missed import Missed, attention_among
 from headscope.live.seeing.parts import Held, note_reader, settle
 
 if TYPE_CHECKING:
+    from headscope.attention.patterns import Way
     from headscope.live.plan.stacks import Plan
 
 
@@ -472,12 +473,17 @@ def recording(seats: list[Seat]) -> list[Seat]:
     ]
 
 
-def heads_to_silence(seats: list[Seat]) -> dict[int, str]:
-    """The heads that any session silences in this call: head -> "zero" or "mean"."""
-    silenced: dict[int, str] = {}
+def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
+    """The heads that any session silences in this call, or gives another map: head -> way."""
+    silenced: dict[int, Way] = {}
     for seat in seats:
         silenced.update(seat.session.consumer.silences(seat.place.stack, seat.place.layer))
     return silenced
+
+
+def who_silences(seats: list[Seat]) -> Seat:
+    """The first seat whose session silences heads."""
+    return next(seat for seat in seats if seat.session.consumer.silencing)
 
 
 def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
@@ -507,23 +513,3 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
             refuse_altered(calls[0])
         for (session, forward, *_), call in zip(seats, calls, strict=True):
             session.consumer.take(forward, call)
-
-
-def silence(context: torch.Tensor, silenced: dict[int, str], kept: torch.Tensor | None) -> torch.Tensor:
-    """Return a copy of the contexts with heads silenced.
-
-    Args:
-        context: (batch, heads, queries, d_value).
-        silenced: head -> "zero", or "mean" for the mean of the head's contexts over the queries.
-        kept: (batch, queries) bool, True for positions that are not padding: means are taken over these. None for all.
-    """
-    context = context.clone()
-    for head, way in silenced.items():
-        if way == "zero":
-            context[:, head] = 0
-            continue
-        contexts = context[:, head]
-        share = contexts.new_ones(contexts.shape[:2]) if kept is None else kept.to(contexts)
-        mean = (contexts * share[..., None]).sum(1, keepdim=True) / share.sum(1)[:, None, None].clamp(min=1)
-        context[:, head] = mean.expand_as(contexts)
-    return context

@@ -226,7 +226,7 @@ def is_cheap(model: Model, trace: Trace) -> bool:
     return (
         model.anatomy.dimensions is not None
         and cost_of_effects(model, len(trace.queries)) <= CHEAP
-        and not trace.ablated
+        and not trace.changed
         and trace.keys is trace.queries
         and shifts(trace, trace) is not None
     )

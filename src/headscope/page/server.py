@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import HeadscopeError, InputError, MissingExtraError, install
+from headscope.errors import HeadscopeError, InputError, require
 from headscope.page.questions import in_the_page
 from headscope.page.session import HOST, LeftError, Session, T, first_page, studied, traced
 from headscope.page.trace_parts import part
@@ -38,6 +38,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
+SERVING = ("starlette", "uvicorn")
+"""Packages without which no page is served."""
 LONGEST_REQUEST = 1 << 20
 """Most bytes of a request's body: enough for a few hundred pages of text."""
 SITE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -58,7 +60,7 @@ def server_policy(page: bytes) -> str:
 
 def can_serve() -> bool:
     """Return True if the extra `view` is installed."""
-    return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))
+    return all(find_spec(name) is not None for name in SERVING)
 
 
 def check_extra(where: str) -> None:
@@ -67,13 +69,9 @@ def check_extra(where: str) -> None:
     Args:
         where: the call or option that requires it.
     """
-    if not can_serve():
-        raise MissingExtraError(
-            "starlette or uvicorn is not installed, so no page can be served",
-            where=where,
-            advice=f"{install('view')}, or write a file, which needs neither: headscope view … --html FILE, "
-            "in Python trace.to_html(…)",
-        )
+    file = "write a file, which needs neither: headscope view … --html FILE, in Python trace.to_html(…)"
+    for package in SERVING:
+        require(package, "view", where=where, otherwise=file)
 
 
 def application(session: Session) -> Starlette:

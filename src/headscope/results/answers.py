@@ -210,6 +210,7 @@ class AttendAnswer(OfModel):
     broken: Of[list[list[int]], "heads whose weights are not numbers."]
     query: Of[int, "position of the token that looks."]
     heads: Of[list[LookingHead], "the heads, the greatest weight first."]
+    swapped: Of[list[list[int | str]] | None, "heads under another map, [layer, head, way]."] = None
     unrecorded: Of[list[str] | None, "attention that ran and was not recorded."] = None
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
 

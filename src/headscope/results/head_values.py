@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -58,6 +58,12 @@ class Measure:
     units: tuple[str, ...] = ()
     low: float | None = 0.0
     high: float | None = 1.0
+
+    @classmethod
+    def of_score(cls, score: Callable[..., Any]) -> Self:
+        """The description of anybody's own score of texts; it has the function's name."""
+        name = getattr(score, "__name__", "score").strip("<>")
+        return cls(name, meaning="the mean over texts", unit="score", low=None, high=None)
 
     @property
     def signed(self) -> bool:

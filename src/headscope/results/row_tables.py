@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import MissingExtraError, install
+from headscope.errors import require
 from headscope.late import late
 
 if TYPE_CHECKING:
@@ -40,12 +40,9 @@ class Rows:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError(
-                "pandas is not installed", where="to_pandas", advice="pip install pandas, or use rows()"
-            ) from error
+        require("pandas", where="to_pandas", otherwise="use rows()")
+        import pandas
+
         return pandas.DataFrame(self.rows())
 
 
@@ -60,8 +57,7 @@ def arrow_of(cells: Mapping[str, Sequence[Any]]) -> pyarrow.Table:
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingExtraError("pyarrow is not installed", where="arrow", advice=install("survey")) from error
+    require("pyarrow", "survey", where="arrow")
+    import pyarrow
+
     return pyarrow.table({name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.late import late
+from headscope.late import Keyed, late
 from headscope.results.head_values import HEADS, Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, rows_of
 
@@ -24,7 +24,7 @@ SINGULAR = {"queries": "query"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTable(Rows, Mapping[str, HeadValues]):
+class HeadTable(Rows, Keyed, Mapping[str, HeadValues]):
     """Measure name -> its values for every head: (layers, heads), or with one more axis, first or last.
 
     A head stands in the column of its number among the numbers of all layers' heads.

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from headscope.anatomy import check_index
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
-from headscope.progress_bar import told
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
@@ -291,37 +290,6 @@ def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_len
             )
         inputs.append(as_input(other))
     return runner.base(inputs)
-
-
-@named
-def effects_on(
-    model: Model,
-    text: str | list[str],
-    target: Wanted = None,
-    *,
-    pair: str | list[str] | None = None,
-    method: str = "zero",
-    patch_from: str | list[str] | None = None,
-    edge: tuple[int, int] | None = None,
-    max_length: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Effects | HeadValues:
-    """The effects on one text, or on each of several. Arguments and errors as for `effects`, `effects_over_texts`.
-
-    Raises:
-        InputError: an edge of several texts, or a list of second texts for one text.
-    """
-    options: dict[str, Any] = {"pair": pair, "method": method, "patch_from": patch_from, "max_length": max_length}
-    if isinstance(text, list):
-        if edge is not None:
-            raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")
-        with told(progress, "texts") as tell:
-            return effects_over_texts(model, text, target, **options, progress=tell)
-    for name, second in (("pair", pair), ("patch_from", patch_from)):
-        if isinstance(second, list):
-            raise InputError(f"one text and a list of {len(second)}", where=name, advice="pass one text for it")
-    with told(progress, "layers") as tell:
-        return effects(model, text, target, **options, edge=edge, progress=tell)
 
 
 @named

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from headscope.traces import broken_line
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.attention.patterns import Heads
     from headscope.model import Model
     from headscope.results.effect_records import Target
     from headscope.traces import Trace
@@ -30,7 +30,7 @@ def fill(
     *,
     top: int = 5,
     max_length: int | None = None,
-    ablate: Iterable[tuple[int, int]] = (),
+    ablate: Heads = (),
 ) -> tuple[Filled, ...]:
     """Return the best tokens for each mask of a text.
 
@@ -39,7 +39,7 @@ def fill(
         pair: a second text of the same input; its masks are filled too.
         top: number of tokens for each mask.
         max_length: cut longer texts to this many tokens.
-        ablate: heads to silence, (layer, head).
+        ablate: heads to silence, (layer, head), or to change in another way, as in `Model.trace`.
 
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or its tokenizer has no mask token.
@@ -112,7 +112,7 @@ def predict(
     pair: str | None = None,
     *,
     max_length: int | None = None,
-    ablate: Iterable[tuple[int, int]] = (),
+    ablate: Heads = (),
 ) -> Prediction:
     """Return the classes that a classifier predicts for a text, or for each of its tokens, with probabilities.
 
@@ -120,7 +120,7 @@ def predict(
         text: the text.
         pair: a second text of the same input.
         max_length: cut longer texts to this many tokens.
-        ablate: heads to silence, (layer, head).
+        ablate: heads to silence, (layer, head), or to change in another way, as in `Model.trace`.
 
     Raises:
         UnsupportedError: the checkpoint has no classifier.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from headscope.anatomy import check_index
+from headscope.attention.patterns import Heads, Way, by_head, checked_way, recorded, swap_notes
 from headscope.checkpoint.tokenizer import Encoded, Prepared
 from headscope.encoder import Input
 from headscope.encoder.products import FEW_TEXTS
@@ -204,13 +205,13 @@ def trace(
     ids: Sequence[int] | None = None,
     segments: Sequence[int] | None = None,
     max_length: int | None = None,
-    ablate: Iterable[tuple[int, int]] = (),
+    ablate: Heads = (),
     hidden_states: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trace | list[Trace]:
     """Run one forward pass and return its trace, or one for each text of a list. See `Model.trace`."""
     model.anatomy.computable()
-    silenced = _heads(model, ablate)
+    ways = _ways(model, ablate)
     if isinstance(text, list):
         if words is not None or ids is not None or segments is not None:
             raise InputError(
@@ -222,7 +223,7 @@ def trace(
             _read_at(model, at, first, second, max_length)
             for at, (first, second) in enumerate(zip(text, _pairs(text, pair), strict=True))
         ]
-        return _run(model, several, silenced, hidden_states, progress)
+        return _run(model, several, ways, hidden_states, progress)
     if isinstance(pair, list):
         raise InputError(
             f"`pair` is a list of {len(pair)} texts, but `text` is a single text",
@@ -242,27 +243,31 @@ def trace(
         single = model.tokenizer.encode_words(words, max_length=max_length)
     else:
         single = model.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
-    (one,) = _run(model, [single], silenced, hidden_states, progress)
-    return one if words is None else one.replaced(notes=tuple(model.tokenizer.doubts(pair=False)))
+    (one,) = _run(model, [single], ways, hidden_states, progress)
+    return one if words is None else one.replaced(notes=(*model.tokenizer.doubts(pair=False), *one.notes))
 
 
-def _heads(model: Model, ablate: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """The heads as pairs of indices from 0, after checking that the model has them."""
+def _ways(model: Model, ablate: Heads) -> dict[tuple[int, int], Way]:
+    """The way of each head, as a pair of indices from 0, after checking that the model has it."""
     sizes = model.anatomy.known()
-    pairs = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in ablate]
-    if malformed := next((pair for pair in pairs if len(pair) != 2), None):
+    named = by_head(ablate if isinstance(ablate, Mapping) else map(_pair, ablate))
+    if malformed := next((pair for pair in map(_pair, named) if len(pair) != 2), None):
         raise InputError(
             f"expected a layer and a head, got {malformed}",
             where="ablate",
             advice="pass pairs of layer and head: ablate={(3, 5)}",
         )
-    return frozenset(
+    return {
         (
             check_index(layer, sizes.layers, "layer", "the model"),
             check_index(head, sizes.heads, "head", f"layer {layer}"),
-        )
-        for layer, head in pairs
-    )
+        ): checked_way(way, f"ablate, layer {layer}, head {head}")
+        for (layer, head), way in named.items()
+    }
+
+
+def _pair(head: Any) -> tuple[Any, ...]:
+    return tuple(head) if isinstance(head, Iterable) else (head,)
 
 
 def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
@@ -293,7 +298,7 @@ def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | Non
 def _run(
     model: Model,
     texts: Sequence[Prepared | Encoded],
-    silenced: frozenset[tuple[int, int]],
+    ways: Mapping[tuple[int, int], Way],
     hidden_states: bool,
     progress: Callable[[int, int], None] | None,
 ) -> list[Trace]:
@@ -302,9 +307,10 @@ def _run(
     layers = model.anatomy.known().layers
     layers_done = None if progress is None else lambda done: progress(done, layers)
     traces: list[Trace] = []
+    silenced, swapped = recorded(ways)
     for batch in batches(texts, lambda text: len(_encoded(text))):
         inputs = [as_input(_encoded(text)) for text in batch]
-        passes = encoder.forward(inputs, ablate=silenced, hidden_states=hidden_states, progress=layers_done)
+        passes = encoder.forward(inputs, ablate=ways, hidden_states=hidden_states, progress=layers_done)
         for text, result in zip(batch, passes, strict=True):
             assert result.last is not None
             states = {"last_hidden_state": result.last}
@@ -320,9 +326,10 @@ def _run(
                     text=getattr(text, "text", None),
                     pair=getattr(text, "pair", None),
                     ablated=silenced,
+                    swapped=swapped,
                     source=model,
                     prompt=_encoded(text).prompt,
-                    notes=getattr(text, "notes", ()),
+                    notes=(*getattr(text, "notes", ()), *swap_notes(swapped)),
                 )
             )
     return traces

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.errors import InputError, MissingExtraError, install
+from headscope.errors import InputError, require
 from headscope.files import write_atomically
 from headscope.screens.inked import LESS, MORE
 from headscope.screens.labels import printable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from headscope.results.explained import Attribution
     from headscope.results.head_values import HeadValues
+    from headscope.results.removal import Removal
     from headscope.traces import Trace
 
 SETTINGS: dict[Any, Any] = {
@@ -52,6 +53,8 @@ STOPS = (
 """The page's colours of weights, at these square roots (web/src/colour.ts)."""
 SIGNED = ((0.0, LESS), (0.5, "#ffffff"), (1.0, MORE))
 """The colours of signed numbers at -1, 0 and 1: purple below 0, green above."""
+DARK = STOPS[-2][1]
+"""The colour of a curve."""
 BROKEN = "#d6003c"
 NAMED = 48
 """Most tokens whose names fit beside a matrix; longer texts have positions."""
@@ -176,6 +179,30 @@ def plot_attribution(
         return finished(axes, save)
 
 
+def plot_removal(
+    curve: Removal, *, ax: Any = None, width: float = COLUMN, save: str | os.PathLike[str] | None = None
+) -> Any:
+    """Draw a score over the number of silenced heads: its interval shaded, random orders in grey.
+
+    Arguments as for `plot_values`.
+    """
+    pyplot = pyplot_for(save)
+    with pyplot.rc_context(STYLE):
+        axes = new_axes(pyplot, ax, (width, 0.7 * width))
+        steps, base = np.arange(len(curve) + 1), curve.base.mean()
+        if len(curve.random):
+            points = ~np.isnan(curve.random[0])
+            at = np.concatenate([[0], steps[1:][points]])
+            drawn = np.concatenate([np.full((len(curve.random), 1), base), curve.random[:, points]], axis=1)
+            axes.fill_between(at, drawn.min(0), drawn.max(0), color="#bbbbbb", alpha=0.5, lw=0)
+            axes.plot(at, drawn.mean(0), color="#777777", lw=0.8, label=f"{len(drawn)} random orders, same layers")
+        axes.fill_between(steps[1:], curve.low, curve.high, color=DARK, alpha=0.2, lw=0)
+        axes.plot(steps, [base, *curve.score], color=DARK, lw=1.2, label="this order")
+        axes.set(xlabel="heads silenced", ylabel=plain([curve.measure.name])[0], xlim=(0, len(curve)))
+        axes.legend(frameon=False)
+        return finished(axes, save)
+
+
 def pyplot_for(save: str | os.PathLike[str] | None) -> Any:
     """matplotlib.pyplot, once it is known that the figure can be written."""
     if save is not None and Path(save).suffix.lower() not in KINDS:
@@ -184,14 +211,9 @@ def pyplot_for(save: str | os.PathLike[str] | None) -> Any:
             where=str(save),
             advice=f"name a file that ends in {', '.join(KINDS)}",
         )
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtraError(
-            "a figure needs matplotlib, which is not installed",
-            where="plot",
-            advice=install("plot"),
-        ) from error
+    require("matplotlib", "plot", where="plot")
+    from matplotlib import pyplot
+
     return pyplot
 
 

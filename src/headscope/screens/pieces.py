@@ -125,6 +125,7 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         "ids": trace.ids,
         "segments": trace.queries.segments,
         "ablated": sorted(trace.ablated),
+        **({"swapped": [[*head, way] for head, way in trace.swapped.items()]} if trace.swapped else {}),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
         "broken": trace.broken,
         **noted(trace.notes),
@@ -137,13 +138,15 @@ def noted(notes: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def trace_aside(trace: Trace) -> str:
-    """The model, the number of tokens and of unknown ones, and the silenced heads."""
+    """The model, the number of tokens and of unknown ones, and the heads that were changed."""
     unknown = sum(token in ("[UNK]", "<unk>") for token in trace.tokens)
-    silenced = ", ".join(f"{layer}.{head}" for layer, head in sorted(trace.ablated))
+    silenced = ", ".join(f"{layer}.{head}" for layer, head in sorted(trace.ablated - trace.swapped.keys()))
+    replaced = ", ".join(f"{layer}.{head} ({way})" for (layer, head), way in trace.swapped.items())
     return (
         f"{called(trace.model)}, {len(trace)} token{'' if len(trace) == 1 else 's'}"
         + (f", {unknown} of them unknown to its vocabulary" if unknown else "")
         + (f", silenced: {silenced}" if silenced else "")
+        + (f", replaced: {replaced}" if replaced else "")
         + (f", unrecorded attention: {'; '.join(trace.unrecorded)}" if trace.unrecorded else "")
     )
 

@@ -22,7 +22,7 @@ from headscope.traces.layer_records import (
     is_broken,
 )
 from headscope.traces.record import Trace
-from headscope.traces.views import HeadTrace, LayerTrace, layer_W_O
+from headscope.traces.views import HeadTrace, LayerTrace, layer_W_O, refuse_swapped
 
 __all__ = [
     "BROKEN",
@@ -39,4 +39,5 @@ __all__ = [
     "is_trace",
     "layer_W_O",
     "load",
+    "refuse_swapped",
 ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.attention.patterns import GIVEN, is_named
 from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.formats import TRACE_FORMAT
@@ -111,6 +112,7 @@ def metadata_of(trace: Trace) -> dict[str, str]:
             name: {"dims": output.dims, "labels": output.labels} for name, output in trace.outputs.kept.items()
         },
         "ablated": sorted(trace.ablated),
+        **({"swapped": [[*head, way] for head, way in trace.swapped.items()]} if trace.swapped else {}),
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
         "cut": _cut_out(trace),
@@ -301,6 +303,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         text=_of(about["text"], str, NoneType),
         pair=_of(about["pair"], str, NoneType),
         ablated=frozenset(_pair(place, int) for place in about["ablated"]),
+        swapped={_pair(head, int): _way_in(way) for *head, way in about.get("swapped", [])},
         source=source,
         stack=_of(about.get("stack", "self"), str),
         unrecorded=_all(about.get("unrecorded", []), str),
@@ -309,6 +312,12 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         notes=_all(about.get("notes", []), str),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
+
+
+def _way_in(way: Any) -> str:
+    if _of(way, str) not in GIVEN and (way == "zero" or not is_named(way)):
+        raise ValueError(f"a head was replaced in an unknown way: {way!r:.40}")
+    return str(way)
 
 
 def _integers(tensors: Mapping[str, np.ndarray], name: str) -> Shaped[np.ndarray, " n"] | None:

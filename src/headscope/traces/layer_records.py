@@ -16,6 +16,7 @@ from headscope.attention.scores import EVERYTHING, Mask, log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, TraceError
+from headscope.late import Keyed
 from headscope.results.arrays import Named
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class ModelWeights(Protocol):
         """The names of the outputs that `late_output` computes."""
 
 
-class Outputs(Mapping[str, Named]):
+class Outputs(Keyed, Mapping[str, Named]):
     """The model's outputs by name: last_hidden_state, pooler_output, logits, ….
 
     Outputs that follow from the last hidden state are computed on first access.

@@ -49,6 +49,8 @@ class Trace(Questions, Suggesting):
         text: the text; None if the model was called with ids.
         pair: the second text of a pair; None if there was none.
         ablated: the silenced heads, as (layer, head).
+        swapped: the heads whose context was replaced by something else than 0, with the way: `mean`, `uniform`,
+            `shuffle`, `identity`, `array` or `callable`. Their q and k, hence their scores and weights, are their own.
         source: the model that the trace came from; None if it is not available.
         stack: name of the stack of attention: self, cross, encoder, decoder, vision_model, ….
         unrecorded: descriptions of attention that ran in the same forward pass but could not be recorded; empty
@@ -71,6 +73,7 @@ class Trace(Questions, Suggesting):
     text: str | None = None
     pair: str | None = None
     ablated: frozenset[tuple[int, int]] = frozenset()
+    swapped: Mapping[tuple[int, int], str] = field(default_factory=dict)
     source: ModelWeights | None = None
     stack: str = "self"
     unrecorded: tuple[str, ...] = ()
@@ -84,6 +87,7 @@ class Trace(Questions, Suggesting):
             object.__setattr__(self, name, value)
 
         set_field("layers", tuple(self.layers))
+        set_field("swapped", dict(sorted(self.swapped.items())))
         set_field("outputs", Outputs(self.outputs, self.source, self.prompt))
         if self.keys is None:
             set_field("keys", self.queries)
@@ -106,6 +110,11 @@ class Trace(Questions, Suggesting):
                 where="the layers of a trace",
                 advice=REMAKE,
             )
+
+    @property
+    def changed(self) -> frozenset[tuple[int, int]]:
+        """The heads that wrote something else than their weights and values give: silenced, or under another map."""
+        return self.ablated | self.swapped.keys()
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -269,6 +278,7 @@ class Trace(Questions, Suggesting):
 
     def __repr__(self) -> str:
         ablated = f", {len(self.ablated)} silenced" if self.ablated else ""
+        ablated += f", {swapped} under another map" if (swapped := len(self.swapped.keys() - self.ablated)) else ""
         missing = f", unrecorded attention: {'; '.join(self.unrecorded)}" if self.unrecorded else ""
         stack = "" if self.stack == "self" else f" ({self.stack})"
         tokens = f"{len(self)} tokens" if self.keys is self.queries else f"{len(self)} queries, {len(self.keys)} keys"

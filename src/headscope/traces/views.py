@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.heads import check_index
+from headscope.attention.patterns import GIVEN, OneHead, context_under
 from headscope.attention.scores import Mask, attend, scores, weights
 from headscope.attention.terms import Terms
 from headscope.errors import InputError, TraceError
@@ -231,6 +232,11 @@ class HeadTrace(Suggesting):
         return (self.layer, self.head) in self.trace.ablated
 
     @property
+    def swapped(self) -> str | None:
+        """The way in which this head's context was replaced, as in `trace.swapped`; None if it was not."""
+        return self.trace.swapped.get((self.layer, self.head))
+
+    @property
     def scores(self) -> LazyMap:
         """(queries, keys), lazy: scores before the softmax, -inf where masked. Only the indexed tile is computed."""
         return self._map("scores", False)
@@ -242,7 +248,7 @@ class HeadTrace(Suggesting):
 
     @property
     def context(self) -> Float[np.ndarray, "queries d_value"]:
-        """(queries, d_value): weights @ V, computed in blocks of queries; for a silenced head, as if it were not.
+        """(queries, d_value): weights @ V, computed in blocks of queries; for a changed head, as if it weren't.
 
         Raises:
             TraceError: the trace has no values.
@@ -255,8 +261,11 @@ class HeadTrace(Suggesting):
     def output(self) -> Float[np.ndarray, "queries d_model"]:
         """(queries, d_model): context @ W_O, the head's contribution to the residual stream; 0 if it was silenced.
 
+        Of a head under another map, the context is that map @ V.
+
         Raises:
-            TraceError: the trace has no values, or no model to take W_O from, as when read from a file.
+            TraceError: the trace has no values, or no model to take W_O from, as when read from a file; or the head
+                attended with a map that the trace doesn't have.
             UnsupportedError: W_O of a live model can't be determined.
         """
         source = self.trace.source
@@ -267,9 +276,34 @@ class HeadTrace(Suggesting):
                 advice="read the trace with hs.load(file, model=hs.open(…))",
             )
         W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
-        if self.silenced:
+        if self.silenced and self.swapped is None:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
-        return self.context @ W_O
+        context = self.written
+        if context is None:
+            raise TraceError(
+                f"head {self.layer}.{self.head} attended with another map ({self.swapped}), which the trace lacks",
+                where="trace.swapped",
+                advice="multiply the map by the values: cells @ trace[layer, head].v @ model.W_O(layer, head)",
+            )
+        return context @ W_O
+
+    @property
+    def written(self) -> Float[np.ndarray, "queries d_value"] | None:
+        """(queries, d_value): the input of W_O: the context, 0 if it was silenced, or map @ V under another map.
+
+        None if the trace doesn't have that map: it was an array or a callable's, or queries are other tokens than keys.
+        """
+        way = self.swapped
+        if way is None:
+            return np.zeros_like(self.context) if self.silenced else self.context
+        if way in GIVEN or (self.trace.keys is not self.trace.queries and way != "uniform"):
+            return None
+        mask, terms = self._record.mask.of_head(self._at), self._record.terms.of_head(self._at)
+        if way == "mean":
+            counted = slice(None) if mask.keys is None else np.asarray(mask.keys)
+            return np.broadcast_to(self.context[counted].mean(0), self.context.shape)
+        places, where = np.arange(len(self.q)), (self.layer, self.head)
+        return context_under(way, OneHead(self.q[None], self.k[None], self.scale, mask, terms, places, *where), self.v)
 
     @late("headscope.explain.promotes:head_promotes")
     def promotes(self, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
@@ -321,7 +355,7 @@ class HeadTrace(Suggesting):
         return LazyMap(kind, sizes, tile)
 
     def __repr__(self) -> str:
-        silenced = ", silenced" if self.silenced else ""
+        silenced = f", replaced: {self.swapped}" if self.swapped else ", silenced" if self.silenced else ""
         return (
             f"layer {self.layer}, head {self.head} (counted from 0){silenced}: "
             f"{len(self.q)} queries, {len(self.k)} keys, d_head {self.q.shape[-1]}, scale {self.scale:.6g}"
@@ -365,8 +399,9 @@ def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_mo
     """W_O of each head in the trace, (heads, d_value, d_model); 0 for silenced heads, which write nothing.
 
     Raises:
-        TraceError: the trace has no model.
+        TraceError: the trace has no model, or heads of the layer wrote something else than weights @ V.
     """
+    refuse_swapped(trace, layer)
     if trace.source is None:
         raise TraceError(
             "the norm-weighted statistics need W_O, and the trace has no model to read it from",
@@ -377,3 +412,22 @@ def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_mo
     weights = {head: np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in heads}
     silenced = {head for head in heads if (layer, head) in trace.ablated}
     return np.stack([np.zeros_like(weights[head]) if head in silenced else weights[head] for head in heads])
+
+
+def refuse_swapped(trace: Trace, layer: int | None = None) -> None:
+    """Check that heads wrote what their own weights give, or nothing.
+
+    Args:
+        trace: the trace.
+        layer: number of the layer to check; all by default.
+
+    Raises:
+        TraceError: the context of a head was replaced; the message names it.
+    """
+    for (at, head), way in trace.swapped.items():
+        if layer in (None, at):
+            raise TraceError(
+                f"head {at}.{head} wrote something else ({way}) than its weights and values give",
+                where="trace.swapped",
+                advice="trace the text again without ablate, or look at weights and scores, which are the head's own",
+            )

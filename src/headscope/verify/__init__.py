@@ -28,7 +28,7 @@ from headscope.traces import Trace
 from headscope.verify.against import causes, compare
 from headscope.verify.captured_traces import live
 from headscope.verify.health import health
-from headscope.verify.opened import input_states, paper, transformers_eager
+from headscope.verify.opened import UNKEPT, input_states, paper, transformers_eager
 from headscope.verify.rounding import Limit, Worst, limits_of, row_blocks
 
 __all__ = ["Check", "Report", "Worst", "verify"]
@@ -59,13 +59,16 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Repo
     model = trace.source
     if isinstance(model, Model):
         states = input_states(trace, model)
-        checks += paper(trace, model, states, limits)
-        if reference:
+        if states is None:
+            skipped.append(("the paper's way", f"{UNKEPT}: trace the text again with hidden_states=True"))
+        else:
+            checks += paper(trace, model, states, limits)
+        if states is not None and reference:
             eager, reason = transformers_eager(trace, model, states, limits)
             checks += eager
             skipped += [("transformers", reason)] if reason else []
         else:
-            skipped.append(("transformers", "not requested"))
+            skipped.append(("transformers", UNKEPT if reference else "not requested"))
         notes += health(trace, model)
     elif model is None:
         skipped.append(("the paper's way", "the trace has no model: pass it with hs.load(file, model=hs.open(…))"))

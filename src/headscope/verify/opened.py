@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.anatomy.sizes import SAVED_CONFIG
+from headscope.attention.patterns import GIVEN
 from headscope.encoder.distances import STORED
 from headscope.errors import HeadscopeError, UnsupportedError, install
 from headscope.results.verify_report import Check
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
     from headscope.attention.terms import Terms
     from headscope.model import Model
-    from headscope.traces import LayerRecord, Trace
+    from headscope.traces import HeadTrace, LayerRecord, Trace
 
 
 OPTIONAL = ("pooler.", "pooler_", "contact_head.", "encoder.embed_positions.")
 """Modules of the base class that a checkpoint may lack, and that change no hidden state."""
+
+
+UNKEPT = "a head attended with a map that the trace doesn't have"
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,12 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     """Build the checkpoint's base class in transformers, with eager attention in fp32, and run the trace's ids.
 
     The class is built from config.json and filled with the stored tensors under the class's names, so nothing is
-    unpickled and no code of the checkpoint runs. The contexts of silenced heads are set to 0.
+    unpickled and no code of the checkpoint runs. The contexts of silenced heads are set to 0, and those of heads under
+    another map to what the trace says.
 
     Raises:
         UnsupportedError: transformers has no such class, rejects the config, or requires parameters that the checkpoint
-            lacks.
+            lacks; or the trace doesn't have a head's map.
     """
     import torch
     import transformers
@@ -93,7 +98,7 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     if model.anatomy.known().types:
         inputs["token_type_ids"] = torch.tensor([trace.queries.segments])
     with foreign_errors(where, SAVED_CONFIG), torch.inference_mode():
-        silence(module, model, trace.ablated)
+        silence(module, model, {head: replaced_context(trace[head]) for head in trace.changed})
         outputs = module(**inputs, output_attentions=True, output_hidden_states=True)
     return Eager(
         attentions=[attention[0].numpy() for attention in outputs.attentions],
@@ -101,10 +106,26 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     )
 
 
-def silence(module: nn.Module, model: Model, ablated: Collection[tuple[int, int]]) -> None:
-    """Set the contexts of these heads to 0 before W_O. Layers that share a module call it in their order."""
-    if not ablated:
+def replaced_context(head: HeadTrace) -> Float[np.ndarray, "queries d_value"]:
+    """The context that a silenced or replaced head gave to W_O.
+
+    Raises:
+        UnsupportedError: the trace doesn't have its map.
+    """
+    context = head.written
+    if context is None:
+        raise UnsupportedError(UNKEPT, where=f"layer {head.layer}, head {head.head}", advice="use a map with a name")
+    return context
+
+
+def silence(
+    module: nn.Module, model: Model, changed: Mapping[tuple[int, int], Float[np.ndarray, "tokens d_head"]]
+) -> None:
+    """Replace the contexts of these heads before W_O. Layers that share a module call it in their order."""
+    if not changed:
         return
+    import torch
+
     users: dict[str, list[int]] = {}
     for layer in range(model.anatomy.known().layers):
         row = model.anatomy.parameter("layer.attention_output.weight", layer)
@@ -118,19 +139,22 @@ def silence(module: nn.Module, model: Model, ablated: Collection[tuple[int, int]
         ) -> tuple[torch.Tensor]:
             layer = next(calls)
             contexts = inputs[0].clone()
-            for at, head in ablated:
+            for (at, head), context in changed.items():
                 if at == layer:
-                    contexts[..., model.layers[layer].heads[head].span] = 0
+                    contexts[..., model.layers[layer].heads[head].span] = torch.from_numpy(np.array(context))
             return (contexts,)
 
         module.get_submodule(name).register_forward_pre_hook(before)
 
 
-def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]]:
-    """(S, d_model) each: the input of every layer, and the output of the last."""
+def input_states(trace: Trace, model: Model) -> list[Float[np.ndarray, "tokens d_model"]] | None:
+    """(S, d_model) each: the input of every layer, and the output of the last; None if the trace lacks a map for it."""
     kept = trace.hidden_states
     if len(kept) != len(trace.layers) + 1:
-        again = model.trace(ids=trace.ids, segments=trace.queries.segments, ablate=trace.ablated, hidden_states=True)
+        ways = {**dict.fromkeys(trace.ablated, "zero"), **trace.swapped}
+        if not {*GIVEN}.isdisjoint(ways.values()):
+            return None
+        again = model.trace(ids=trace.ids, segments=trace.queries.segments, ablate=ways, hidden_states=True)
         kept = again.hidden_states
     return [state.array for state in kept]
 
@@ -178,8 +202,10 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
                 context[rows] = p @ v
             size = float(np.abs(v).max()) if rounded else 0.0
             contexts.see(head_trace.context, context, ("query",), size=size, **place)
-            concat.append(np.zeros_like(context) if head_trace.silenced else context)
-            total += head_trace.output
+            changed = head_trace.silenced or head_trace.swapped
+            written = head_trace.written if changed else context  # None under an unknown map: left out on both sides
+            concat.append(np.zeros_like(context) if written is None else written)
+            total += 0 if written is None else head_trace.output
         b_O = model.layers[layer].b_O
         W_O = model.encoder.weight("layer.attention_output.weight", layer).T.astype(np.float64)
         expected = np.concatenate(concat, axis=1) @ W_O + b_O

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from headscope.attention.kernels import autocast_now
+from headscope.attention.patterns import recorded, swap_notes
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, warn
@@ -350,10 +351,15 @@ class TraceBuilder(Consumer):
         """
         stack, turn = series
         products = tuple(layer.products for layer in layers)
+        silenced, swapped = recorded(
+            {(layer.call["number"], head): way for layer in layers for head, way in layer.silenced.items()}
+        )
+        others["notes"] = (*others.get("notes", ()), *swap_notes(swapped))
         return Trace(
             model=self.name,
             layers=records_of(layers),
-            ablated=frozenset((layer.call["number"], head) for layer in layers for head in layer.silenced),
+            ablated=silenced,
+            swapped=swapped,
             source=CapturedModel(self.name, self.model, forward, stack, turn, cut.sizes, cut.row, products, *kept),
             precision=self.precision,
             stack=stack.name,

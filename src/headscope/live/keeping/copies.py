@@ -7,7 +7,7 @@ all of them at the end of the forward pass, once for each stream that the model 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,7 +126,7 @@ class LayerCopy:
     call: dict[str, Any]
     tensors: dict[str, torch.Tensor | KeySpan | None]
     products: ContextProducts | None
-    silenced: frozenset[int]
+    silenced: Mapping[int, str]
 
 
 @dataclass(eq=False)

@@ -314,7 +314,7 @@ def _joined_call(
             each.values[:, : step.count] for each, step in zip(context_products, steps, strict=True) if each is not None
         ]
         products = replace(context_products[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
-    silenced = frozenset().union(*(call.silenced for call in calls))
+    silenced = {head: way for call in calls for head, way in call.silenced.items()}
     return LayerCopy(
         call={**last.call, "mask": mask, "terms": terms},
         tensors={**tensors, **cached},

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from headscope.attention.patterns import Way, is_map, name_of
 from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.genuine import is_unchanged, undisturbed
@@ -32,7 +33,8 @@ from headscope.live.plan.refusals import refuse_transforms
 from headscope.live.seeing.operators import Unwatched
 from headscope.live.seeing.readers import reader_of
 from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
-from headscope.live.sessions import COVERED, deliver, heads_to_silence, recording, register_call, silence
+from headscope.live.sessions import COVERED, deliver, heads_to_silence, recording, register_call, who_silences
+from headscope.live.silencing import Attended, silence
 
 
 @dataclass(eq=False)
@@ -161,12 +163,13 @@ def _observed(
         )
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
     context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
+    tokens = None if reading.cross else slice(keys - queries, keys)
     rules = seats[0].forward.analyst.rules(
         reading.mask,
         len(reading.q),
         queries,
         keys,
-        None if reading.cross else slice(keys - queries, keys),
+        tokens,
         reach=partial(score_bound, reading.q, reading.k, reading.scale),
         where=path,
     )
@@ -184,7 +187,7 @@ def _observed(
             stage=reading.stage,
             own=not reading.cross,
             weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
-            silenced=frozenset(silenced),
+            silenced={head: name_of(way) for head, way in silenced.items()},
             dropout=dropout,
             layer_terms=reading.terms,
             unfused=True,
@@ -192,7 +195,16 @@ def _observed(
         )
     result = output
     if silenced:
-        result = _silenced_output(module, reader, output, context, silenced, kept_queries(rules, len(context), context))
+        if output[0].requires_grad and any(map(is_map, silenced.values())):
+            raise UnsupportedError(
+                f"the values of {type(module).__name__} are read without their gradients, which another map needs",
+                where=path,
+                advice="run the model in torch.no_grad(), or silence the head: zero or mean",
+            )
+        layer, (q, k, v) = who_silences(seats).place.layer, (reading.q, reading.k, reading.v)
+        attended = Attended(module, layer, q, k, v, reading.scale, rules, reading.terms, tokens)
+        kept = kept_queries(rules, len(context), context)
+        result = _silenced_output(module, reader, output, context, silenced, kept, attended)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
@@ -208,12 +220,13 @@ def _silenced_output(
     reader: Reader,
     output: tuple[Any, ...],
     context: torch.Tensor,
-    silenced: dict[int, str],
+    silenced: dict[int, Way],
     kept: torch.Tensor | None,
+    attended: Attended,
 ) -> tuple[Any, ...]:
     """A module's output with heads silenced: the change of the contexts, through the projection if there is one."""
     with torch.enable_grad():
-        changed = silence(context, silenced, kept)
+        changed = silence(context, silenced, kept, attended)
         if reader.projection is None:
             return (changed.transpose(1, 2).flatten(2).contiguous(), *output[1:])
         weight = module.get_submodule(reader.projection).weight

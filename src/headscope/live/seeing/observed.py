@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from headscope.attention.kernels import KernelNotes, autocast_dtype
+from headscope.attention.patterns import name_of
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
 from headscope.live.masks.analyst import Rules, kept_queries, score_bound
@@ -24,7 +25,8 @@ from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import Noting
 from headscope.live.seeing.parts import Held, Ran
-from headscope.live.sessions import Seat, deliver, heads_to_silence, recording, silence
+from headscope.live.sessions import Seat, deliver, heads_to_silence, recording, who_silences
+from headscope.live.silencing import Attended, silence
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The parameters of scaled_dot_product_attention, in order."""
@@ -86,13 +88,15 @@ def run_observed(
         else:
             ran = _ran(name, module, (query, key, value), attention_mask, kwargs, result[0], notes, proven)
             ran = replace(ran, weights=_weights(result), unfused=not proven)
-        ran = replace(ran, silenced=frozenset(silenced))
+        ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         masking = masking or (None if reader is None else _masking(ran, reader))
         mark = mark_of(result[0]) if whole else None
         _deliver(ran, whole, masking, mark)
     if masking is not None and silenced:
         kept = kept_queries(masking.rules, max(len(query), len(key)), query)
-        result = (silence(result[0].transpose(1, 2), silenced, kept).transpose(1, 2).contiguous(), *result[1:])
+        attended = _attended(ran, masking, who_silences(seats), value)
+        changed = silence(result[0].transpose(1, 2), silenced, kept, attended)
+        result = (changed.transpose(1, 2).contiguous(), *result[1:])
         ran, mark = replace(ran, returned=result[0].detach()), mark_of(result[0])
     for each in held:
         each.add(ran, _deliver)
@@ -122,6 +126,32 @@ def _ran(
     )
 
 
+def _attended(ran: Ran, masking: _Masking, seat: Seat, value: torch.Tensor) -> Attended:
+    """Everything that the maps of a call's heads depend on.
+
+    Args:
+        ran: the call.
+        masking: its mask and scale.
+        seat: the place of the call.
+        value: what the attention function was given as values, with their gradient.
+
+    Raises:
+        UnsupportedError: the values that the operator in it was given are others, so their gradient is unknown.
+    """
+    v = ran.value
+    if torch.is_grad_enabled() and value.requires_grad:
+        if v.shape != value.shape or not torch.equal(v, value.detach()):
+            raise UnsupportedError(
+                f"{ran.name} changes the values before it attends, so gradients under another map are unknown",
+                where=seat.session.plan.paths[id(ran.module)],
+                advice="run the model in torch.no_grad(), or silence the head: zero or mean",
+            )
+        v = value
+    q, k, layer = ran.query, ran.key[:, :, : masking.keys], seat.place.layer
+    terms, v = _layer_terms(ran.kwargs), v[:, :, : masking.keys]
+    return Attended(ran.module, layer, q, k, v, masking.scale, masking.rules, terms, masking.tokens)
+
+
 def _held(seat: Seat) -> Held | None:
     """Return the reason to hold back a call that may be a part of the module's attention; None if it is whole."""
     held = seat.forward.held
@@ -148,7 +178,7 @@ def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark:
         scale=masking.scale,
         rules=masking.rules,
         stage=stage_of(ran.module, masking.scale, q.shape[-1]),
-        own=masking.same_tokens,
+        own=masking.tokens is not None,
         weights=ran.weights,
         silenced=ran.silenced,
         extra_keys=ran.kwargs.get("extra_keys", ()),
@@ -259,13 +289,13 @@ class _Masking(NamedTuple):
         rules: the mask's rule for each row of the batch.
         keys: number of keys that the call uses, counted from the first.
         scale: factor of q . k.
-        same_tokens: True if queries and keys are the same tokens.
+        tokens: positions of the queries among the keys; None if they are other tokens.
     """
 
     rules: Rules
     keys: int
     scale: float
-    same_tokens: bool
+    tokens: slice | None
 
 
 def _masking(ran: Ran, seat: Seat) -> _Masking:
@@ -285,16 +315,17 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
         first = keys - queries
     scaling = ran.kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    tokens = slice(first, first + queries) if same_tokens else None
     rules = seat.forward.analyst.rules(
         replace(raw, sinks=ran.kwargs.get("s_aux") is not None),
         batch,
         queries,
         keys,
-        slice(first, first + queries) if same_tokens else None,
+        tokens,
         reach=partial(score_bound, query, key, scale),
         where=seat.session.plan.paths[id(ran.module)],
     )
-    return _Masking(rules, keys, scale, same_tokens)
+    return _Masking(rules, keys, scale, tokens)
 
 
 def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:

@@ -9,7 +9,7 @@ proven, and the calls are put together. Otherwise they are reported as attention
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import accumulate
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 
+from headscope.attention.patterns import name_of
 from headscope.attention.scores import Mask
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import once
@@ -64,7 +65,7 @@ class Ran:
         dtype: precision in which queries and keys were multiplied.
         proven: True if a library's own code computed the result from these tensors alone.
         unfused: True if scores and weights may have been computed step by step.
-        silenced: the heads that are silenced.
+        silenced: the heads that are silenced: head -> name of the way.
         extents: where keys and values were.
         followed: the numbers of the queries' and the keys' tokens.
     """
@@ -84,7 +85,7 @@ class Ran:
     dtype: torch.dtype
     proven: bool
     unfused: bool
-    silenced: frozenset[int] = frozenset()
+    silenced: Mapping[int, str] = field(default_factory=dict)
     extents: tuple[Extent, ...] = ()
     followed: Followed = (None, None)
 
@@ -551,7 +552,8 @@ class Held:
     @property
     def _silences(self) -> set[str]:
         """The ways in which heads of the layer are silenced."""
-        return {*self.seat.session.consumer.silences(self.seat.place.stack, self.seat.place.layer).values()}
+        ways = self.seat.session.consumer.silences(self.seat.place.stack, self.seat.place.layer)
+        return {name_of(way) for way in ways.values()}
 
     def _refuse_silencing(self) -> NoReturn:
         if self.modules:
