@@ -39,6 +39,8 @@ const FINGER = 24;
 const AROUND = 290;
 /** At the bottom of a phone's page, over what it has. */
 const BAR = 60;
+/** Layers up to which there is room for a list below the grid. */
+const LISTED = 16;
 /** Numbers of weights stand from here on where they stand close. */
 const WRITTEN = 0.1;
 /** The width from which on the page is no phone's, as in the style sheet. */
@@ -54,7 +56,7 @@ interface Sheet { canvas: HTMLCanvasElement; w: number; h: number }
 /** All thumbnails, painted once, side by side; a pixel of the screen has the largest weight that falls on it, so that a diagonal survives. */
 function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number): Sheet | null {
   if (!thumbs) return null;
-  const most = Math.max(1, Math.round(side * (devicePixelRatio || 1)));
+  const most = Math.ceil(side * devicePixelRatio);
   const [w, h] = [Math.min(most, thumbs.columns), Math.min(most, thumbs.rows)];
   const key = [thumbs.data, dark, info, w, h];
   if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
@@ -124,6 +126,7 @@ export function Grid() {
     if (!info || !canvas || !width.value) return;
     const now = layout(info);
     const { form, columns, rows, across, side, label, meter, number: below } = now;
+    const aside = form === "beside";
     const context = prepare(canvas, now.total);
     const { thumbs } = sifted.value ?? info;
     const picture = side && !isSigned.value ? atlas(info, thumbs, dark, side) : null;
@@ -141,7 +144,7 @@ export function Grid() {
       context.textAlign = "right";
       for (let r = 0; r < rows; r += everyRow) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
       context.textAlign = "center";
-      for (let c = 0; heads && c < columns; c += everyColumn) context.fillText(String(heads[c]), corner(now, c)[0] + (form === "beside" ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1);
+      for (let c = 0; heads && c < columns; c += everyColumn) context.fillText(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1);
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
     const chosen = at.value.layer * info.heads + at.value.head;
@@ -154,7 +157,7 @@ export function Grid() {
       const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
       const colour = Number.isFinite(value) ? shade(value, dark) : null;
       const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
-      const left = form === "beside" ? x : x + Math.floor((now.width - side) / 2);
+      const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
       if (!side || isSigned.value) {
@@ -173,13 +176,13 @@ export function Grid() {
       }
       if (meter && !isSigned.value && Number.isFinite(value)) {
         context.fillStyle = n === chosen ? pin : ink(canvas, "--accent");
-        context.fillRect(left, y + side + (form === "beside" ? 1 : 0), Math.round(side * Math.min(1, tone(value))), form === "beside" ? meter - 1 : meter);
+        context.fillRect(left, y + side + (aside ? 1 : 0), Math.round(side * Math.min(1, tone(value))), aside ? meter - 1 : meter);
       }
       const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`;
-      if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || (least ? value >= least : true))) {
+      if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
         context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
         context.fillStyle = side ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
-        if (form === "beside") {
+        if (aside) {
           context.textAlign = "left";
           context.fillText(said, left + side + 2, y + side / 2, across - side - 3);
         } else context.fillText(said, x + now.width / 2, side ? y + side + meter + below / 2 + 1 : y + now.height / 2 + 0.5, across - 2);
@@ -201,9 +204,9 @@ export function Grid() {
       }
       if (label) {
         context.font = `12px ${text}`;
-        context.textAlign = form === "beside" ? "left" : "center";
+        context.textAlign = aside ? "left" : "center";
         context.fillStyle = plain;
-        context.fillText(`${layer}.${head}`, form === "beside" ? left : x + now.width / 2, top + label / 2, now.width);
+        context.fillText(`${layer}.${head}`, aside ? left : x + now.width / 2, top + label / 2, now.width);
       }
       context.globalAlpha = 1;
     });
@@ -330,10 +333,10 @@ export function Grid() {
           <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12, state.dark.value))).join(",")})` }} />
           <span>{end(high)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
       </div>
-      <div class="foot row spread strongest">
+      {info.layers.length <= LISTED && <div class="foot row spread strongest">
         <HeadList info={info} name={rankedName} order={numbers ? ranked.value.slice(0, RANKS) : []} numbers={numbers} test="ranks" />
         <button class="menu" title={say("ask_next")} onClick={() => goToNext(1)}>{say("next")} <kbd>e</kbd></button>
-      </div>
+      </div>}
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
       {notes.length > 0 && <p class="quiet small">{notes.join(" · ")}</p>}
       {info.awaited.size > 0 && <p class="quiet small" data-test="awaited">{say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</p>}

@@ -10,8 +10,8 @@ export const written = (text: string): string => text.replaceAll("-", "−");
 export function number(value: number, digits = 3): string {
   if (!Number.isFinite(value)) return value === -Infinity ? "−∞" : value === Infinity ? "∞" : "–";
   const size = Math.abs(value);
-  if (value !== 0 && size < 1e-7) return written(value.toExponential(1));
-  return written(value.toFixed(size >= 100 ? 1 : value !== 0 && size < 0.5 * 10 ** -digits ? 1 - Math.floor(Math.log10(size)) : digits));
+  if (value && size < 1e-7) return written(value.toExponential(1));
+  return written(value.toFixed(size >= 100 ? 1 : value && size < 0.5 * 10 ** -digits ? 1 - Math.floor(Math.log10(size)) : digits));
 }
 
 /** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope.atlas.wording, but for the minus. */
