@@ -140,6 +140,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     if (!g || !now || !canvas) return;
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
+    wrap.current!.dataset.cells = [g.left, g.top, g.cell].join(" ");
     if (linked && !bare) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
     if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
