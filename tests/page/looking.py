@@ -155,6 +155,13 @@ def box_of(page: Page, selector: str) -> dict[str, float]:
     return dict(found)
 
 
+def cells_of(page: Page, selector: str = ".matrix") -> tuple[float, float, float]:
+    """Where the cells of a matrix begin inside of it, and the size of one: left, top, side."""
+    until(page, f"document.querySelector('{selector}')?.dataset.cells")
+    left, top, side = str(page.locator(selector).first.get_attribute("data-cells")).split()
+    return float(left), float(top), float(side)
+
+
 RANKED = """[...document.querySelectorAll("[data-test=ranked] li[data-weight]")]
   .map(({ dataset }) => [dataset.column, dataset.weight])"""
 

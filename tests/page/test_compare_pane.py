@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, until
+from looking import SETTLED, Watch, box_of, cells_of, eventually, head_of, lists, number, patiently, until
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -211,17 +211,17 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     page.wait_for_selector("[data-test=difference] .ramp")
     box = box_of(page, "[data-test=difference] .matrix")
     size = len(pairs)
-    cell = min((box["width"] - 108) / size, (box["height"] - 72) / size, 88)
+    left, top, cell = cells_of(page, "[data-test=difference] .matrix")
     a, b = weights(one, 2, 3), weights(other, 2, 3)
     difference = np.array(
         [[np.nan if None in (p, q, i, j) else b[q, j] - a[p, i] for i, j in pairs] for p, q in pairs], dtype=float
     )
     most = np.nanmax(np.abs(difference))
     # a cell that is pointed at shows its numbers
-    page.mouse.move(box["x"] + 84 + 2.5 * cell, box["y"] + 66 + 3.5 * cell)
+    page.mouse.move(box["x"] + left + 2.5 * cell, box["y"] + top + 3.5 * cell)
     triple(page, [a[pairs[3][0], pairs[2][0]], b[pairs[3][1], pairs[2][1]], difference[3, 2]])
     # the corner of a cell is free of its number
-    corner = [[84 + (c + 0.2) * cell, 66 + (r + 0.2) * cell] for r in range(size) for c in range(size)]
+    corner = [[left + (c + 0.2) * cell, top + (r + 0.2) * cell] for r in range(size) for c in range(size)]
     colours = np.array(page.evaluate(COLOURS + f"(['difference', {corner}])"), dtype=int).reshape(size, size, 3)
     for value, (red, green, blue) in zip(difference.ravel(), colours.reshape(-1, 3), strict=True):
         if np.isnan(value):

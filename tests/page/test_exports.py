@@ -64,9 +64,9 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
     (line,) = [one for one in drawn.iter(f"{SVG}path") if one.get("stroke") == PIN]
     assert float(line.get("stroke-width") or 0) == pytest.approx(0.6 + 3.4 * weight, abs=0.01)
     caption = re.sub("[\u2068\u2069]", "", drawn.findtext(f"{SVG}desc") or "")
-    for part in ("layer 1, head 1", cat.text or "", cat.pair or "", f"“cat” (4) → “ed” (3): {weight:.4f}", "hold 70%"):
+    for part in ("layer 1, head 1", cat.text or "", cat.pair or "", f"“cat” (4) → “ed” (3): {weight:.3f}", "hold 70%"):
         assert part in caption
-    assert f"{weight:.4f}" in words(drawn)
+    assert f"{weight:.3f}" in words(drawn)
     assert "renormalised" not in caption
     page.locator("[data-test=special]").check()
     assert "renormalised" in (figure(page).findtext(f"{SVG}desc") or "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, box_of, head_of, lists, made, number, ranked, table, until
+from looking import HOSTILE, Watch, box_of, cells_of, head_of, lists, made, number, ranked, table, until
 
 import headscope as hs
 from by_hand import axis_of
@@ -23,16 +23,10 @@ if TYPE_CHECKING:
 CLOSE = 1e-3
 
 
-def plot(page: Page) -> tuple[float, float, float, float]:
-    """Where the matrix's cells lie on the screen: left, top, and the size of one."""
-    box = box_of(page, ".matrix")
-    return box["x"] + 84, box["y"] + 66, box["width"] - 84 - 24, box["height"] - 66 - 6
-
-
-def cell_at(page: Page, size: int, query: int, key: int) -> tuple[float, float]:
-    left, top, width, height = plot(page)
-    cell = min(width / size, height / size, 54)
-    return left + (key + 0.5) * cell, top + (query + 0.5) * cell
+def cell_at(page: Page, query: int, key: int) -> tuple[float, float]:
+    """The middle of a cell on the screen."""
+    box, (left, top, side) = box_of(page, ".matrix"), cells_of(page)
+    return box["x"] + left + (key + 0.5) * side, box["y"] + top + (query + 0.5) * side
 
 
 def test_it_asks_for_nothing(watch: Watch, cat_file: Path) -> None:
@@ -89,15 +83,14 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
 
 def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#h=1")
-    size = len(cat)
-    page.mouse.move(*cell_at(page, size, 5, 2))
+    page.mouse.move(*cell_at(page, 5, 2))
     status = page.locator("[data-test=status]")
     assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
     expected = cat[0, 1].weights[5, 2]
     page.wait_for_selector("[data-test=value]")
     assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(expected, abs=CLOSE)
     assert "q=" not in page.url
-    page.mouse.click(*cell_at(page, size, 5, 2))
+    page.mouse.click(*cell_at(page, 5, 2))
     page.mouse.move(2, 2)
     until(page, "location.hash.includes('q=5') && location.hash.includes('k=2')")
     assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
@@ -337,12 +330,12 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_fi
 def test_colours_end_at_one_or_at_the_strongest_weight(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#l=1&h=0")
     reach = page.locator("[data-test=reach]")
-    assert reach.inner_text() == "1.00"
+    assert reach.inner_text() == "1"
     reach.click()
     assert float(reach.inner_text()) == pytest.approx(np.asarray(cat[1, 0].weights).max(), abs=6e-3)
     until(page, "location.hash.includes('to=head')")
     reach.click()
-    assert reach.inner_text() == "1.00"
+    assert reach.inner_text() == "1"
 
 
 def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from looking import Watch, eventually, head_of, lists, number, ranked, retype, until
+from looking import Watch, box_of, eventually, head_of, lists, number, ranked, retype, until
 from serving import Served, ask, start
 
 import headscope as hs
@@ -127,7 +127,7 @@ def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, se
     page.keyboard.press("Enter")
     until(page, "document.querySelectorAll('.cell .step').length === 7")
     text = page.locator(".cell .step").nth(6).inner_text()
-    assert f"{np.linalg.norm(written[2]):.3f}" in text
+    assert f"{np.linalg.norm(written[2]):.2f}" in text
     assert f"{share:.0%}" in text.replace("\u2212", "-")
     # and in which heads the cell is strongest
     page.keyboard.press("Escape")
@@ -151,7 +151,9 @@ def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk:
     rows = [row for row in range(TOKENS) if row // grid.RUN % 2 == 0]
     weights = rows_of(long, 1, 1)[rows]
     expected = -(weights * np.log(weights)).sum(-1).mean()
-    page.locator(".heads").hover(position={"x": 130, "y": 130})
+    box = box_of(page, ".heads")
+    across, down = min(96.0, (box["width"] - 20) / HEADS), (box["height"] - 16) / LAYERS
+    page.locator(".heads").hover(position={"x": 20 + 1.5 * across, "y": 16 + 1.5 * down})
     match = re.search(r"\d+\.\d+(?!.*\d\.\d)", reading.inner_text().replace("1.1", "", 1))
     assert match is not None
     assert float(match[0]) == pytest.approx(expected, abs=6e-3)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from looking import Watch, box_of, made, ranked, until
+from looking import OPTIONS, Watch, box_of, go, made, ranked, until
 
 import headscope as hs
 from headscope.attention.scores import Mask
+from headscope.page import notebook
 
 CLOSE = 1e-3
 
@@ -268,6 +269,92 @@ def test_a_laptop_shows_every_head_and_one_header_line(watch: Watch, tmp_path: P
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
     tabs, share = box_of(page, "[data-test=pane-head]"), box_of(page, "[data-test=share]")
     assert tabs["y"] == pytest.approx(share["y"], abs=3)
+
+
+TALL = [(12, 12), (24, 16)]
+"""Layers and heads of BERT-base and BERT-large."""
+SEEN = """(() => {
+  const [grid, under] = [".heads", innerWidth > 680 ? ".cell" : ".screens"]
+    .map((one) => document.querySelector(one).getBoundingClientRect());
+  const box = document.querySelector(".scroller");
+  const fits = grid.top >= 0 && grid.bottom <= Math.min(innerHeight, under.top) + 1;
+  return fits && box.scrollHeight <= box.clientHeight + 1;
+})()"""
+"""The grid lies whole between what is above and below it, and does not scroll."""
+FRAMED = """(() => {
+  const canvas = document.querySelector(".heads .over");
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let [top, bottom] = [Infinity, 0];
+  for (let n = 0; n < data.length; n += 4) if (data[n + 3] > 200 && data[n] > data[n + 2] + 80) {
+    top = Math.min(top, Math.floor(n / 4 / width));
+    bottom = Math.floor(n / 4 / width);
+  }
+  const [grid, box] = [canvas, document.querySelector(".scroller")].map((one) => one.getBoundingClientRect());
+  return grid.top + top >= Math.max(0, box.top) - 2 && grid.top + bottom <= Math.min(innerHeight, box.bottom) + 2;
+})()"""
+"""The orange frame around the head in view is on the screen."""
+
+
+@pytest.fixture(scope="module")
+def tall(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """Pages of models of 12, 24 and 60 layers, a cell pinned, by layers."""
+    folder = tmp_path_factory.mktemp("tall")
+    made_of = [*TALL, (60, 4)]
+    pages = {n: made(15, Mask(), heads=heads, layers=n).to_html(folder / f"{n}.html") for n, heads in made_of}
+    return {layers: f"{path.as_uri()}#l=7&h=3&q=4&k=9&by=weight" for layers, path in pages.items()}
+
+
+@pytest.mark.parametrize(
+    ("layers", "size", "form"),
+    [
+        *((12, (1440, 900), "beside"), (12, (1280, 720), "beside"), (24, (1440, 900), "beside")),
+        *((24, (1280, 720), "value"), (12, (390, 844), "under"), (24, (390, 844), "value")),
+    ],
+)
+def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int, size: tuple[int, int], form: str) -> None:
+    """As many pictures as there is room for; then `e` has nothing to select that can't be seen."""
+    watched = watch(quiet=False, viewport=dict(zip(("width", "height"), size, strict=True)))
+    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
+    page = watched.open(f"{tall[layers]}&all=1")
+    until(page, SEEN)
+    heads = page.locator(".heads")
+    assert heads.get_attribute("data-form") == form
+    side = int(heads.get_attribute("data-side") or 0)
+    assert side >= {"under": 21, "beside": 21 if layers == 12 else 15, "value": 0}[form]
+    for _ in range(3):
+        page.keyboard.press("e")
+        assert page.evaluate(SEEN)
+        until(page, FRAMED)
+
+
+def test_sorted_or_with_a_sign_every_layer_is_seen(watch: Watch, tall: dict[int, str]) -> None:
+    page = watch(viewport={"width": 1280, "height": 720}).open(tall[24])
+    for state in ("order=high", "face=values", "by=entropy", "order=low&face=values"):
+        go(page, f"{tall[24].split('#')[1]}&{state}")
+        until(page, SEEN)
+
+
+def test_sixty_layers_scroll_to_the_head_in_view(watch: Watch, tall: dict[int, str]) -> None:
+    page = watch(quiet=False, viewport={"width": 1280, "height": 720}).open(tall[60])
+    assert page.locator(".scroller").evaluate("(one) => one.scrollHeight > one.clientHeight")
+    for _ in range(8):
+        page.keyboard.press("e")
+        until(page, FRAMED)
+    for layer in (59, 0):
+        go(page, f"{tall[60].split('#')[1]}&l={layer}")
+        until(page, FRAMED)
+
+
+def test_a_notebook_s_frame_shows_every_layer(watch: Watch, tmp_path: Path) -> None:
+    book = tmp_path / "book.html"
+    frames = [notebook.frame([made(15, Mask(), heads=heads, layers=layers)]) for layers, heads in TALL]
+    book.write_text(f"<!doctype html><meta charset=utf-8><body>{''.join(frames)}", encoding="utf-8")
+    watched = watch(viewport={"width": 1100, "height": 900})
+    watched.page.goto(book.as_uri())
+    for frame in watched.page.frames[1:]:
+        frame.frame_element().scroll_into_view_if_needed()
+        frame.wait_for_selector("html[data-painted]")
+        until(frame, SEEN)
 
 
 def test_a_long_text_opens_as_prose(watch: Watch, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from encoders import answered, page_with
-from looking import HOSTILE, Watch, eventually, head_of, lists, number, patiently, until
+from looking import HOSTILE, OPTIONS, Watch, eventually, head_of, lists, number, patiently, until
 from test_page_bytes import view_of
+from transformers import BertConfig, BertForMaskedLM
 
 import headscope as hs
 from commands import run
@@ -23,6 +24,7 @@ from headscope.page.trace import page_bytes
 from headscope.page.typed import typed_page
 from headscope.runs.effects import effects
 from naive_layers import MINILM
+from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -68,6 +70,23 @@ def test_typed_text_has_numpys_weights(watch: Watch, file: Path) -> None:
     lists(page, trace[2, 1].weights[3], 1e-3)
     assert [address for address in watched.asked if not address.startswith(("file:", "blob:", "data:"))] == []
     assert "tired" not in page.url
+
+
+def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> None:
+    """Twelve layers on a laptop: the page scrolls, the grid does not, and its pictures can be read."""
+    (tmp_path / "deep").mkdir()
+    folder = small_bert(tmp_path / "deep")
+    shape = BertConfig(len(VOCABULARY), 48, 12, 12, 64, max_position_embeddings=64)
+    BertForMaskedLM(shape).save_pretrained(folder)
+    run("view", folder, "--html", tmp_path / "deep.html")
+    watched = watch(viewport={"width": 1280, "height": 720})
+    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
+    page = watched.open((tmp_path / "deep.html").as_uri())
+    until(page, "document.querySelectorAll('.said-word').length > 2")
+    until(
+        page, "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight)(document.querySelector('.scroller'))"
+    )
+    assert int(page.locator(".heads").get_attribute("data-side") or 0) >= 21
 
 
 def test_the_guess_without_each_head_and_silencing(watch: Watch, file: Path) -> None:

@@ -23,23 +23,26 @@ import { Top } from "./panels/top";
 const PANES = { head: HeadPane, compare: Compare, causes: Causes, anatomy: Anatomy };
 
 export function App({ Typing }: { Typing: ComponentType | undefined }) {
+  const info = doc.value?.info;
   const Pane = PANES[state.pane.value];
+  /** A grid of more layers or heads needs all the room that it can have. */
+  const deep = info && (info.layers.length > 8 || info.heads > 12) ? " deep" : "";
   const opened = state.chain.value && state.pane.value === "head" && row.value !== null && column.value !== null;
   const [left, right] = [widths.left.value, widths.right.value];
   const chosen = { ...(left !== null && { "--left": `${left}px` }), ...(right !== null && { "--right": `${right}px` }) };
   return (
     <>
       <Top />
-      {Typing && doc.value && <Typing />}
+      {Typing && info && <Typing />}
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
-      {doc.value && <Ribbon />}
-      {doc.value && state.pane.value === "head" && !opened && <Findings />}
-      {doc.value && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}`} style={{ "--across": doc.value.info.heads, ...chosen }}>
-        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value.id} /><Divider side="right" /></>}<Inspector />
+      {info && <Ribbon />}
+      {info && state.pane.value === "head" && !opened && <Findings />}
+      {info && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}${deep}`} style={{ "--across": info.heads, "--layers": info.layers.length, ...chosen }}>
+        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value!.id} /><Divider side="right" /></>}<Inspector />
       </main>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
         {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>
-      {doc.value && <Bar />}
+      {info && <Bar />}
       <Help />
       <Share />
     </>

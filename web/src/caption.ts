@@ -1,6 +1,7 @@
 // What an exported picture or table shows, in words and as data: model, text, head, pinned cell, settings.
 import { maskOf } from "./masking";
 import { cellAt, mostOf, wanted, type Picture } from "./pictures";
+import { end } from "./panels/slots";
 import { mean, title } from "./several";
 import * as state from "./state";
 import { at, column, doc, headName, row, shown } from "./store";
@@ -47,10 +48,10 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
   const whole = bottom - top === words.rows.length && right - left === words.columns.length;
   return [
     mean.value ? `${title()}, ${info.name}: ${say("mean_note")}.` : say("figure_what", { ...headName(info, at.value), model: info.name }),
-    query && key && weight !== undefined && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight, 4) }),
+    query && key && weight !== undefined && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight) }),
     query && !key && say("figure_query", { token: query.text, ...places }),
     key && !query && say("figure_key", { token: key.text, ...places }),
-    say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: number(mostOf(picture), 2) }),
+    say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: end(mostOf(picture)) }),
     (state.mode.value === "lines" || (part && state.mode.value === "both")) && say("figure_lines", { share: percent(state.mass.value) }),
     maskOf(info, at.value.layer, mean.value) && say("figure_masked"),
     !whole && say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length) }),

@@ -9,6 +9,7 @@ import { maskOf } from "./masking";
 import { count, number, say } from "./words";
 import * as state from "./state";
 import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
+import { end } from "./panels/slots";
 import { at, column, doc, failure, headName, row, shown } from "./store";
 import { mean } from "./several";
 import { isQuiet, placed, type Label } from "./shown";
@@ -147,7 +148,7 @@ export async function figure(): Promise<string> {
     if (pinRow !== null && pinColumn !== null) parts.push(frame(ox + pinColumn * wide, oy + pinRow * high, wide, high, 2.5));
     const ly = oy + down * cell + 18;
     for (let n = 0; n < 60; n++) parts.push(`<rect x="${ox + n * 2}" y="${ly}" width="2.2" height="8" fill="${sequentialCss(onScale(n / 59, 1, state.scale.value), false)}"/>`);
-    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${number(mostOf(picture), 2)}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
+    parts.push(`<text x="${ox}" y="${ly + 20}">0</text><text x="${ox + 120}" y="${ly + 20}" text-anchor="end">${end(mostOf(picture))}</text><text x="${ox + 130}" y="${ly + 8}">${escaped(say(`scale_${state.scale.value}`))}</text>`);
     height = Math.max(height, ly + 24);
     x = ox + across * cell + 60;
   }

@@ -1,5 +1,5 @@
 // Heads in the order of the chosen statistic: as the grid draws them, and as `e` walks through them.
-import { batch, computed } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import { divergingAt, onScale, sequentialAt, type RGB } from "./colour";
 import * as state from "./state";
 import { betweenSets, pinnedCell } from "./asking";
@@ -36,7 +36,7 @@ export const drawn = computed<number[]>(() => {
 });
 
 /** Weights share one scale for every question: 0 to 1. Of other statistics, from the least to the most. */
-const isWeight = computed(() => (state.statistic.value === "weight" || state.statistic.value === "mass") && !state.normed.value);
+export const isWeight = computed(() => (state.statistic.value === "weight" || state.statistic.value === "mass") && !state.normed.value);
 
 export const range = computed<[number, number]>(() => {
   const numbers = numbersOf.value;
@@ -81,6 +81,9 @@ export function choose(info: TraceInfo, n: number): void {
   });
 }
 
+/** Counts the steps along the ranking, which lead to heads that may be out of sight. */
+export const walked = signal(0);
+
 let walk = { question: "", n: -1 };
 
 /** The next head of the ranking, or the one before. */
@@ -96,4 +99,5 @@ export function goToNext(by: 1 | -1): void {
   if (n === null) return;
   walk = { question, n };
   choose(info, n);
+  walked.value++;
 }

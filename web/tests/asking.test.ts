@@ -36,9 +36,11 @@ test("slots fill the panel and never lie on one another", () => {
     for (const labelled of [false, true]) {
       for (const pictures of [false, true]) {
         const now = slots(columns, rows, width, height, labelled, pictures);
-        expect(now.across * columns).toBeLessThanOrEqual(Math.max(width, 12 * columns));
-        expect(now.side).toBeLessThanOrEqual(Math.max(now.across, 18));
+        expect(now.across * columns).toBeLessThanOrEqual(width);
+        expect(now.side).toBeLessThanOrEqual(now.across);
         expect(now.label + now.side + now.meter + now.number).toBeLessThanOrEqual(now.down);
+        expect(now.label + now.height).toBeLessThanOrEqual(now.down);
+        if (height) expect(now.total).toBeLessThanOrEqual(height);
         expect(corner(now, columns)[1] - corner(now, 0)[1]).toBe(now.down);
         if (!pictures) expect(now.side).toBe(0);
       }
@@ -48,6 +50,29 @@ test("slots fill the panel and never lie on one another", () => {
   // twelve heads in a row, as drawn: pictures of about 40 px, a meter, a number
   const drawn = slots(12, 6, 552, 400, false, true);
   expect([drawn.total <= 400, drawn.meter, drawn.number, drawn.side]).toEqual([true, 3, 15, 40]);
+});
+
+test("of three forms the room decides: a number under its picture, beside it, or alone", () => {
+  const forms = (columns: number, rows: number, width: number, height: number) => {
+    const { form, side, written } = slots(columns, rows, width, height, false, true);
+    return [form, side, written];
+  };
+  // six layers; twelve and twenty-four on a laptop's low screen and on a high one, as drawn; ESM-2's shape
+  expect(forms(12, 6, 548, 400)).toEqual(["under", 40, true]);
+  expect(forms(12, 12, 572, 350)).toEqual(["beside", 21, true]);
+  expect(forms(12, 12, 648, 540)).toEqual(["beside", 28, true]);
+  expect(forms(16, 24, 572, 380)).toEqual(["value", 0, true]);
+  expect(forms(16, 24, 648, 530)).toEqual(["beside", 15, true]);
+  expect(forms(40, 36, 572, 380)).toEqual(["value", 0, false]);
+  // a finger's tile, and numbers with a sign, which are too wide to stand beside
+  expect(forms(12, 12, 358, 554)).toEqual(["under", 22, true]);
+  expect(slots(12, 12, 648, 540, false, true, true).form).toBe("under");
+  expect(slots(16, 24, 648, 530, false, true, true).form).toBe("value");
+  // sorted, each head is named: above its tile, or instead of its number
+  const named = (height: number) => { const now = slots(16, 24, 648, height, true, true); return [now.form, now.label, now.named]; };
+  expect([named(530), named(900)]).toEqual([["value", 0, true], ["beside", 16, false]]);
+  // a layer is never less than can be told from the next
+  expect(slots(16, 60, 572, 380, false, true)).toMatchObject({ form: "value", down: 8, total: 496 });
 });
 
 test("numbers in slots are short", () => {

@@ -56,7 +56,7 @@ export function Cell() {
       <section class="panel cell empty" aria-label={say("cell")}>
         {ready && r !== null && c !== null
           ? <p class="one" data-test="cell-line"><Text of={words.rows[r]} /> → <Text of={words.columns[c]} /> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
-            dot: number(ready.chain.dot, 2), score: number(ready.chain.score), weight: number(ready.chain.weight, 4),
+            dot: number(ready.chain.dot, 2), score: number(ready.chain.score), weight: number(ready.chain.weight),
           })} {ofTokens(ready)}</span></p>
           : <p class="one" title={say("cell_pick")}>{say("cell_pick")}</p>}
       </section>
@@ -75,7 +75,7 @@ interface Shown { found: Found; from: Label; to: Label }
 function ofTokens({ chain: { weight, masked }, drawn, i, j }: Found): string {
   if (masked || !(Math.abs(drawn - weight) > 1e-3 * weight)) return "";
   const { queries, keys } = doc.value!.info;
-  return say("s_drawn", { n: number(drawn, 4), what: remarks().join("; "), token: spelled(queries, i), text: spelled(keys, j), weight: number(weight, 4) });
+  return say("s_drawn", { n: number(drawn), what: remarks().join("; "), token: spelled(queries, i), text: spelled(keys, j), weight: number(weight) });
 }
 
 const Pair = ({ from, to }: { from: Label; to: Label }) => (
@@ -97,7 +97,7 @@ function Line({ found, from, to }: Shown) {
   ];
   return (
     <section class="panel cell line" aria-label={say("cell")}>
-      <h2 data-test="cell">{say("how_weight", { weight: number(drawn, 2) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.layer, at.value.head) })}</small></h2>
+      <h2 data-test="cell">{say("how_weight", { weight: number(drawn) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.layer, at.value.head) })}</small></h2>
       {chain.masked && <p>{say("cell_masked")}</p>}
       <p class="quiet small">{ofTokens(found)}</p>
       <ol class="numbers5">{numbers.map(([value, says, test]) => <li key={says}><b data-test={test}>{value}</b><small>{says}</small></li>)}</ol>
@@ -184,9 +184,9 @@ function Opened({ found, from, to }: Shown) {
             {chain.v && <Bars values={chain.v.map((x) => x * chain.weight)} bands={[]} kind="v" />}
           </Step>
           <Step n={7} {...open} title={say("s_writes")} says={size !== undefined && share !== undefined
-            ? say("s_writes_says", { token: query, n: number(size), share: percent(share) })
+            ? say("s_writes_says", { token: query, n: number(size, 2), share: percent(share) })
             : say("s_writes_none")} formula={<math><mrow><mo>|</mo><mi>p</mi><mi>v</mi><W of="O" /><mo>|</mo></mrow>
-              {norm !== undefined && <><mo>=</mo><mn>{number(chain.weight)}</mn><mo>×</mo><mn data-test="norm">{number(norm)}</mn><mo>=</mo><mn>{number(norm * chain.weight)}</mn></>}</math>}>
+              {norm !== undefined && <><mo>=</mo><mn>{number(chain.weight)}</mn><mo>×</mo><mn data-test="norm">{number(norm, 2)}</mn><mo>=</mo><mn>{number(norm * chain.weight, 2)}</mn></>}</math>}>
             {dModel !== undefined && norm !== undefined && <p class="quiet small">{say("s_added", { d: dModel, token: query })}</p>}
           </Step>
         </div>

@@ -122,7 +122,7 @@ export function Compare() {
               <div class="large" data-test="difference">
                 <h2 title={alignment(aligned.rows, rows)}>B − A <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h2>
                 <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="B − A" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
-                {gap && <Legend picture={gap} digits={3} />}
+                {gap && <Legend picture={gap} />}
               </div>
               <div data-test="first">{heading("A", nameA, title(), a)}
                 <Matrix picture={left} wanted={want} rows={labelsA.rows} columns={labelsA.columns} linked bare name="A" />{left && <Legend picture={left} />}</div>
@@ -170,7 +170,7 @@ function Pairs({ want, wantB, left, right, columns }: { want: Wanted; wantB: Wan
   return (
     <section class="pairs">
       <h2 class="row">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <span class="key"><i /> A <i class="b" /> B</span>
-        <span data-test="three">{one !== null && other !== null ? <>B {number(other, 4)} − A {number(one, 4)} = <b>{number(other - one, 4)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h2>
+        <span data-test="three">{one !== null && other !== null ? <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h2>
       <ol data-test="pairs">
         {order.map((n) => {
           const label = columns[n];

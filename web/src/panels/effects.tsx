@@ -7,6 +7,7 @@ import * as state from "../state";
 import { weight } from "../statistics";
 import { at, doc, headLabel, row, column, shown } from "../store";
 import { count, number, percent, say } from "../words";
+import { end as scaleEnd } from "./slots";
 
 interface Effect {
   layer: number;
@@ -109,7 +110,7 @@ function Scatter({ order, most }: { order: Effect[]; most: number }) {
         {[points[0], ...(strongest === points[0] ? [] : [strongest])].map((point) => (
           <text key={name(point)} x={x(point) + (x(point) > WIDE / 2 ? -6 : 6)} y={y(point) + 4} text-anchor={x(point) > WIDE / 2 ? "end" : "start"}>{name(point)}</text>
         ))}
-        <text class="axes" x={WIDE - 4} y={HIGH - 3} text-anchor="end">{say("eff_axes")} · {number(end, 2)}</text>
+        <text class="axes" x={WIDE - 4} y={HIGH - 3} text-anchor="end">{say("eff_axes")} · {scaleEnd(end)}</text>
       </svg>
       <figcaption><b>{say("eff_weight")}</b> {say("eff_weight_says", { ...words, head: name(strongest), weight: number(strongest.weight), rank: strongest.rank, all: count(points.length), change: signed(strongest.value) })}</figcaption>
     </figure>

@@ -6,7 +6,7 @@ import { changeName, targetName } from "../ask";
 import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state";
-import { drawn, faint, goToNext, isSigned, range, ranked, shade, tone, toneScale } from "../ranking";
+import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../ranking";
 import { members, memberColour, overlaid, pick } from "../several";
 import { slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
@@ -20,7 +20,7 @@ import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../shown";
 import { HeadList } from "./headlist";
-import { corner, GUTTER, HEAD, short, slots, type Slots } from "./slots";
+import { corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
 import { toolsOpen } from "./tools";
@@ -32,19 +32,37 @@ const ROUND = 6;
 
 /** Heads beside each other on a phone, each under its own name: a row of more would be too small for a finger. */
 const PHONE = 6;
+/** Rows of those that a phone shows; with more heads it has a row for each layer, and all of them on one screen. */
+const NAMED_ROWS = 12;
+/** The least height of such a row, and what stands around the grid. */
+const FINGER = 24;
+const AROUND = 290;
+/** At the bottom of a phone's page, over what it has. */
+const BAR = 60;
+/** Layers up to which there is room for a list below the grid. */
+const LISTED = 16;
+/** Numbers of weights stand from here on where they stand close. */
+const WRITTEN = 0.1;
 /** The width from which on the page is no phone's, as in the style sheet. */
 const phone = matchMedia("(max-width: 680px)");
+
+const isNamed = ({ layers, heads }: TraceInfo): boolean => phone.matches && layers.length * heads <= PHONE * NAMED_ROWS;
 
 let sheet: HTMLCanvasElement | null = null;
 let sheetKey: unknown[] = [];
 
-/** All thumbnails, painted once, side by side. */
-function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean): HTMLCanvasElement | null {
+interface Sheet { canvas: HTMLCanvasElement; w: number; h: number }
+
+/** All thumbnails, painted once, side by side; a pixel of the screen has the largest weight that falls on it, so that a diagonal survives. */
+function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number): Sheet | null {
   if (!thumbs) return null;
-  if (sheet && sheetKey[0] === thumbs.data && sheetKey[1] === dark && sheetKey[2] === info) return sheet;
+  const most = Math.ceil(side * devicePixelRatio);
+  const [w, h] = [Math.min(most, thumbs.columns), Math.min(most, thumbs.rows)];
+  const key = [thumbs.data, dark, info, w, h];
+  if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
   const total = info.layers.length * info.heads;
   const colours = palette(sequential(dark));
-  const [w, h] = [thumbs.columns, thumbs.rows];
+  const largest = new Uint8Array(w * h);
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
   sheet.height = info.layers.length * h;
@@ -52,13 +70,19 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean): HTM
   const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < total; n++) {
     const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
-    for (let cell = 0; cell < w * h; cell++) {
-      pixels[(y + Math.floor(cell / w)) * sheet.width + x + (cell % w)] = colours[thumbs.data[n * w * h + cell]];
+    largest.fill(0);
+    for (let cell = 0, r = 0; r < thumbs.rows; r++) {
+      const row = Math.floor((r * h) / thumbs.rows) * w;
+      for (let c = 0; c < thumbs.columns; c++, cell++) {
+        const place = row + Math.floor((c * w) / thumbs.columns);
+        largest[place] = Math.max(largest[place], thumbs.data[n * thumbs.rows * thumbs.columns + cell]);
+      }
     }
+    largest.forEach((byte, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[byte]; });
   }
   sheet.getContext("2d")!.putImageData(image, 0, 0);
-  sheetKey = [thumbs.data, dark, info];
-  return sheet;
+  sheetKey = key;
+  return { canvas: sheet, w, h };
 }
 
 export function Grid() {
@@ -68,10 +92,14 @@ export function Grid() {
   const over = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
   const height = useSignal(0);
+  const walks = useRef(walked.peek());
 
   const layout = (info: TraceInfo): Slots => {
-    const columns = phone.matches ? Math.min(PHONE, info.heads) : info.heads;
-    return slots(columns, Math.ceil((info.layers.length * info.heads) / columns), width.value, height.value, state.order.value !== "place", state.face.value === "pictures");
+    const [layers, { heads }] = [info.layers.length, info];
+    const columns = isNamed(info) ? Math.min(PHONE, heads) : heads;
+    const rows = Math.ceil((layers * heads) / columns);
+    const high = phone.matches && columns === heads ? Math.max(rows * FINGER, document.documentElement.clientHeight - AROUND) : height.value;
+    return slots(columns, rows, width.value, high, state.order.value !== "place", state.face.value === "pictures", isSigned.value);
   };
 
   useEffect(() => {
@@ -82,7 +110,7 @@ export function Grid() {
     });
     observer.observe(wrap.current!);
     observer.observe(scroller.current!);
-    const stops = [() => observer.disconnect(), effect(draw), effect(mark)];
+    const stops = [() => observer.disconnect(), effect(draw), effect(mark), effect(follow)];
     return () => stops.forEach((stop) => stop());
   }, []);
 
@@ -97,11 +125,11 @@ export function Grid() {
     const canvas = base.current;
     if (!info || !canvas || !width.value) return;
     const now = layout(info);
-    const { columns, rows, across, side, label, meter, number: below } = now;
+    const { form, columns, rows, across, side, label, meter, number: below } = now;
+    const aside = form === "beside";
     const context = prepare(canvas, now.total);
-    const pictures = state.face.value === "pictures";
     const { thumbs } = sifted.value ?? info;
-    const picture = pictures && !isSigned.value ? atlas(info, thumbs, dark) : null;
+    const picture = side && !isSigned.value ? atlas(info, thumbs, dark, side) : null;
     const numbers = table.value?.[state.statistic.value];
     const [, high] = range.value;
     const sorted = state.order.value !== "place";
@@ -109,17 +137,19 @@ export function Grid() {
     context.font = `12px ${text}`;
     context.fillStyle = quiet;
     context.textBaseline = "middle";
-    const named = phone.matches && pictures && !sorted;
+    const named = isNamed(info) && side > 0 && !sorted;
     if (!sorted && !named) {
       const heads = sameHeads(info) ? info.headNumbers[0] : null;
+      const [everyRow, everyColumn] = [now.down < 13 ? 5 : 1, across < 18 ? 5 : 1];
       context.textAlign = "right";
-      for (let r = 0; r < rows; r++) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
+      for (let r = 0; r < rows; r += everyRow) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
       context.textAlign = "center";
-      for (let c = 0; heads && c < columns; c++) context.fillText(String(heads[c]), corner(now, c)[0] + now.width / 2, HEAD / 2, across - 1);
+      for (let c = 0; heads && c < columns; c += everyColumn) context.fillText(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1);
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
     const chosen = at.value.layer * info.heads + at.value.head;
     const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)) : []);
+    const least = isClose(now) ? WRITTEN : 0;
     drawn.value.forEach((n, place) => {
       const [x, top] = corner(now, place);
       const y = top + label;
@@ -127,57 +157,60 @@ export function Grid() {
       const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
       const colour = Number.isFinite(value) ? shade(value, dark) : null;
       const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
-      const left = x + Math.floor((now.width - side) / 2);
+      const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
-      if (!pictures || isSigned.value) {
+      if (!side || isSigned.value) {
         context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
-        if (pictures) context.fillRect(left, y, side, side);
+        if (side) context.fillRect(left, y, side, side);
         else context.fillRect(x, y, now.width, now.height);
-      } else if (picture && thumbs) {
-        const { columns: w, rows: h } = thumbs;
-        context.imageSmoothingEnabled = w > side;
-        context.imageSmoothingQuality = "high";
-        context.drawImage(picture, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left, y, side, side);
+      } else if (picture) {
+        const { canvas: from, w, h } = picture;
+        context.imageSmoothingEnabled = false;
+        context.drawImage(from, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left, y, side, side);
       }
-      if (pictures) {
+      if (side) {
         context.strokeStyle = ink(canvas, "--line");
         context.lineWidth = 1;
         context.strokeRect(left + 0.5, y + 0.5, side - 1, side - 1);
       }
-      if (pictures && !isSigned.value && Number.isFinite(value)) {
+      if (meter && !isSigned.value && Number.isFinite(value)) {
         context.fillStyle = n === chosen ? pin : ink(canvas, "--accent");
-        context.fillRect(left, y + side, Math.round(side * Math.min(1, tone(value))), meter);
+        context.fillRect(left, y + side + (aside ? 1 : 0), Math.round(side * Math.min(1, tone(value))), aside ? meter - 1 : meter);
       }
-      if ((below || !pictures) && numbers) {
-        const middle = pictures ? y + side + meter + below / 2 + 1 : y + now.height / 2;
+      const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`;
+      if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
         context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
-        context.fillStyle = pictures ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
-        context.fillText(`${named ? `${layer}.${head} ` : ""}${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`, x + now.width / 2, middle, across - 2);
+        context.fillStyle = side ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
+        if (aside) {
+          context.textAlign = "left";
+          context.fillText(said, left + side + 2, y + side / 2, across - side - 3);
+        } else context.fillText(said, x + now.width / 2, side ? y + side + meter + below / 2 + 1 : y + now.height / 2 + 0.5, across - 2);
       }
       const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
-      if (mark && pictures) {
+      context.textAlign = "center";
+      if (mark && side) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
         context.fillRect(left, y, side, side);
         context.globalAlpha = faded ? 0.18 : 1;
         context.fillStyle = plain;
-        context.font = `14px ${text}`;
+        context.font = `${side < 20 ? 12 : 14}px ${text}`;
         context.fillText(mark, left + side / 2, y + side / 2, side);
-      } else if (mark) {
+      } else if (mark && now.height >= 24) {
         context.font = `12px ${text}`;
         context.textAlign = "left";
         context.fillText(mark, x + 2, y + 7, now.width - 4);
       }
       if (label) {
         context.font = `12px ${text}`;
-        context.textAlign = "center";
+        context.textAlign = aside ? "left" : "center";
         context.fillStyle = plain;
-        context.fillText(`${layer}.${head}`, x + now.width / 2, top + label / 2, now.width);
+        context.fillText(`${layer}.${head}`, aside ? left : x + now.width / 2, top + label / 2, now.width);
       }
       context.globalAlpha = 1;
     });
-    if ((picture || !pictures || isSigned.value) && document.documentElement.dataset.painted === undefined) {
+    if ((picture || !side || isSigned.value) && document.documentElement.dataset.painted === undefined) {
       document.documentElement.dataset.painted = String(performance.now());
     }
   }
@@ -194,7 +227,9 @@ export function Grid() {
       context.strokeStyle = colour;
       context.lineWidth = line;
       context.beginPath();
-      context.roundRect(x - 1, y + now.label - 2, now.width + 2, (now.side ? now.side + now.meter + now.number : now.height) + 4, ROUND);
+      const high = now.form === "value" ? now.height : now.side + now.meter + now.number;
+      const out = now.form === "under" ? 2 : 1;
+      context.roundRect(x - 1, y + now.label - out, now.width + 2, high + 2 * out, Math.min(ROUND, high / 4));
       context.stroke();
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
@@ -203,6 +238,22 @@ export function Grid() {
     frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2);
     const hover = state.hoverHead.value;
     if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
+  }
+
+  /** The head in view is seen, where a grid of very many layers scrolls; one that the ranking leads to, where the page does. */
+  function follow(): void {
+    const [info, element, steps] = [doc.value?.info, scroller.current, walked.value];
+    if (!info || !element || !width.value) return;
+    const now = layout(info);
+    const { layer, head } = at.value;
+    const y = corner(now, drawn.value.indexOf(layer * info.heads + head))[1];
+    if (height.value) {
+      if (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2;
+    } else if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
+      const top = wrap.current!.getBoundingClientRect().top + y;
+      if (top < 0 || top + now.down > innerHeight - BAR) scrollBy(0, top - innerHeight / 2);
+    }
+    walks.current = steps;
   }
 
   function headAt(event: PointerEvent | MouseEvent): number | null {
@@ -218,6 +269,8 @@ export function Grid() {
 
   const info = doc.value?.info;
   if (!info) return null;
+  const slot = layout(info);
+  const close = isClose(slot);
   const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
   const { thumbs } = sifted.value ?? info;
@@ -257,10 +310,10 @@ export function Grid() {
         <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
         <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
-          onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} /> <b>{number(faint(), 2)}</b></label>
+          onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} /> <b>{short(faint())}</b></label>
       </div>}
       <div class="scroller" ref={scroller}><div
-        class="heads" ref={wrap} role="img"
+        class="heads" ref={wrap} role="img" data-form={slot.form} data-side={slot.side}
         aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
         onPointerMove={(event) => {
           const n = headAt(event);
@@ -275,15 +328,15 @@ export function Grid() {
       </div></div>
       <GridTable />
       <div class="foot row spread">
-        <Reading names={names} />
-        <span class="legend"><span>{number(low, 2)}</span>
+        <Reading names={names} close={close} />
+        <span class="legend"><span>{end(low)}</span>
           <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12, state.dark.value))).join(",")})` }} />
-          <span>{number(high, 2)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
+          <span>{end(high)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
       </div>
-      <div class="foot row spread">
+      {info.layers.length <= LISTED && <div class="foot row spread strongest">
         <HeadList info={info} name={rankedName} order={numbers ? ranked.value.slice(0, RANKS) : []} numbers={numbers} test="ranks" />
         <button class="menu" title={say("ask_next")} onClick={() => goToNext(1)}>{say("next")} <kbd>e</kbd></button>
-      </div>
+      </div>}
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
       {notes.length > 0 && <p class="quiet small">{notes.join(" · ")}</p>}
       {info.awaited.size > 0 && <p class="quiet small" data-test="awaited">{say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</p>}
@@ -328,8 +381,11 @@ function Asked() {
   );
 }
 
+/** True where numbers stand so close that only the larger weights have theirs. */
+const isClose = ({ form, down }: Slots): boolean => isWeight.value && (form === "beside" || (form === "value" && down < 28));
+
 /** How the grid lies; while a head is pointed at, or numbers are coming, that head and its number. */
-function Reading({ names }: { names: string[] }) {
+function Reading({ names, close }: { names: string[]; close: boolean }) {
   const info = doc.value!.info;
   const hovered = state.hoverHead.value;
   const way = coming.value;
@@ -337,7 +393,7 @@ function Reading({ names }: { names: string[] }) {
   const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
   return (
     <div class="reading" data-test="reading">
-      {!hovered && !way && !info.awaited.size ? <span class="quiet">{say("grid_axes")}</span> : <>
+      {!hovered && !way && !info.awaited.size ? <span class="quiet">{say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked[0], looked[1])}</b>
         <span>{statisticName(names.includes(state.statistic.value) ? state.statistic.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>

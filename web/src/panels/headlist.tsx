@@ -1,5 +1,6 @@
 // A few heads in order with their numbers, on one line; a click looks at one.
 import { pick } from "../several";
+import { walked } from "../ranking";
 import * as state from "../state";
 import { at, headLabel } from "../store";
 import type { TraceInfo } from "../trace/trace";
@@ -24,7 +25,7 @@ export function HeadList({ info, name, order, numbers, test }: Props) {
           return (
             <li key={n}>
               <button class={n === chosen ? "here" : ""} aria-pressed={n === chosen} data-head={headLabel(info, layer, head)} data-number={numbers[n]} title={number(numbers[n])}
-                onClick={(event) => pick(event, n)} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
+                onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
                 <b>{headLabel(info, layer, head)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
               </button>
             </li>

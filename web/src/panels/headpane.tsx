@@ -22,6 +22,7 @@ import { largestPlaces } from "../trace/strongest";
 import type { Axis } from "../trace/trace";
 import { Text } from "./name";
 import { Sign } from "./sign";
+import { short } from "./slots";
 import { TextNote, TextTools, TextView } from "./text";
 import { ToolsButton, toolsOpen } from "./tools";
 
@@ -100,10 +101,10 @@ export function HeadPane() {
         <div class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
         <div class="row spread status">
           {state.mode.value === "text" ? <TextNote /> : <Status />}
-          <span class="row">
+          <span class="row scales">
             <Progress />
             {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
-            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "visible" : "hidden" }}>{say("text_numbers", { n: number(numbersFrom.value || 0.1, 2) })}</span>}
+            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "visible" : "hidden" }}>{say("text_numbers", { n: short(numbersFrom.value || 0.1) })}</span>}
             {picture && <Legend picture={picture} />}
           </span>
         </div>
@@ -131,7 +132,7 @@ function Together() {
       {members.value.slice(0, MOST).map(([layer, at], n) => (
         <button key={`${layer}.${at}`} class="member" title={say("member_drop", { head: headLabel(info, layer, at) })} data-head={headLabel(info, layer, at)} data-weight={weights[n]}
           onClick={() => gather(layer * info.heads + at)}>
-          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, layer, at)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : number(weights[n]!, 2)}</span>} ×
+          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, layer, at)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
         </button>
       ))}
       {whole && <span class="quiet">+{count(members.value.length - MOST)}</span>}
@@ -157,7 +158,7 @@ function Status() {
     <span class="under" data-test="status" aria-live="polite">
       {r !== null && words.rows[r] && <><Text of={words.rows[r]} /><i>{r}</i></>}
       {c !== null && words.columns[c] && <><span>→</span><Text of={words.columns[c]} /><i>{c}</i></>}
-      {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value, 4)}</b>}
+      {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value)}</b>}
       {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
         {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
         {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}

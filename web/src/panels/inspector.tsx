@@ -18,11 +18,28 @@ import { statisticName, statisticUnit } from "../catalog";
 import { targetName } from "../ask";
 import { effectAbout } from "../runs";
 import { Fill } from "./bar";
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { HeadList } from "./headlist";
 import { Name } from "./name";
 
 const KEYS = 8;
+/** Lines of keys that there is room for. */
+const lines = signal(KEYS);
+/** What leaves first where the panel is too low; of the keys, those below these many. */
+const LEAVING = [".headlist", ".lookedby", 4, ".honest", 2, ".facts tr:not(.chosen)"];
+
+/** Nothing is cut: what has no room leaves whole. */
+function fit(panel: HTMLElement): void {
+  const keys = [...panel.querySelectorAll<HTMLElement>(".ranked li:not(.rest)")];
+  const leaving = LEAVING.flatMap((one) => (typeof one === "number" ? keys.slice(one).reverse() : [...panel.querySelectorAll<HTMLElement>(`:scope > ${one}`)].reverse()));
+  leaving.forEach((one) => { one.hidden = false; });
+  for (const one of leaving) {
+    if (panel.scrollHeight <= panel.clientHeight + 1) break;
+    one.hidden = true;
+  }
+  lines.value = keys.filter(({ hidden }) => !hidden).length || KEYS;
+}
 /** Heads in which the pinned cell is strongest. */
 const HEADS = 5;
 /** Statistics whose strips stand here at once; the others are one click away. */
@@ -33,6 +50,21 @@ export function Inspector() {
   const words = shown.value;
   const picture = current.value;
   const every = useSignal(false);
+  const panel = useRef<HTMLElement>(null);
+  const there = Boolean(info && words);
+  useEffect(() => {
+    const element = panel.current;
+    if (!element) return;
+    let frame = 0;
+    const later = (): void => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(() => fit(element));
+    };
+    const [sizes, changes] = [new ResizeObserver(later), new MutationObserver(later)];
+    sizes.observe(element);
+    changes.observe(element, { childList: true, subtree: true, characterData: true });
+    return () => { cancelAnimationFrame(frame); sizes.disconnect(); changes.disconnect(); };
+  }, [there]);
   if (!info || !words) return null;
   const { layer, head } = at.value;
   const n = layer * info.heads + head;
@@ -43,7 +75,7 @@ export function Inspector() {
   const listed = every.value || first.length < 2 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
   const title = say("inspector", { n: count(info.layers.length * info.heads) });
   return (
-    <section class="panel inspector" aria-label={title}>
+    <section class="panel inspector" aria-label={title} ref={panel}>
       <h2>{title}</h2>
       <p class="habit" data-test="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
       <Beside info={info} />
@@ -66,7 +98,7 @@ export function Inspector() {
       <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
       {state.statistic.value !== "weight" && <StrongestIn info={info} />}
-      <p class="quiet small">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
+      <p class="quiet small honest">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
     </section>
   );
 }
@@ -166,7 +198,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
   const order = numbers ? largestPlaces(numbers, KEYS).filter((c) => !isMasked(c)) : [];
   const visible = masked && numbers ? numbers.reduce((sum, _, c) => sum + (isMasked(c) ? 0 : 1), 0) : (numbers?.length ?? 0);
   const cut = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
-  const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.reduce((sum, c) => sum + numbers[c], 0) : 0;
+  const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.slice(0, lines.value).reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
     <ol class="ranked" data-test="ranked">
       {Array.from({ length: KEYS }, (_, place) => {
@@ -186,7 +218,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
           </li>
         );
       })}
-      <li class="quiet">{numbers && visible > KEYS ? <><span>{say("rest", { n: count(visible - KEYS) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
+      <li class="quiet rest">{numbers && visible > lines.value ? <><span>{say("rest", { n: count(visible - lines.value) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
     </ol>
   );
 }

@@ -2,9 +2,10 @@
 import { divergingCss, onScale, sequentialCss } from "../colour";
 import { mostOf, type Picture } from "../pictures";
 import * as state from "../state";
-import { number, say } from "../words";
+import { say } from "../words";
+import { end } from "./slots";
 
-export function Legend({ picture, digits = 2 }: { picture: Picture; digits?: number }) {
+export function Legend({ picture }: { picture: Picture }) {
   const { signed } = picture;
   const most = mostOf(picture);
   const dark = state.dark.value;
@@ -17,12 +18,12 @@ export function Legend({ picture, digits = 2 }: { picture: Picture; digits?: num
   });
   return (
     <div class="legend">
-      <span>{signed ? number(-most, digits) : "0"}</span>
+      <span>{signed ? end(-most) : "0"}</span>
       <div class="ramp" style={{ background: `linear-gradient(to right, ${shades.join(",")})` }} />
       {picture.ownMost === null
         ? <button class="plain" data-test="reach" title={say(`reach_${state.reach.value}`)}
-            onClick={() => { state.reach.value = state.reach.value === "one" ? "head" : "one"; }}>{number(most, digits)}</button>
-        : <span>{number(most, digits)}</span>}
+            onClick={() => { state.reach.value = state.reach.value === "one" ? "head" : "one"; }}>{end(most)}</button>
+        : <span>{end(most)}</span>}
       <button class="plain" title={say("scale")} onClick={() => { state.scale.value = state.SCALES[(state.SCALES.indexOf(scale) + 1) % 3]; }}>
         {say(`scale_${scale}`)}
       </button>

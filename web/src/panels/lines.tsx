@@ -15,6 +15,7 @@ import { overlaidRows, type RowAt } from "../overlay";
 import { fresh, ink } from "./canvas";
 import { Name } from "./name";
 import { pointed } from "./pointed";
+import { short } from "./slots";
 import { isQuiet, type Label } from "../shown";
 
 /** Of a line: the least, and the most that it grows to where the text is short. */
@@ -254,7 +255,7 @@ export function Lines() {
     <div class={`edge ${side}`}>
       {edges.value[side].map(({ column: at, weight }) => words.columns[at] && (
         <button key={at} data-test="edge" data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => show(at)}>
-          {side === "up" ? "↑" : "↓"} <bdi>{words.columns[at].text}</bdi> <small>{at}</small> <b>{number(weight, 2)}</b>
+          {side === "up" ? "↑" : "↓"} <bdi>{words.columns[at].text}</bdi> <small>{at}</small> <b>{short(weight)}</b>
         </button>
       ))}
     </div>

@@ -113,7 +113,7 @@ function Cosine() {
       <h2>{say("live_cosine")} <b>{now.cosine.toFixed(3)}</b> <small class="quiet">{say("live_made")}</small></h2>
       {now.shares.map((shares, side) => (
         <p key={side}>{shares.map((share, at) => (
-          <span key={at} title={share.toFixed(3)} class={share < 0 ? "less" : "more"} style={{ "--share": Math.abs(share) / most }}><bdi>{now.labels[side][at]}</bdi><small>{share.toFixed(2)}</small></span>
+          <span key={at} title={share.toFixed(3)} class={share < 0 ? "less" : "more"} style={{ "--share": Math.abs(share) / most }}><bdi>{now.labels[side][at]}</bdi><small>{short(share)}</small></span>
         ))}</p>
       ))}
     </div>

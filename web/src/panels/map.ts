@@ -7,6 +7,19 @@ import type { Box } from "../state";
 /** Around the cells: for labels; at the right, for the last column's, which is slanted. */
 export interface Margins { left: number; top: number; right: number }
 export const LABELS: Margins = { left: 84, top: 66, right: 24 };
+/** The angle of a column's label, and the most that labels take. */
+export const SLANT = Math.PI / 3.2;
+const MOST = { left: 124, top: 104 };
+
+/** Room for labels of these widths, where cells are at least so wide. */
+export function around(rows: number[], columns: number[], cell = 12): Margins {
+  const out = columns.map((wide, n) => 10 + wide * Math.cos(SLANT) - (columns.length - n - 0.5) * cell);
+  return {
+    left: Math.min(MOST.left, Math.ceil(Math.max(20, ...rows)) + 12),
+    top: Math.min(MOST.top, Math.ceil(Math.max(20, ...columns) * Math.sin(SLANT)) + 14),
+    right: Math.ceil(Math.max(6, Math.min(60, ...[Math.max(...out)]))),
+  };
+}
 export const BARE: Margins = { left: 2, top: 2, right: 2 };
 const LARGEST = 88;
 
@@ -18,6 +31,16 @@ export interface Geometry {
   cell: number;
   row: number;
   column: number;
+}
+
+/** Of places that stand closer than they have to, those of the greatest worth, and none beside another; in order. */
+export function spaced(worth: readonly number[], apart: number): number[] {
+  if (apart <= 1) return worth.map((_, n) => n);
+  const kept: number[] = [];
+  for (const n of worth.map((_, n) => n).sort((a, b) => worth[b] - worth[a] || a - b)) {
+    if (kept.every((other) => Math.abs(other - n) >= apart)) kept.push(n);
+  }
+  return kept.sort((a, b) => a - b);
 }
 
 /** Space for cells, in pixels of the page. */

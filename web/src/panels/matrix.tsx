@@ -1,5 +1,5 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { divergingAt, inkOn, onScale, sequentialAt } from "../colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
@@ -10,7 +10,7 @@ import { column, row, shown } from "../store";
 import { engine } from "../trace/engine";
 import { blit, fitted, fresh, ink } from "./canvas";
 import { short } from "./slots";
-import { BARE, geometry, LABELS, pool, visible, zoomed, zoomRequest, type Geometry } from "./map";
+import { around, BARE, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
 
 interface Props {
   picture: Picture | null;
@@ -42,22 +42,35 @@ export const cellsInPixel = signal(1);
 export const numbersFrom = signal(0);
 /** Where the linked matrix has its rows, for the lines beside it: the first one's top, and from one to the next. */
 export const rowsAt = signal<{ top: number; cell: number } | null>(null);
+/** With more labels not all are drawn, and they get the room of usual ones. */
+const MEASURED = 128;
+
+/** Room for the labels: as much as the longest takes. */
+function margins(rows: Label[], columns: Label[], bare: boolean): Margins {
+  if (bare) return BARE;
+  if (rows.length > MEASURED || columns.length > MEASURED) return LABELS;
+  const pen = document.createElement("canvas").getContext("2d")!;
+  pen.font = `600 12px ${ink(document.documentElement, "--text")}`;
+  const wide = (label: Label): number => pen.measureText(placed(label)).width;
+  return around(rows.map(wide), columns.map(wide));
+}
+
 /** Pixels of a cell that has room for a number. */
 const NUMBERED = 20;
 
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
 
 export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare = false }: Props) {
-  const margins = bare ? BARE : LABELS;
+  const room = useMemo(() => margins(rows, columns, bare), [rows, columns, bare]);
   const wrap = useRef<HTMLDivElement>(null);
   const base = useRef<HTMLCanvasElement>(null);
   const over = useRef<HTMLCanvasElement>(null);
   const size = useSignal({ width: 0, height: 0 });
   const detail = useSignal<Tile | null>(null);
-  const props = useRef({ picture, wanted, rows, columns, linked, toA });
+  const props = useRef({ picture, wanted, rows, columns, linked, toA, room });
   const version = useSignal(0);
   if (props.current.picture !== picture || props.current.rows !== rows || props.current.columns !== columns) {
-    props.current = { picture, wanted, rows, columns, linked, toA };
+    props.current = { picture, wanted, rows, columns, linked, toA, room };
     queueMicrotask(() => version.value++);
   }
   /** From this picture's places to A's, where the selection is, and back; null where the other has none. */
@@ -73,7 +86,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
   const seen = useComputed(() => {
     void version.value;
     const { picture: now } = props.current;
-    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value, margins) : null;
+    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value, props.current.room) : null;
   });
 
   useEffect(() => {
@@ -114,7 +127,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
   function zoom(factor: number, x: number, y: number): void {
     const g = seen.peek();
     const { picture: now } = props.current;
-    if (g && now) state.box.value = zoomed(g, now, size.peek().width, size.peek().height, factor, x, y, margins);
+    if (g && now) state.box.value = zoomed(g, now, size.peek().width, size.peek().height, factor, x, y, props.current.room);
   }
 
   function draw(): void {
@@ -127,6 +140,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     if (!g || !now || !canvas) return;
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
+    wrap.current!.dataset.cells = [g.left, g.top, g.cell].join(" ");
     if (linked && !bare) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
     if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
@@ -202,28 +216,34 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, g: Geometry, down: Label[], across: Label[],
     top: number, bottom: number, left: number, right: number,
   ): void {
-    const every = Math.max(1, Math.ceil(13 / g.cell));
     context.textBaseline = "middle";
-    const pen = (label: Label): void => {
-      context.font = `${label.differs ? "600 " : ""}12px ${ink(canvas, "--text")}`;
-      context.fillStyle = ink(canvas, isQuiet(label) ? "--quiet" : "--ink");
+    const [pinnedRow, pinnedColumn] = linked ? [here("rows", row.value), here("columns", column.value)] : [null, null];
+    const apart = Math.ceil(12 / g.cell);
+    /** The labels that have room: the pinned one first, then special tokens, long words, and marks last. */
+    const kept = (all: Label[], from: number, to: number, pinned: number | null): number[] => {
+      const worth = all.slice(from, to).map((label, n) => (from + n === pinned ? 1e3 : label.special ? 99 : /[\p{L}\p{N}]/u.test(label.text) ? label.text.length : 0));
+      return spaced(worth, apart).map((n) => from + n);
+    };
+    const pen = (label: Label, pinned: boolean): void => {
+      context.font = `${label.differs || pinned ? "600 " : ""}12px ${ink(canvas, "--text")}`;
+      context.fillStyle = ink(canvas, pinned ? "--pin" : isQuiet(label) ? "--quiet" : "--ink");
     };
     context.textAlign = "right";
-    for (let r = Math.ceil(top / every) * every; r < bottom; r += every) {
+    for (const r of kept(down, top, bottom, pinnedRow)) {
       const y = g.top + (r + 0.5 - g.row) * g.cell;
       if (y < g.top || y > g.top + g.height || !down[r]) continue;
-      pen(down[r]);
+      pen(down[r], r === pinnedRow);
       context.fillText(fitted(context, placed(down[r]), g.left - 10), g.left - 6, y);
     }
     context.textAlign = "left";
-    for (let c = Math.ceil(left / every) * every; c < right; c += every) {
+    for (const c of kept(across, left, right, pinnedColumn)) {
       const x = g.left + (c + 0.5 - g.column) * g.cell;
       if (x < g.left || x > g.left + g.width || !across[c]) continue;
       context.save();
       context.translate(x + 2, g.top - 6);
-      context.rotate(-Math.PI / 3.2);
-      pen(across[c]);
-      context.fillText(fitted(context, placed(across[c]), margins.top + 4), 0, 0);
+      context.rotate(-SLANT);
+      pen(across[c], c === pinnedColumn);
+      context.fillText(fitted(context, placed(across[c]), (g.top - 10) / Math.sin(SLANT)), 0, 0);
       context.restore();
     }
   }
@@ -295,7 +315,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     const c = Math.floor(g.column + (event.clientX - place.left - g.left) / g.cell);
     const [x, y] = [event.clientX - place.left - g.left, event.clientY - place.top - g.top];
     if (x > g.width || y > g.height || r >= now.rows || c >= now.columns) return null;
-    if (x < -margins.left || y < -margins.top || (x < 0 && y < 0)) return null;
+    if (x < -g.left || y < -g.top || (x < 0 && y < 0)) return null;
     return [y < 0 ? -1 : r, x < 0 ? -1 : c];
   }
 

@@ -19,8 +19,14 @@ import { short } from "./slots";
 
 /** Weights from here on have an arc. */
 const ARC = 0.04;
-/** Room above the words, for arcs. */
+/** Room above the words, for arcs: above the first line, and above others. */
 const SKY = 44;
+const BETWEEN = 26;
+/** A sentence of so few tokens has large letters and arcs on a wide screen, in two lines if one is too short. */
+const FEW = 20;
+const WIDE = 1000;
+/** How a sentence is set, the first that fits: closer, without the note beside it, with smaller letters, in lines. */
+const SETTINGS = ["", "tight", "tight alone", "tight middle alone", "tight middle alone folded", "small"];
 
 export function Ribbon() {
   const [words, info] = [shown.value, doc.value?.info];
@@ -65,15 +71,19 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const { pinned, held, set } = sides(looks ? "row" : "column");
   const numbers = (): Float32Array | null => (side !== "row" && lookedRow.value !== null && rowNumbers.value?.row === lookedRow.value ? rowNumbers.value.data : null);
 
-  /** Letters of 28 px where the sentence has one line at that size; else smaller, and no arcs. */
+  /** Letters as large as they fit, 28 px at best. */
   function fit(): void {
-    const words = box.current!.querySelectorAll<HTMLElement>(".said-word");
-    box.current!.classList.remove("small");
+    const element = box.current!;
+    const words = element.querySelectorAll<HTMLElement>(".said-word");
     const last = words[words.length - 1];
-    const wraps = words.length > 1 && last.offsetTop > words[0].offsetTop + 4;
-    box.current!.style.setProperty("--said", `${way === "rtl" ? box.current!.offsetWidth - last.offsetLeft : last.offsetLeft + last.offsetWidth}`);
-    if (wraps || side !== "both") box.current!.classList.add("small");
-    small.value = wraps || side !== "both";
+    const wide = element.closest<HTMLElement>(".ribbon")!.clientWidth >= WIDE;
+    for (const setting of side === "both" ? SETTINGS : ["small"]) {
+      if ((setting.includes("alone") && !wide) || (setting.includes("folded") && labels.length > FEW)) continue;
+      element.className = `sentence ${setting}`;
+      if (!setting) element.style.setProperty("--said", `${way === "rtl" ? element.offsetWidth - last.offsetLeft : last.offsetLeft + last.offsetWidth}`);
+      small.value = setting === "small";
+      if (setting.includes("folded") || words.length < 2 || last.offsetTop <= words[0].offsetTop + 4) break;
+    }
     turn.value++;
   }
   useLayoutEffect(fit, [labels]);
@@ -100,13 +110,18 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     const words = box.current.querySelectorAll<HTMLElement>(".said-word > bdi");
     const most = current.value ? mostOf(current.value) : 1;
     const middle = (n: number): number => words[n].offsetLeft + words[n].offsetWidth / 2;
+    const top = (n: number): number => words[n].offsetTop;
+    const bottom = (n: number): number => top(n) + words[n].parentElement!.offsetHeight;
     arcs.value = Array.from(now.keys())
       .filter((c) => words[c] && words[from] && c !== from && Math.abs(now[c]) / most >= ARC)
       .sort((a, b) => Number(a === to) - Number(b === to) || Math.abs(now[a]) - Math.abs(now[b]))
       .map((c) => {
         const [a, b, t] = [middle(c), middle(from), Math.min(1, Math.abs(now[c]) / most)];
-        const high = Math.min(SKY - 4, 14 + Math.abs(a - b) / 14);
-        return { d: `M${a} ${SKY}C${a} ${SKY - 1.3 * high} ${b} ${SKY - 1.3 * high} ${b} ${SKY}`, wide: 1 + 6 * t, t, pinned: c === to };
+        const high = 1.3 * Math.min(top(c) > SKY + 4 ? BETWEEN : SKY - 4, 14 + Math.abs(a - b) / 14);
+        const [upper, lower] = top(c) < top(from) ? [c, from] : [from, c];
+        const d = top(c) === top(from) ? `M${a} ${top(c)}C${a} ${top(c) - high} ${b} ${top(c) - high} ${b} ${top(c)}`
+          : `M${middle(upper)} ${bottom(upper)}C${middle(upper)} ${bottom(upper) + BETWEEN} ${middle(lower)} ${top(lower) - BETWEEN} ${middle(lower)} ${top(lower)}`;
+        return { d, wide: 1 + 6 * t, t, pinned: c === to };
       });
   }
 

@@ -9,7 +9,7 @@ import { current, mostOf } from "../pictures";
 import { direction, prose, type Piece } from "../prose";
 import * as state from "../state";
 import { doc, shown } from "../store";
-import { count, number, say } from "../words";
+import { count, say } from "../words";
 import { isQuiet, type Label } from "../shown";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
@@ -288,5 +288,5 @@ export function TextNote() {
   const text = isEvery.value ? (ink.value ? say("text_from_every") : say("text_choose"))
     : !places.length ? say("text_choose")
     : say(`text_${direction}_${places.length > 1 ? "many" : "one"}`, { token: labels[places[0]]?.text ?? "", n: count(places.length) });
-  return <span class="wraps" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: number(LEAST[direction] * (current.value ? mostOf(current.value) : 1), 2) })}`}</span></span>;
+  return <span class="wraps" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: short(LEAST[direction] * (current.value ? mostOf(current.value) : 1)) })}`}</span></span>;
 }

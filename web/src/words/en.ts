@@ -264,7 +264,7 @@ export const en = {
   help_table: "show the numbers as a table",
   help_what: "What is a head?",
   help_what_says:
-    "For every token, a head makes a query q, a key k and a value v. A query meets the keys of all tokens: the better they fit, the more of that token's value is carried over. The weights of a query add up to 1: a row of the picture.",
+    "For every token, a head makes a query q, a key k and a value v. A query meets the keys of all tokens: the better one fits, the more of its token's value is carried over. A query's weights add up to 1: a row of the picture.",
   findings: "Findings",
   findings_none: "Nothing stands out in this text.",
   findings_absent: "Findings are computed up to about 1,400 tokens. In Python: trace.findings().",
@@ -295,7 +295,7 @@ export const en = {
   share_failed: "The file could not be written: {why}",
   share_link: "Link to this view",
   share_copy: "Copy the link",
-  share_server: "It opens on this machine only, while `headscope view` runs; whoever has it can run texts. For others, save the file.",
+  share_server: "It opens on this machine only, while `headscope view` runs; whoever has it can run texts. Others need the file.",
   share_disk: "It leads to a file on this machine. For others, save the file.",
   share_site: "Whoever can open this page can open the link.",
   share_frame: "A notebook's frame has no address to link to: save the file.",

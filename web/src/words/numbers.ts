@@ -6,11 +6,12 @@ export const count = (n: number): string => n.toLocaleString(spoken.value);
 /** A number as people write it, below 0 with a minus sign, not a hyphen. */
 export const written = (text: string): string => text.replaceAll("-", "−");
 
-/** A number beside a picture, with just enough digits. */
+/** A number in a text, with three decimals; a smaller one with two digits. In pictures, numbers are short (panels/slots.ts). */
 export function number(value: number, digits = 3): string {
   if (!Number.isFinite(value)) return value === -Infinity ? "−∞" : value === Infinity ? "∞" : "–";
-  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return written(value.toExponential(1));
-  return written(value.toFixed(Math.abs(value) >= 100 ? 1 : digits));
+  const size = Math.abs(value);
+  if (value && size < 1e-7) return written(value.toExponential(1));
+  return written(value.toFixed(size >= 100 ? 1 : value && size < 0.5 * 10 ** -digits ? 1 - Math.floor(Math.log10(size)) : digits));
 }
 
 /** A number in a column: three decimals below 10, fewer above; a dash for null. As in headscope.atlas.wording, but for the minus. */
