@@ -225,7 +225,7 @@ LINES = {
     "encoder": 1489,
     "live": 12726,
     "heads": 3058,
-    "runs": 2558,
+    "runs": 2560,
     "explain": 3651,
     "verify": 1163,
     "atlas": 10355,

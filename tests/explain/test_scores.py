@@ -262,6 +262,8 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
         hs.effects(module, lambda: 1.0)
     with pytest.raises(InputError, match="no head 9"):
         hs.effects(module, lambda: [1.0], heads=[(0, 9)])
+    with pytest.raises(InputError, match="no head is named"):
+        hs.effects(module, lambda: [1.0], heads=[])
     training = copy.deepcopy(module).train()
     with pytest.raises(InputError, match="training mode"):
         hs.effects(training, lambda: [1.0])

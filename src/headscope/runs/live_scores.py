@@ -43,6 +43,8 @@ class LiveScores:
             )
         self._model, self._score, self._method, self._stack = model, score, method, ablation.stack
         self.heads = ablation.every_head() if heads is None else [*dict.fromkeys(heads)]
+        if not self.heads:
+            raise InputError("no head is named", where="heads", advice="give (layer, head) of some, or leave it out")
         self.measure = Measure.of_score(score)
 
     def __call__(self, sets: Sequence[frozenset[Head]], tell: scored.Tell) -> Float[np.ndarray, "sets texts"]:
