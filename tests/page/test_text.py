@@ -201,7 +201,7 @@ def test_a_long_text_is_scrolled_and_its_ink_comes_from_the_worker(watch: Watch,
 
     visible(rows[[1201, 1300]].mean(0), 0.03)
     page.locator("[data-test=direction-to]").click()
-    until(page, "document.querySelector('[data-test=ink]').textContent.includes('0.10')")
+    until(page, "document.querySelector('[data-test=ink]').textContent.includes(' .10')")
     visible(rows[:, [1, 2, 3]].sum(1), 0.1)
     page.locator("[data-test=special]").click()
     kept = rows[:, 1:-1] / np.maximum(rows[:, 1:-1].sum(1, keepdims=True), 1e-30)

@@ -76,7 +76,8 @@ def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> No
     """Twelve layers on a laptop: the page scrolls, the grid does not, and its pictures can be read."""
     (tmp_path / "deep").mkdir()
     folder = small_bert(tmp_path / "deep")
-    shape = BertConfig(len(VOCABULARY), 48, 12, 12, 64, max_position_embeddings=64)
+    layers = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 48, "intermediate_size": 64}
+    shape = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **layers)
     BertForMaskedLM(shape).save_pretrained(folder)
     run("view", folder, "--html", tmp_path / "deep.html")
     watched = watch(viewport={"width": 1280, "height": 720})
