@@ -101,6 +101,7 @@ def test_long_documents_and_short_ones() -> None:
     assert len(drawn(1000, 30, 10)) == 30
 
 
+@pytest.mark.slow
 def test_two_samples_agree_within_their_intervals(tmp_path: Path) -> None:
     """A fifth of a treebank against another: labels are the same, shares within the intervals of both."""
     treebank = known_treebank(tmp_path / "known.conllu", documents=400)
