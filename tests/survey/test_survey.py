@@ -501,7 +501,7 @@ def run(*args: str) -> subprocess.CompletedProcess[bytes]:
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
     done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--set", "head_distances=2")
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
+    assert all(line.startswith(b"survey: ") for line in done.stderr.splitlines())  # after 30 s, how far it is
     result = contents(tmp_path / "out")
     site = {name: result.pop(name) for name in list(result) if name.startswith("site/")}
     pages = {f"site/head-{layer}-{head}.html" for layer in range(4) for head in range(4)}
