@@ -105,7 +105,7 @@ TYPE = """[...document.querySelectorAll("#page *:not(math *, option)")]
   .map((one) => getComputedStyle(one).fontSize)"""
 """The size of type of each text."""
 
-TYPE_SIZES = {"12px", "14px", "18px", "28px"}
+TYPE_SIZES = {"12px", "14px", "18px", "24px", "28px"}
 
 CLIPPED = """[...document.querySelectorAll("#page *:not(svg, svg *, math *, option, select, input)")]
   .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
