@@ -217,26 +217,26 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3447,
+    "results": 3544,
     "checkpoint": 5788,
-    "anatomy": 4831,
+    "anatomy": 4832,
     "attention": 1875,
-    "traces": 1788,
+    "traces": 1789,
     "encoder": 1489,
     "live": 12726,
-    "heads": 3058,
+    "heads": 3113,
     "runs": 2560,
     "explain": 3651,
     "verify": 1163,
-    "atlas": 10355,
-    "screens": 4643,
+    "atlas": 10400,
+    "screens": 4680,
     "page": 2481,
     "cli": 1777,
     "": 1581,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 117,
+    "results": 118,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 64,
@@ -247,8 +247,8 @@ NAMES = {
     "runs": 72,
     "explain": 84,
     "verify": 31,
-    "atlas": 214,
-    "screens": 143,
+    "atlas": 216,
+    "screens": 144,
     "page": 58,
     "cli": 61,
     "": 60,
@@ -256,7 +256,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 285
+FILES_IN_ALL = 286
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -314,7 +314,7 @@ def test_columns_are_named_by_one_rule() -> None:
     assert [name for name, _ in sampled.columns()] == ["effect", "effect_low", "effect_high"]
     names = [name for name, _ in plain.minus(plain).columns()]
     assert names == ["effect_a", "effect_b", "effect_change", "effect_low", "effect_high"]
-    change = replace(sampled, array=numbers + 2).minus(sampled, low=numbers, high=numbers + 3)
+    change = replace(replace(sampled, array=numbers + 2).minus(sampled), low=numbers, high=numbers + 3)
     assert {name: float(array[1, 2]) for name, array in change.columns()} == {
         "effect_a": 4,
         "effect_a_low": 3,

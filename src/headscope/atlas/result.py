@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from headscope.atlas.examples import Examples
-    from headscope.results.distances import HeadDistances
+    from headscope.results.heads_apart import HeadDistances
 
 LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage", "note")
 """Columns of `survey.labels` that tables of heads have as facts."""
@@ -167,7 +167,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
 
     @property
     def similarity(self) -> HeadDistances:
-        """How far apart the heads' weights are: a matrix with `clusters(count)` and `plot()`.
+        """The distances between the heads' weights: a matrix with `clusters(count)` and `plot()`.
 
         Raises:
             InputError: the survey was made without distances of heads.

@@ -23,7 +23,7 @@ from headscope.checkpoint.raw_files import open_regular, read_whole
 from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault
 from headscope.heads import CATALOG
-from headscope.results.distances import HeadDistances
+from headscope.results.heads_apart import HeadDistances
 from headscope.results.table import across, in_columns
 
 if TYPE_CHECKING:

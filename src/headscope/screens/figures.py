@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-    from headscope.results.distances import HeadDistances
+    from headscope.results.heads_apart import HeadDistances
     from headscope.results.explained import Attribution
     from headscope.results.head_values import HeadValues
     from headscope.results.removal import Removal

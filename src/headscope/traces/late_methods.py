@@ -11,7 +11,7 @@ from headscope.late import late
 
 if TYPE_CHECKING:
     from headscope.results.arrays import Named
-    from headscope.results.distances import HeadDistances
+    from headscope.results.heads_apart import HeadDistances
     from headscope.results.explained import Finding, MixingRatio
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable
