@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import tracemalloc
@@ -39,6 +38,7 @@ from headscope.encoder.products import (
 from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.errors import HeadscopeError, InputError
 from headscope.traces import LayerRecord, Trace
+from making import change_json
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 CLASSES = [
@@ -142,15 +142,13 @@ def test_activations_and_untied_weights_are_what_the_config_says(
 )
 def test_labels_are_named_by_their_index_or_not_at_all(tmp_path: Path, names: dict[str, str], labels: object) -> None:
     made(tmp_path, "Bert", "ForSequenceClassification")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "id2label": names}))
+    change_json(tmp_path / "config.json", id2label=names)
     assert hs.open(tmp_path).trace(ids=[5, 6, 7]).outputs["logits"].labels == labels
 
 
 def test_an_unknown_activation_is_refused_by_name(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
-    config = (tmp_path / "config.json").read_text().replace('"gelu"', '"mish_of_tomorrow"')
-    (tmp_path / "config.json").write_text(config)
+    change_json(tmp_path / "config.json", hidden_act="mish_of_tomorrow")
     with pytest.raises(HeadscopeError, match="mish_of_tomorrow"):
         hs.open(tmp_path).trace(ids=[1, 2])
 

@@ -18,6 +18,7 @@ from headscope.encoder import Input
 from headscope.errors import ConfigError, HeadscopeError, UnsupportedError
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
+from making import change_json
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -193,8 +194,7 @@ def test_runs_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str, co
 )
 def test_settings_that_are_not_computed_are_named(tmp_path: Path, stem: str, field: str, value: Any) -> None:
     made(tmp_path, stem)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, field: value}))
+    change_json(tmp_path / "config.json", **{field: value})
     name = "rope_theta" if value == {"rope_type": "default", "rope_theta": -1} else field
     with pytest.raises(UnsupportedError, match=name):
         hs.open(tmp_path).trace(ids=[5, 6])

@@ -20,6 +20,7 @@ from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import Trace
 from headscope.verify import Report, Worst
+from making import change_json
 from random_models import SIZES, ids, made
 
 
@@ -132,8 +133,7 @@ def test_unexpected_tensors_are_named(tmp_path: Path) -> None:
 
 def test_a_config_that_transformers_rejects_is_reported(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": None}))
+    change_json(tmp_path / "config.json", hidden_act=None)
     report = hs.open(tmp_path).trace(ids=[5, 6, 7]).verify()
     assert report.agrees
     assert any(name == "transformers" and "raised" in reason for name, reason in report.skipped)

@@ -34,6 +34,7 @@ from attacks.hostile import (
     storage,
     tensor,
 )
+from checkpoint.tokenizer_folders import Folder as TokenizerFolder
 from finished_survey import finished
 from headscope.atlas.result import Survey
 from headscope.atlas.survey_data import FIELDS, file_record, read_findings
@@ -185,7 +186,7 @@ def draw(*sheets: Sheet) -> None:
 def read_tokenizer(folder: Path) -> None:
     """The tokenizer of a folder, over texts, pairs and words."""
     config = json.loads((folder / "config.json").read_bytes())
-    tokenizer = load_tokenizer(TokenizerFiles(folder, config))
+    tokenizer = load_tokenizer(TokenizerFolder(folder, config))
     tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id, tokenizer.size, tokenizer.notes
     tokenizer.id("cat")
     with suppress(HeadscopeError):
@@ -197,22 +198,6 @@ def read_tokenizer(folder: Path) -> None:
     with suppress(HeadscopeError):
         tokenizer.encode("Unaffable é 猫 [MASK]\0", "the mat</s>", max_length=9)
     tokenizer.encode("The cat sat, tired.")
-
-
-@dataclass(frozen=True)
-class TokenizerFiles:
-    """The part of a checkpoint that a tokenizer is read from."""
-
-    folder: Path
-    config: dict[str, Any]
-    name: str = "fuzz"
-
-    @property
-    def where(self) -> str:
-        return str(self.folder)
-
-    def file(self, filename: str) -> Path | None:
-        return Folder(self.folder).path(filename)
 
 
 def read_trace(folder: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizer_folders import Folder
+from tokenizer_folders import Folder, wordpiece_json, write_json
 
 import headscope as hs
 from headscope.checkpoint.json_text import (
@@ -175,9 +175,7 @@ def test_a_number_of_brain_floats_and_eight_bits_is_an_array(tmp_path: Path) -> 
 def test_ids_beyond_any_vocabulary_are_refused(tmp_path: Path) -> None:
     """To copy such a tokenizer, the library walks over every id up to the largest."""
     vocabulary = {piece: index for index, piece in enumerate(VOCABULARY)}
-    model = {"type": "WordPiece", "vocab": {**vocabulary, "x": 2**31}, "unk_token": "[UNK]"}
-    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    write_json(tmp_path, "tokenizer.json", wordpiece_json({**vocabulary, "x": 2**31}))
     with pytest.raises(HeadscopeError, match=f"the id of 'x' is {2**31}"):
         open_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizer_folders import PAIRS, TEXTS, Folder
+from tokenizer_folders import PAIRS, RESIDUES, TEXTS, Folder
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -28,11 +28,6 @@ from headscope.errors import CheckpointError, UnsupportedError
 
 DATA = Path(__file__).parent.parent / "data" / "sentencepiece"
 """A model of 400 pieces, and what sentencepiece 0.2.3 makes of a few texts with it."""
-
-RESIDUES = [
-    "<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"
-]  # fmt: skip
-"""The vocabulary of ESM-2."""
 
 
 def deberta(folder: Path, **options: object) -> Folder:

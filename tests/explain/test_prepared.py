@@ -15,6 +15,7 @@ import headscope as hs
 from commands import answer, run
 from explain.tops import readable
 from headscope.errors import NoteWarning
+from making import change_json
 from naive_layers import MINILM
 
 pytestmark = pytest.mark.filterwarnings("ignore::headscope.errors.NoteWarning")
@@ -52,8 +53,7 @@ def _cased(folder: Path) -> None:
         ("tokenizer_config.json", "do_lower_case", False),
         ("sentence_bert_config.json", "do_lower_case", True),
     ):
-        settings = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps({**settings, field: value}))
+        change_json(folder / name, **{field: value})
     state = json.loads((folder / "tokenizer.json").read_text())
     state["normalizer"]["lowercase"] = False
     (folder / "tokenizer.json").write_text(json.dumps(state))
