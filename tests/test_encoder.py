@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.errors import HeadscopeError, InputError
 from headscope.traces import LayerRecord, Trace
 from making import change_json
+from peak import Peak
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 CLASSES = [
@@ -215,11 +215,9 @@ def test_a_segment_beyond_the_table_is_refused(tmp_path: Path) -> None:
 def beyond_the_trace(model: hs.Model, size: int) -> tuple[int, int]:
     """The bytes that a pass over so many tokens takes at most, less those of its trace; and these."""
     model.trace(ids=[5] * 8)
-    tracemalloc.start()
-    trace = model.trace(ids=[5 + at % 50 for at in range(size)])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak - trace.nbytes, trace.nbytes
+    with Peak() as peak:
+        trace = model.trace(ids=[5 + at % 50 for at in range(size)])
+    return peak.bytes - trace.nbytes, trace.nbytes
 
 
 def test_memory_is_linear_in_the_text(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from headscope.explain.readout import top_gradient
 from headscope.explain.scorers import Pooled
 from headscope.runs.texts import as_input, as_traced
 from naive_layers import MINILM
+from peak import Peak
 from random_models import BERTS_LAYER, FAMILIES, Made, run
 
 TARGETS = [
@@ -160,10 +160,9 @@ def test_memory_grows_with_the_text_and_not_with_its_square(tmp_path: Path, monk
         monkeypatch.setattr(place, 1 << 12)
     peaks = {}
     for words in (118, 238):
-        tracemalloc.start()
-        model.attribute("cat " * words, check=False)
-        peaks[words + 2] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        with Peak() as peak:
+            model.attribute("cat " * words, check=False)
+        peaks[words + 2] = peak.bytes
     assert peaks[240] < 240 * 240 * 64 * 4 / 3
     assert peaks[240] < 2.2 * peaks[120]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from commands import run
 from headscope.atlas.pair_files import read_marked
 from headscope.atlas.pair_rows import _hits
 from headscope.errors import InputError
+from peak import Peak
 from random_models import made
 
 COUNT = 8
@@ -180,10 +180,9 @@ def test_one_layer_is_in_memory(tmp_path: Path) -> None:
         model = random_esm(tmp_path / str(layers), max_position_embeddings=402, num_hidden_layers=layers)
         document = "LAGVSERTIDPK" * 33, [(at, at + 20) for at in range(0, 300, 10)]
         hs.pair_heads(model, [("LAGV", [(0, 2)])] * 2)
-        tracemalloc.start()
-        hs.pair_heads(model, [document] * 2, chosen_on=1)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        with Peak() as peak:
+            hs.pair_heads(model, [document] * 2, chosen_on=1)
+        peaks.append(peak.bytes)
     assert peaks[1] < 1.3 * peaks[0]
 
 

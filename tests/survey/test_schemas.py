@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import zipfile
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyarrow import BufferReader, parquet
 
+from golden.keeping import page_data
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.site_data import spelled
 from headscope.results.answers import meanings
@@ -153,14 +152,9 @@ def interface(name: str) -> set[str]:
     return set(re.findall(r"^  (\w+): ", found[1], re.MULTILINE)) | (interface(found[0]) if found[0] else set())
 
 
-def data_of(page: Path, name: str) -> Any:
-    (text,) = re.findall(rf'id="{name}">(.*?)</script>', page.read_text(encoding="utf-8"))
-    return json.loads(text)
-
-
 def test_the_site_has_the_fields_of_its_types(known_survey: Path) -> None:
-    survey = data_of(known_survey / "site" / "index.html", "hs-survey")
-    (head,) = data_of(known_survey / "site" / "head-0-0.html", "hs-heads")
+    survey = page_data(known_survey / "site" / "index.html")["hs-survey"]
+    (head,) = page_data(known_survey / "site" / "head-0-0.html")["hs-heads"]
     label = next(label for label in survey["labels"] if label is not None)
     assert set(label) == interface("Label")
     assert set(survey["syntax"][0]) == interface("Syntax")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from headscope.errors import HeadscopeError, InputError, TraceError
 from headscope.results.arrays import Named
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace, load
+from peak import Peak
 from random_models import ids, made
 
 
@@ -559,14 +559,10 @@ BIG = 3000
 
 def test_indices_and_blocks_hold_a_few_rows_at_a_time() -> None:
     weights = drawn(BIG, Mask(), layers=1, heads=2)[0, 1].weights
-    tracemalloc.start()
-    try:
+    with Peak() as peak:
         most = max(float(part.max()) for _, part in weights.blocks())
         chosen = weights[:, 5], weights[np.arange(BIG), np.arange(BIG)], weights[::100, ::100]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 4 * BIG * BIG / 2  # half of the map in fp32; a few blocks of 1 MiB exist at the same time
+    assert peak.bytes < 4 * BIG * BIG / 2  # half of the map in fp32; a few blocks of 1 MiB exist at the same time
     assert most <= 1
     assert [part.shape for part in chosen] == [(BIG,), (BIG,), (BIG // 100, BIG // 100)]
 
