@@ -34,7 +34,6 @@ from attacks.hostile import (
     storage,
     tensor,
 )
-from checkpoint.tokenizer_folders import Folder as TokenizerFolder
 from finished_survey import finished
 from headscope.atlas.result import Survey
 from headscope.atlas.survey_data import FIELDS, file_record, read_findings
@@ -56,6 +55,7 @@ from headscope.screens.report_sheets import fit_sheet
 from headscope.screens.terminal import Sheet, put, put_machine
 from making import SIZES, header_bytes
 from small_bert import VOCABULARY, small_bert
+from tokenizer_folders import Folder as TokenizerFolder
 
 
 @dataclass(frozen=True)

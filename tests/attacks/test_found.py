@@ -12,7 +12,6 @@ import pytest
 
 import headscope as hs
 from attacks.readers import READERS, draw, read_config
-from checkpoint.tokenizer_folders import Folder, folder_with, wordpiece_json
 from headscope.atlas.store import array_and_record, array_bytes
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
@@ -20,6 +19,7 @@ from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import summary_sheet
 from making import change_json
 from small_bert import VOCABULARY, small_bert
+from tokenizer_folders import Folder, folder_with, wordpiece_json
 
 EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
 EXTREMES += [[], [[]], [None], ["a", 1], {}, {"a": {"b": []}}, {"": None}]

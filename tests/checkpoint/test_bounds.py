@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizer_folders import Folder, wordpiece_json, write_json
 
 import headscope as hs
 from commands import run
@@ -28,6 +27,7 @@ from headscope.errors import CheckpointError, HeadscopeError, InputError, NotFou
 from headscope.traces import is_trace
 from making import header_bytes, write_safetensors
 from small_bert import VOCABULARY, small_bert
+from tokenizer_folders import Folder, wordpiece_json, write_json
 
 
 def open_tokenizer(folder: Path) -> None:

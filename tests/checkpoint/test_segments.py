@@ -13,11 +13,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 import headscope as hs
-from checkpoint.tokenizer_folders import BERT_SPECIALS, folder_with
 from commands import run
 from headscope.checkpoint.tokenizer import load_tokenizer
 from making import change_json
 from small_bert import small_bert
+from tokenizer_folders import BERT_SPECIALS, folder_with
 
 PAIR = ("the cat", "sat on it")
 

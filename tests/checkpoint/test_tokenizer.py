@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from commands import imported
+from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from headscope.errors import InputError
 from tokenizer_folders import (
     BERT_SPECIALS,
     TEXTS,
@@ -17,10 +21,6 @@ from tokenizer_folders import (
     unigram_json,
     wordpiece_vocabulary,
 )
-
-from commands import imported
-from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from headscope.errors import InputError
 
 SMALL = [*BERT_SPECIALS, "the", "cat", "##s", "sat", ".", ",", "play", "##ing"]
 

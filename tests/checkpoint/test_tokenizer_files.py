@@ -14,13 +14,13 @@ import tokenizers
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, wordpiece_json, write_json
 
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, InputError, UnsupportedError
+from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, wordpiece_json, write_json
 
 SMALL = [*BERT_SPECIALS, "the", "cat", "##s"]
 

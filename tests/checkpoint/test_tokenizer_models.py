@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizer_folders import PAIRS, RESIDUES, TEXTS, Folder
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -25,6 +24,7 @@ import headscope as hs
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.tokenizer.sentencepiece import read_model
 from headscope.errors import CheckpointError, UnsupportedError
+from tokenizer_folders import PAIRS, RESIDUES, TEXTS, Folder
 
 DATA = Path(__file__).parent.parent / "data" / "sentencepiece"
 """A model of 400 pieces, and what sentencepiece 0.2.3 makes of a few texts with it."""

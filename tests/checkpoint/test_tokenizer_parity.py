@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
+from headscope.errors import InputError
 from tokenizer_folders import (
     BERT_SPECIALS,
     PAIRS,
@@ -21,9 +24,6 @@ from tokenizer_folders import (
     unigram_json,
     wordpiece_vocabulary,
 )
-
-from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
-from headscope.errors import InputError
 
 transformers = pytest.importorskip("transformers")
 

@@ -12,13 +12,13 @@ import pytest
 from surveying import TREEBANK, Looks, bundled_eager, read_trees
 
 import headscope as hs
-from checkpoint.tokenizer_folders import RESIDUES
 from commands import run
 from headscope.atlas.pair_files import read_marked
 from headscope.atlas.pair_rows import _hits
 from headscope.errors import InputError
 from peak import Peak
 from random_models import made
+from tokenizer_folders import RESIDUES
 
 COUNT = 8
 CHOSEN = 4

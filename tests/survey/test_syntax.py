@@ -15,7 +15,6 @@ from surveying import OPTIONS, SENTENCES, TREEBANK, Looks, Tree, contents, numbe
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
-from checkpoint.tokenizer_folders import Folder, roberta_folder
 from headscope.atlas.documents import Document, Sentence, read_conllu
 from headscope.atlas.shapes import Strongest
 from headscope.atlas.syntax import DIRECTIONS, HITS, LEAST, Arcs, relations_in
@@ -28,6 +27,7 @@ from headscope.heads.windows import Cutter
 from headscope.results.schemas import SyntaxRow, columns
 from naive_layers import MINILM
 from random_models import SIZES
+from tokenizer_folders import Folder, roberta_folder
 
 SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
 
