@@ -26,7 +26,7 @@ from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.evaluating import together
 from headscope.live.keeping.contents import Contents
-from headscope.live.masks.cells import BatchCells, row_blocks
+from headscope.live.masks.cells import Cells, row_blocks
 from headscope.live.masks.guess import NEGLIGIBLE, UNDERFLOW, Levels, first_keys, levels_of, rule_of, span, terms_of
 
 
@@ -59,8 +59,8 @@ class RawMask:
         sinks: True if the scores stand beside a sink, which a shift of a whole row doesn't shift.
     """
 
-    mask: torch.Tensor | BatchCells | None = None
-    bias: torch.Tensor | BatchCells | None = None
+    mask: torch.Tensor | Cells | None = None
+    bias: torch.Tensor | Cells | None = None
     keys: torch.Tensor | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None

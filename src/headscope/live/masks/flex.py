@@ -26,7 +26,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import Deferred, RawMask
-from headscope.live.masks.cells import BatchCells, Compute
+from headscope.live.masks.cells import Cells
 from headscope.live.masks.guess import NEGLIGIBLE
 
 aten = torch.ops.aten
@@ -332,7 +332,7 @@ class Flexed:
         if bias is None:
             return RawMask(mask=mask)
         added = _cells(bias, sizes, device)
-        if all(bool((block > NEGLIGIBLE).all()) for cells in added.rows() for _, block in cells.blocks()):
+        if all(bool((block > NEGLIGIBLE).all()) for _, block in added.blocks()):
             return RawMask(mask=mask, bias=added)
         return RawMask(mask=_cells(_masked(bias, conditions), sizes, device))
 
@@ -385,8 +385,12 @@ def _masked(bias: Place, conditions: list[Place]) -> Place:
     return numbers
 
 
-def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device) -> BatchCells:
-    """The cells of a function of one place, computed for many places at once."""
+def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device) -> Cells:
+    """The cells of a function of one place, computed for many places at once.
+
+    The memory layout of the first cell tells on which rows and heads they depend: torch.vmap expands those that a
+    function ignores.
+    """
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
     mapped: Callable[..., torch.Tensor] = function
@@ -397,8 +401,11 @@ def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.devi
         with torch.no_grad(), TransformGetItemToIndex():
             return mapped(*axes)
 
-    computed: Compute = compute
-    return BatchCells.of(computed, sizes, device)
+    batch, heads = (torch.arange(size, device=device) for size in sizes[:2])
+    first = torch.zeros(1, dtype=torch.int64, device=device)
+    cell = compute(batch, heads, first, first)
+    shape = (*(1 if cell.stride(axis) == 0 else sizes[axis] for axis in (0, 1)), *sizes[2:])
+    return Cells(compute, shape, cell.dtype, device)
 
 
 def _block_map(count: torch.Tensor | None, indices: torch.Tensor | None, keys: int, size: int) -> torch.Tensor | None:

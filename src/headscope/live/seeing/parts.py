@@ -24,7 +24,7 @@ from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import once
 from headscope.live.keeping.projections import Awaited, Output, mark_of
 from headscope.live.masks.analyst import RawMask
-from headscope.live.masks.cells import BatchCells
+from headscope.live.masks.cells import Cells
 from headscope.live.names.sources import NOTHING
 from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
@@ -120,7 +120,7 @@ def _copy(x: Any) -> Any:
 
 
 def _swapped(x: Any) -> Any:
-    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, BatchCells)) else x
+    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
 def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
@@ -270,7 +270,7 @@ def _joined_mask(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], key
     sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
     sizes[axis] = sum(part.query.shape[axis] for part in parts)
     compute = partial(_joined_cells, parts, axis, ranges, dtype)
-    whole = BatchCells(compute, (sizes[0], sizes[1], sizes[2], sizes[3]), dtype, parts[0].query.device, made=True)
+    whole = Cells(compute, tuple(sizes), dtype, parts[0].query.device, made=True)
     return RawMask(mask=whole)
 
 
@@ -324,11 +324,11 @@ def _cells(part: Ran, index: Sequence[torch.Tensor]) -> torch.Tensor:
     return allowed if total is None else total.masked_fill(~allowed, -torch.inf)
 
 
-def _at(x: torch.Tensor | BatchCells, index: Sequence[torch.Tensor]) -> torch.Tensor:
+def _at(x: torch.Tensor | Cells, index: Sequence[torch.Tensor]) -> torch.Tensor:
     """Cells of a map, of which an axis of size 1 has one; 0 for keys that it doesn't have."""
     at = [places if size > 1 else places[:1] * 0 for places, size in zip(index[:3], x.shape, strict=False)]
     at.append(index[3].clamp(max=x.shape[3] - 1))
-    cells = x.compute(*at) if isinstance(x, BatchCells) else x[_grid(at)]
+    cells = x.compute(*at) if isinstance(x, Cells) else x[_grid(at)]
     return cells.masked_fill(index[3] >= x.shape[3], 0)
 
 
@@ -363,7 +363,7 @@ def compact(x: Any, queries: int) -> Any:
         cells = (index[3] >= some[0]) & (index[3] <= some[1])
         return values[(cells if seen is None else cells & _at(seen, index)).long()]
 
-    return BatchCells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
+    return Cells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
 
 
 def _spread(
