@@ -8,7 +8,7 @@ padding.
 Padding is everything masked before the first and after the last key that may be looked at. A token masked out between
 them is kept as a hidden key, so that rules about positions (causal, windows, distances) use the model's positions.
 
-At the end, attention over a batch with a mask for each row: contexts, log-sum-exps, and which queries count.
+At the end, a bound of the scores, and which queries count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.attention.kernels import attend_with_lse, check_log_sum_exps
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
@@ -177,21 +176,6 @@ class Rules:
     def uncut(self) -> Rules:
         """The rules that padding follows, too."""
         return replace(self, rows=tuple(rule.whole or rule for rule in self.rows))
-
-    def flags(self, name: str, batch: int, size: int, *, otherwise: bool) -> torch.Tensor | None:
-        """(batch, size) bool: the flags of this name of each row's rule; None if no rule has any.
-
-        Args:
-            name: the attribute of the rules.
-            batch, size: number of rows, and of flags of each.
-            otherwise: the flags of a row whose rule has none.
-        """
-        rows = [getattr(self.row(index), name) for index in range(batch)]
-        if all(row is None for row in rows):
-            return None
-        return torch.stack(
-            [torch.full((size,), otherwise) if row is None else torch.from_numpy(row.copy()) for row in rows]
-        )
 
     @property
     def shared(self) -> bool:
@@ -386,54 +370,6 @@ def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
     return (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
 
 
-def contexts(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules, terms: Terms = NO_TERMS
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts (batch, heads, queries, d_value) and log-sum-exps (batch, heads, queries), row by row.
-
-    Args:
-        q, k, v: (batch, heads, tokens, width), with fewer heads in k and v under grouped-query attention.
-        scale: factor of q . k.
-        rules: the masks of the batch.
-        terms: the layer's own terms.
-    """
-    with torch.autocast(q.device.type, enabled=False):
-        if rules.shared:
-            return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask, terms=rules.row(0).with_terms(terms))
-        rows = [
-            attend_with_lse(q[i], k[i], v[i], scale=scale, mask=rule.mask, terms=rule.with_terms(terms))
-            for i, rule in enumerate(map(rules.row, range(len(q))))
-        ]
-    return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
-
-
-def log_sum_exps(
-    lse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    rules: Rules,
-    terms: Terms = NO_TERMS,
-) -> torch.Tensor:
-    """(batch, heads, queries): the log-sum-exps of the model's own kernel, or computed here if it gave none.
-
-    Args:
-        lse: those of the kernel, or None.
-        q, k, v: as in `contexts`.
-        scale: factor of q . k.
-        rules: the masks of the batch.
-        terms: the layer's own terms.
-    """
-    batch, _, queries, _ = q.shape
-    if lse is None:
-        _, lse = contexts(q, k, v.to(q.dtype), scale, rules, terms)
-    elif rules.row(0).with_terms(terms).nothing:
-        check_log_sum_exps("the model's kernel", lse, q, k, scale=scale, mask=rules.row(0).mask)
-    unseen = rules.flags("unseen", batch, queries, otherwise=False)
-    return lse if unseen is None else lse.masked_fill(unseen.to(lse.device)[:, None], float("-inf"))
-
-
 def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
     """An upper bound of all scores (Cauchy-Schwarz)."""
     if not q.numel() or not k.numel():
@@ -450,5 +386,8 @@ def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor |
         batch: number of rows.
         like: (batch, heads, queries, …), a tensor of the call.
     """
-    counted = rules.flags("counted", batch, like.shape[2], otherwise=True)
-    return None if counted is None else counted.to(like.device)
+    counted = [rules.row(row).counted for row in range(batch)]
+    if all(flags is None for flags in counted):
+        return None
+    every = np.ones(like.shape[2], dtype=bool)
+    return torch.from_numpy(np.stack([every if flags is None else flags for flags in counted])).to(like.device)

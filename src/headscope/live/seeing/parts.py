@@ -61,7 +61,7 @@ class Ran:
         context: (batch, queries, heads, d_value), the result.
         returned: the result as the module got it, which differs in the heads that are silenced.
         weights: (batch, heads, queries, keys), if the function returned them.
-        lse: (batch, heads, queries), if the kernel gave them.
+        fused: True if one fused kernel computed the result.
         dtype: precision in which queries and keys were multiplied.
         proven: True if a library's own code computed the result from these tensors alone.
         unfused: True if scores and weights may have been computed step by step.
@@ -81,7 +81,7 @@ class Ran:
     context: torch.Tensor
     returned: torch.Tensor
     weights: torch.Tensor | None
-    lse: torch.Tensor | None
+    fused: bool
     dtype: torch.dtype
     proven: bool
     unfused: bool
@@ -99,14 +99,14 @@ class Ran:
         if mask:
             raw = replace(raw, mask=compact(raw.mask, self.query.shape[2]), bias=_copy(raw.bias), keys=_copy(raw.keys))
         changes: dict[str, Any] = {"raw": raw}
-        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights", "lse")}
+        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
         return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
 
     def with_heads_first(self) -> Ran:
         """The same call without a batch: its first axis is that of the heads."""
         changes: dict[str, Any] = {name: _swapped(getattr(self.raw, name)) for name in ("mask", "bias")}
         changes = {"raw": replace(self.raw, **changes)}
-        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights", "lse")}
+        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights")}
         changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
         changes["followed"] = tuple(
             None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
@@ -143,7 +143,6 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
     if ranges is None:
         return None
     keys = max(stop for _, stop in ranges)
-    lse = [part.lse for part in parts if part.lse is not None]
     weights = [part.weights for part in parts if part.weights is not None]
     return replace(
         first,
@@ -154,7 +153,7 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
         keys=keys,
         context=context,
         returned=returned,
-        lse=torch.cat(lse, axis) if len(lse) == len(parts) else None,
+        fused=all(part.fused for part in parts),
         proven=all(part.proven for part in parts),
         unfused=any(part.unfused for part in parts),
         followed=_joined_tokens(parts, axis, ranges, keys),
