@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -93,16 +93,6 @@ class Given(NamedTuple):
         query, key = (frame.f_locals[name] for name in NAMES[:2])
         same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
         return cls(query, key, same_tokens, extra_keys(module))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments of `run_observed` beside the operator's."""
-        return {"same_tokens": self.same_tokens, "extra_keys": self.extra_keys}
-
-    @property
-    def batch(self) -> int:
-        """Number of rows."""
-        return self.query.shape[1] if self.query.dim() == 3 else 1
 
 
 FORWARD = nn.MultiheadAttention.forward.__code__
@@ -187,7 +177,11 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
     if silenced and again is not None:
         if drops:
-            _refuse_dropout(mha, read)
+            raise UnsupportedError(
+                "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+                where=read.seats[0].session.plan.paths[id(mha)],
+                advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+            )
         following.attended(again[0], given["query"], axes)
         changed = again[0], output[1]
     else:
@@ -195,22 +189,10 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
         compares = recorders and not silenced and not drops
         if compares and (again is not None or not is_unchanged(mha)):
             _refuse_other_output(mha, read, output[0].detach())
-    _note_projection(mha, recorders)
-    return changed
-
-
-def _note_projection(mha: nn.MultiheadAttention, recorders: list[Seat]) -> None:
     for session, forward, place, _ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
-
-
-def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:
-    raise UnsupportedError(
-        "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-        where=read.seats[0].session.plan.paths[id(mha)],
-        advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-    )
+    return changed
 
 
 def _again(
