@@ -13,7 +13,7 @@ At the end, a bound of the scores, and which queries count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -352,22 +352,15 @@ def _some(flags: np.ndarray | None) -> np.ndarray | None:
 
 def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
     """(queries,): True for queries that see no key; None if there are none."""
-    if mask.everything or (mask.causal and queries <= keys and mask.window is None and mask.keys is None):
-        unseen = None
-    elif mask.causal or mask.window is not None:
-        unseen = np.concatenate(
-            [~mask.allowed(rows, np.arange(keys), (queries, keys)).any(-1) for rows in _row_blocks(queries, keys)]  # type: ignore[union-attr]
-        )
-    else:
-        unseen = None
+    unseen = None
+    plain = mask.window is None and (not mask.causal or (queries <= keys and mask.keys is None))
+    if not plain:
+        blocks = (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
+        unseen = np.concatenate([~mask.allowed(rows, np.arange(keys), (queries, keys)).any(-1) for rows in blocks])  # type: ignore[union-attr]
     if mask.bias is not None:
         by_bias = (mask.bias == float("-inf")).all(-1).all(0).cpu().numpy()
         unseen = by_bias if unseen is None else unseen | by_bias
     return unseen if unseen is not None and unseen.any() else None
-
-
-def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
-    return (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
 
 
 def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:

@@ -157,7 +157,7 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
         proven=all(part.proven for part in parts),
         unfused=any(part.unfused for part in parts),
         followed=_joined_tokens(parts, axis, ranges, keys),
-        weights=_spread(weights, parts, axis, ranges, keys, 0) if len(weights) == len(parts) else None,
+        weights=_spread(weights, parts, axis, ranges, keys) if len(weights) == len(parts) else None,
     )
 
 
@@ -366,13 +366,13 @@ def compact(x: Any, queries: int) -> Any:
 
 
 def _spread(
-    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int, fill: Any
+    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int
 ) -> torch.Tensor:
-    """One map of all pairs, with the block of each call at its place and `fill` elsewhere."""
+    """One map of all pairs, with the block of each call at its place and 0 elsewhere."""
     shape = [max(len(block) for block in blocks), max(block.shape[1] for block in blocks), blocks[0].shape[2], keys]
     ends = list(accumulate(part.query.shape[axis] for part in parts))
     shape[axis] = ends[-1]
-    whole = blocks[0].new_full(shape, fill)
+    whole = blocks[0].new_zeros(shape)
     for block, part, end, (start, stop) in zip(blocks, parts, ends, ranges, strict=True):
         place = [slice(None), slice(None), slice(None), slice(start, stop)]
         place[axis] = slice(end - part.query.shape[axis], end)
