@@ -19,7 +19,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 import torch
@@ -85,38 +85,22 @@ def read_score_mod(
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
     places = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(4)]
-    forms: list[Any] = []
-
-    def follow(*place: torch.Tensor) -> torch.Tensor:
-        forms.append(path.after(*place))
-        return place[0]
-
     try:
         with torch.no_grad(), TransformGetItemToIndex():
             given = torch.zeros((), device=device), *(place[0] for place in places), *buffers
             path = _Path(make_fx(lambda *given: score_mod(*given))(*given), buffers, where)
-            torch.vmap(follow)(*places)  # in which what depends on the place can be told from constants
+            form = path.followed(places)
     except RuntimeError as error:
         raise UnsupportedError(
             f"a score_mod's operators can't be read: {str(error).splitlines()[0]}", where=where, advice=ADVICE
         ) from error
-    form = forms[0]
     if not isinstance(form, _Form) or form.factor == 0:
         path.refuse("its result doesn't depend on the score")
     if form.cap is not None and not form.cap > 0:
         path.refuse(f"its soft cap is {form.cap}")
     outer = 1.0 if form.cap is None else form.cap
-
-    def bias(*place: torch.Tensor) -> torch.Tensor:
-        first, *others = (_tensor(term, place) * (outer * factor) for factor, term in path.after(*place).added)
-        return sum(others, first).float()
-
-    def allowed(*place: torch.Tensor) -> torch.Tensor:
-        return _all(condition if keeps else ~condition for condition, keeps in path.after(*place).masks)
-
-    return Scoring(
-        outer * form.factor, bias if form.added else None, form.cap, allowed=(allowed,) if form.masks else ()
-    )
+    bias = partial(path.bias, outer) if form.added else None
+    return Scoring(outer * form.factor, bias, form.cap, allowed=(path.allowed,) if form.masks else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +147,27 @@ class _Path(Interpreter):
     def after(self, *place: torch.Tensor) -> Any:
         """The result of the score_mod at a place: a form, or a number if it doesn't depend on the score."""
         return self.run(_Form(), *place, *self._buffers)
+
+    def followed(self, places: list[torch.Tensor]) -> Any:
+        """The result where torch.vmap tells what depends on the place from constants; places are of one axis each."""
+        forms: list[Any] = []
+
+        def follow(*place: torch.Tensor) -> torch.Tensor:
+            forms.append(self.after(*place))
+            return place[0]
+
+        torch.vmap(follow)(*places)
+        return forms[0]
+
+    def bias(self, outer: float, *place: torch.Tensor) -> torch.Tensor:
+        """The sum of what is added to the score at a place, times a factor."""
+        added = self.after(*place).added
+        first, *others = (_tensor(term, place) * (outer * factor) for factor, term in added)
+        return sum(others, first).float()
+
+    def allowed(self, *place: torch.Tensor) -> torch.Tensor:
+        """True if no condition masks the score at a place."""
+        return _all(condition if keeps else ~condition for condition, keeps in self.after(*place).masks)
 
     def run_node(self, n: Node) -> Any:
         """Run an operator, or follow the score through it."""
@@ -317,12 +322,12 @@ class Flexed:
     def _check_blocks(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> None:
         """Compare the blocks that kernels visit with the function that decides about cells."""
         count, indices, full_count, full_indices = self.blocks
-        partial = _block_map(count, indices, sizes[3], self.block_size[1])
+        partly = _block_map(count, indices, sizes[3], self.block_size[1])
         full = _block_map(full_count, full_indices, sizes[3], self.block_size[1])
-        if partial is None:
+        if partly is None:
             return
-        whole = torch.zeros_like(partial) if full is None else full
-        lists = torch.stack([partial | whole, whole], 1)
+        whole = torch.zeros_like(partly) if full is None else full
+        lists = torch.stack([partly | whole, whole], 1)
         lists = lists[:1] if bool((lists == lists[:1]).all()) else lists
         if self.mask_mod is None and bool(lists[:, 0].all()):
             return

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -175,24 +175,26 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     for seat in read.seats:
         seat.forward.forget(mha)
     recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
+    changed = None
     if silenced and again is not None:
         if drops:
-            raise UnsupportedError(
-                "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-                where=read.seats[0].session.plan.paths[id(mha)],
-                advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-            )
+            _refuse_dropout(mha, read)
         following.attended(again[0], given["query"], axes)
         changed = again[0], output[1]
-    else:
-        changed = None
-        compares = recorders and not silenced and not drops
-        if compares and (again is not None or not is_unchanged(mha)):
-            _refuse_other_output(mha, read, output[0].detach())
+    elif recorders and not silenced and not drops and (again is not None or not is_unchanged(mha)):
+        _refuse_other_output(mha, read, output[0].detach())
     for session, forward, place, _ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     return changed
+
+
+def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:
+    raise UnsupportedError(
+        "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+        where=read.seats[0].session.plan.paths[id(mha)],
+        advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+    )
 
 
 def _again(
