@@ -223,7 +223,7 @@ LINES = {
     "attention": 1875,
     "traces": 1788,
     "encoder": 1489,
-    "live": 12525,
+    "live": 12528,
     "heads": 3058,
     "runs": 2560,
     "explain": 3651,

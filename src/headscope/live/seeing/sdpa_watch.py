@@ -128,6 +128,9 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         output = run()
         return (output.unsqueeze(2) if one_head else output.transpose(1, 2)).contiguous(), None
 
+    others: dict[str, Any] = {}
+    if given is not None:
+        others = {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
     result = run_observed(
         as_the_interface,
         SDPA_NAME,
@@ -139,7 +142,7 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         dropout=arguments.get("dropout_p", 0.0),
         scaling=arguments.get("scale"),
         is_causal=bool(arguments.get("is_causal", False)),
-        **({} if given is None else {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}),
+        **others,
     )
     if given is not None:
         was_read(module, seats, q, k, v, result[0])  # type: ignore[arg-type]
