@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-    from headscope.results.heads_apart import HeadDistances
     from headscope.results.explained import Attribution
     from headscope.results.head_values import HeadValues
+    from headscope.results.heads_apart import HeadDistances
     from headscope.results.removal import Removal
     from headscope.traces import Trace
 

@@ -11,8 +11,8 @@ from headscope.late import late
 
 if TYPE_CHECKING:
     from headscope.results.arrays import Named
-    from headscope.results.heads_apart import HeadDistances
     from headscope.results.explained import Finding, MixingRatio
+    from headscope.results.heads_apart import HeadDistances
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
