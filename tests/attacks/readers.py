@@ -36,7 +36,7 @@ from attacks.hostile import (
 )
 from finished_survey import finished
 from headscope.atlas.result import Survey
-from headscope.atlas.survey_data import FIELDS, file_record, read_findings
+from headscope.atlas.survey_data import FIELDS, file_record
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.open_checkpoint import read_weights
@@ -222,7 +222,7 @@ def read_survey(folder: Path) -> None:
     for name in survey:
         for field in FIELDS:
             assert survey.measure(name, field).shape == (2, 3)
-    assert read_findings(folder / "survey").distances is not None
+    assert survey.similarity.shape == (6, 6)
 
 
 def survey_files(name: str) -> Callable[[Path], list[bytes]]:
@@ -286,7 +286,7 @@ def use_survey(survey: Survey) -> None:
         lambda: [str(example) for examples in survey.examples.values() for example in examples],
         survey.rows,
         lambda: draw(survey_sheet(survey)),
-        lambda: (site := Site(survey.folder, read_findings(survey.folder))) and [*map(site.content, site.names)],
+        lambda: (site := Site(survey)) and [*map(site.content, site.names)],
         lambda: repr(hs.compare(survey, survey)),
     ]
     refusals = [error for use in uses if (error := refusal_of(use)) is not None]

@@ -26,10 +26,11 @@ from headscope.atlas.layout_2d import classical_scaling, leader, place_labels, r
 from headscope.atlas.result import Survey
 from headscope.atlas.shapes import REACH
 from headscope.atlas.site import write_site
-from headscope.atlas.survey_data import read_findings
-from headscope.atlas.wording import extremes, rounded
+from headscope.atlas.site_data import extremes
+from headscope.atlas.wording import rounded
 from headscope.errors import InputError
 from headscope.heads import CATALOG
+from headscope.results.head_values import HeadValues
 from headscope.results.schemas import (
     DistributionRow,
     Example,
@@ -120,16 +121,15 @@ def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
     """The survey and its report read the aggregates alike: by head number, where a layer lacks heads 0 and 1."""
     folder = finished(tmp_path, missing=((1, 0), (1, 1), (0, 3), (2, 3)))
     contents = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["distance"]
-    survey, found = Survey(folder), read_findings(folder)
+    survey = Survey(folder)
     for field in ("mean", "q95", "count"):
         expected = np.full((3, 4), np.nan)
         expected[0, :3], expected[1, 2:], expected[2, :3] = contents[field]
         np.testing.assert_array_equal(survey.measure("distance", field).array, expected)
-        np.testing.assert_array_equal(found.values("distance", field), expected)
 
 
 def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:
-    found = read_findings(finished(tmp_path))
+    found = Survey(finished(tmp_path))
     means = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["entropy"]["mean"]
     by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
     widest, focused = extremes(found, "entropy")
@@ -158,7 +158,8 @@ def test_only_heads_that_look_ahead_are_said_to(
     means: list[list[float]], ahead: list[float], back: list[float]
 ) -> None:
     offsets = np.array(means)
-    found: Any = SimpleNamespace(values=lambda *_: offsets, layers=(0, 1), heads=(0, 1))
+    values = HeadValues.of(CATALOG["offset"], offsets)
+    found: Any = SimpleNamespace(measure=lambda *_: values, layers=(0, 1), across=(0, 1))
     listed = {one.says: [value for *_, value in one.heads] for one in extremes(found, "offset")}
     statistic = CATALOG["offset"]
     assert listed == {says: heads for says, heads in ((statistic.most, ahead), (statistic.least, back)) if heads}
@@ -166,12 +167,11 @@ def test_only_heads_that_look_ahead_are_said_to(
 
 def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:
     page = data_of(write_site(finished(tmp_path, missing=((1, 2),))))
-    found = read_findings(tmp_path)
-    assert found.distances is not None
+    found = Survey(tmp_path).similarity
     assert page["nearest"][6] == []
-    row = found.named.index((2, 1))
-    others = sorted((distance, at) for at, distance in enumerate(found.distances[row]) if at != row)[:5]
-    expected = [found.named[at][0] * 4 + found.named[at][1] for _, at in others]
+    row = found.heads.index((2, 1))
+    others = sorted((distance, at) for at, distance in enumerate(found[row]) if at != row)[:5]
+    expected = [found.heads[at][0] * 4 + found.heads[at][1] for _, at in others]
     assert [cell for cell, _ in page["nearest"][9]] == expected
     np.testing.assert_allclose([apart for _, apart in page["nearest"][9]], [apart for apart, _ in others], rtol=1e-6)
 
@@ -223,12 +223,11 @@ def test_every_size_repeats_to_the_byte(
 def test_heads_lie_on_the_plane_at_their_distances(tmp_path: Path) -> None:
     """The distances are those of points on a plane: the drawing has them all, in its scale."""
     folder = finished(tmp_path, missing=((1, 2),))
-    plane, found = data_of(write_site(folder))["plane"], read_findings(folder)
-    assert found.distances is not None
+    plane, found = data_of(write_site(folder))["plane"], Survey(folder).similarity
     points = np.array([[head["x"], head["y"]] for head in plane["heads"]])
     drawn = np.linalg.norm(points[:, None] - points[None], axis=-1)
     scale = plane["unit"]["length"] / plane["unit"]["distance"]
-    np.testing.assert_allclose(drawn / scale, found.distances, atol=2e-3)
+    np.testing.assert_allclose(drawn / scale, found, atol=2e-3)
     assert plane["kept"] == pytest.approx(1, abs=1e-6)
     assert points.min() > 0
     assert (points < [plane["width"], plane["height"]]).all()

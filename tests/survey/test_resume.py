@@ -224,22 +224,27 @@ def test_no_folder_is_opened_on_windows(tmp_path, monkeypatch):
 
 
 def test_a_finished_survey_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there and undamaged is read; what is missing is made again, and is the same."""
+    """What is there and undamaged is read; what is missing, a table or an array, is made again, and is the same."""
     import headscope.atlas.collect as collect
 
-    texts = ["the cat sat on the mat", "a dog ran"]
-    first = hs.survey("-", texts, out=tmp_path / "out", labels=True, report=False)
-    labels = (tmp_path / "out" / "labels.parquet").read_bytes()
+    out, texts = tmp_path / "out", ["the cat sat on the mat", "a dog ran home", "she took off her hat", "it was late"]
+    everything = {"labels": True, "effects": 4, "writes": 4, "head_distances": 1, "report": False}
+    first = hs.survey("-", texts, out=out, **everything)
+    whole = contents(out)
     gathered: list[int] = []
     own = collect.gather
     monkeypatch.setattr(collect, "gather", lambda *given: (gathered.append(1), own(*given)))
-    again = hs.survey("-", texts, out=tmp_path / "out", labels=True, report=False)
+    again = hs.survey("-", texts, out=out, **everything)
     assert gathered == []
     assert again.labels.equals(first.labels)
-    (tmp_path / "out" / "labels.parquet").unlink()
-    hs.survey("-", texts, out=tmp_path / "out", labels=True, report=False)
-    assert gathered == [1]
-    assert (tmp_path / "out" / "labels.parquet").read_bytes() == labels
+    arrays = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.npy"))
+    assert sorted(first.manifest["arrays"]) == arrays
+    assert {name.partition("/")[0] for name in arrays} == {"effects", "writes", "similarity"}
+    for times, name in enumerate(("labels.parquet", "effects/round-00001.npy", "similarity/window-00000.npy"), 1):
+        (out / name).unlink()
+        hs.survey("-", texts, out=out, **everything)
+        assert len(gathered) == times
+        assert contents(out) == whole
 
 
 def identity(status: os.stat_result) -> list[int]:

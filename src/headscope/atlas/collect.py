@@ -118,6 +118,7 @@ def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[s
             **similarity,
             "parts": contents["parts"],
             "files": {name: folder.file_record(name) for name in files},
+            **({"arrays": {name: folder.file_record(name) for name in sorted(folder.arrays)}} if folder.arrays else {}),
         },
     )
 

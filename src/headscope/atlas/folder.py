@@ -68,6 +68,7 @@ class Folder:
         resumed: True if an earlier run began this survey.
         parts: how many parts an earlier run finished that also wrote all else, if none of that is damaged; None
             otherwise.
+        arrays: names of the arrays that this run read or wrote; tables are made from them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,6 +77,7 @@ class Folder:
         self.stamp: dict[str, Any] = {}
         self.resumed = False
         self.parts: int | None = None
+        self.arrays: dict[str, None] = {}
         self._statistics: list[str] = []
         self._listed: dict[str, dict[str, Any]] = {}
         """File name -> bytes and hash, as a complete manifest lists them."""
@@ -135,8 +137,9 @@ class Folder:
         self._compare(begun, identity, "the folder holds a survey with {}")
         self.resumed = True
         if begun["complete"]:
-            self._listed = {part["name"]: part for part in begun["parts"]} | begun["files"]
-            problems = {name: file_fault(self.path / name, record) for name, record in begun["files"].items()}
+            others = begun["files"] | begun.get("arrays", {})
+            self._listed = {part["name"]: part for part in begun["parts"]} | others
+            problems = {name: file_fault(self.path / name, record) for name, record in others.items()}
             if not any(problems.values()):
                 self.parts = len(begun["parts"])
             for name, problem in problems.items():
@@ -312,6 +315,8 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Write a file of the folder atomically, unless it has these bytes; it then survives a power cut."""
         self._listed.pop(name, None)
+        if name.endswith(".npy"):
+            self.arrays[name] = None
         write_durably(self.path / name, data)
 
     def write_json(self, name: str, record: dict[str, Any]) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headscope.atlas.labels.names import LANGUAGES, NONE
+from headscope.atlas.result import Survey
 from headscope.atlas.site import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
-from headscope.atlas.survey_data import SurveyData, read_findings, strange
+from headscope.atlas.survey_data import strange
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import HeadscopeWarning, InputError
@@ -47,15 +48,13 @@ class HeadNotes:
     """A survey that stands beside a trace.
 
     Attributes:
-        folder: the survey's.
-        findings: its records.
+        survey: the survey.
         model: the trace's model, by the name that the trace has.
         notice: a sentence if it is of another model, or may be; else None.
         heads: `layer.head` -> language -> the label, the numbers behind it, the head's page in the site, and its link.
     """
 
-    folder: Path
-    findings: SurveyData
+    survey: Survey
     model: str
     notice: str | None
     heads: Mapping[str, Mapping[str, tuple[str, str, str, str]]]
@@ -73,7 +72,7 @@ class HeadNotes:
 
         It is absolute where the folder is None, or on another drive.
         """
-        site = (self.folder / SITE).resolve()
+        site = (self.survey.folder / SITE).resolve()
         if not (site / "index.html").is_file():
             return None
         try:
@@ -84,7 +83,7 @@ class HeadNotes:
 
     @cached_property
     def _site(self) -> Site:
-        return Site(self.folder, self.findings)
+        return Site(self.survey)
 
     def page(self, name: str) -> bytes | None:
         """A file of the survey's site, made from its tables: what lies in a stranger's folder is never served."""
@@ -103,31 +102,28 @@ def head_notes(folder: str | os.PathLike[str], trace: Trace) -> HeadNotes:
             other layers, heads or sizes.
         MissingExtraError: pyarrow is not installed.
     """
-    folder = Path(folder)
-    findings = read_findings(folder, parts=False)
-    with strange(folder):
-        _check_sizes(folder, findings.manifest["model"], trace)
-        tables = Tables(folder, findings)
+    survey = Survey(folder, parts=False)
+    with strange(survey.folder):
+        _check_sizes(survey.folder, survey.manifest["model"], trace)
+        tables = Tables(survey)
         labels, effects = labels_data(tables), effects_data(tables)
         if labels is None and effects is None:
             raise InputError(
                 "the survey has neither labels nor effects, so there is nothing to say of a head",
-                where=str(folder),
+                where=str(survey.folder),
                 advice="survey with --labels, with --effects 100, or with both",
             )
-        other = _other(findings.manifest, trace)
+        other = _other(survey.manifest, trace)
         heads = {
             f"{layer}.{head}": {
                 of: (label[of], numbers[of], f"head-{layer}-{head}.html#lang={of}", LINK[of])
-                for label, numbers in [_head(findings, labels, effects, row * len(findings.heads) + column, other)]
+                for label, numbers in [_head(survey, labels, effects, cell, other)]
                 for of in LANGUAGES
             }
-            for row, layer in enumerate(findings.layers)
-            for column, head in enumerate(findings.heads)
-            if (layer, head) in findings.named
+            for (layer, head), cell in tables.cells.items()
         }
     notice = None if other is None else f"the atlas is of {other}, not of this model ({called(trace.model)})"
-    return HeadNotes(folder, findings, trace.model, notice, heads)
+    return HeadNotes(survey, trace.model, notice, heads)
 
 
 def _check_sizes(folder: Path, surveyed: Mapping[str, Any], trace: Trace) -> None:
@@ -171,7 +167,7 @@ def _other(manifest: Mapping[str, Any], trace: Trace) -> str | None:
 
 
 def _head(
-    findings: SurveyData,
+    survey: Survey,
     labels: list[dict[str, Any] | None] | None,
     effects: dict[str, Any] | None,
     cell: int,
@@ -189,7 +185,7 @@ def _head(
             "zh": f"并非此模型，而是 {other}：{title['zh']}",
         }
     parts = [part for part in (_score(label), _effect(effects, cell)) if part is not None]
-    corpus, documents = printable(str(findings.manifest["corpus"]["name"])), findings.manifest["counts"]["documents"]
+    corpus, documents = printable(str(survey.manifest["corpus"]["name"])), survey.manifest["counts"]["documents"]
     over = {
         "en": f"{corpus}, {counted(documents, 'document')}.",
         "ja": f"{corpus}、{documents:,} 文書。",

@@ -9,27 +9,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.atlas.survey_data import named_heads, read_distances, read_records, read_table, strange, table_of
+import numpy as np
+
+from headscope.atlas.survey_data import EMPTY, read_records, read_table, strange, table_of
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.late import Keyed
 from headscope.results.head_values import HeadValues
+from headscope.results.heads_apart import HeadDistances
 from headscope.results.row_tables import Rows
-from headscope.results.table import HeadTable
+from headscope.results.table import HeadTable, Placed
 
 if TYPE_CHECKING:
     import pyarrow
 
     from headscope.atlas.examples import Examples
-    from headscope.results.heads_apart import HeadDistances
 
 LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage", "note")
 """Columns of `survey.labels` that tables of heads have as facts."""
 
 
-class Survey(Rows, Keyed, Mapping[str, HeadValues]):
+class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
     """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` is for one text.
 
     `Survey("found")` opens the survey in the folder `found`.
@@ -38,6 +40,8 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         folder: the folder with its files.
         manifest: as in manifest.json.
         aggregates: every measure, as in aggregates.json.
+        layers: the number of each layer in the model.
+        heads: the numbers of each layer's heads.
 
     Raises:
         InputError: the folder has no survey, the survey is not complete, or one of its files is damaged or missing.
@@ -52,6 +56,8 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         """
         self.folder = Path(folder)
         self.manifest, self.aggregates = read_records(self.folder, parts=parts)
+        self.layers = tuple(self.aggregates["layers"])
+        self.heads = tuple(map(tuple, self.aggregates["heads"]))
         if not keep:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -100,8 +106,8 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
             facts["writes"] = {(row["layer"], row["head"]): " ".join(row["tokens"] * row["sure"]) for row in written}
         return HeadTable(
             {name: self.measure(name, measure) for name in self},
-            layers=tuple(self.aggregates["layers"]),
-            heads=tuple(map(tuple, self.aggregates["heads"])),
+            layers=self.layers,
+            heads=self.heads,
             facts=facts,
             left_out=self.manifest["left_out"],
             source=f"survey of {called(self.manifest['model']['name'])}",
@@ -114,7 +120,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the corpus is not a treebank.
         """
-        return self._table("syntax", "syntax requires a treebank: survey .conllu files")
+        return self.read("syntax", "syntax requires a treebank: survey .conllu files")
 
     @property
     def labels(self) -> pyarrow.Table:
@@ -123,7 +129,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without labels.
         """
-        return self._table("labels", "survey with labels=True, or --labels")
+        return self.read("labels", "survey with labels=True, or --labels")
 
     @property
     def effects(self) -> pyarrow.Table:
@@ -132,7 +138,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without effects.
         """
-        return self._table("effects", "survey with effects=100, or --effects 100")
+        return self.read("effects", "survey with effects=100, or --effects 100")
 
     @property
     def removal(self) -> pyarrow.Table:
@@ -141,7 +147,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without effects.
         """
-        return self._table("removal", "survey with effects=100, or --effects 100")
+        return self.read("removal", "survey with effects=100, or --effects 100")
 
     @property
     def writes(self) -> pyarrow.Table:
@@ -150,7 +156,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without writes.
         """
-        return self._table("writes", "survey with writes=500, or --set writes=500")
+        return self.read("writes", "survey with writes=500, or --set writes=500")
 
     @property
     def examples(self) -> Examples:
@@ -161,7 +167,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         """
         from headscope.atlas.examples import Examples
 
-        table = self._table("examples", "survey with examples=10, or --examples 10")
+        table = self.read("examples", "survey with examples=10, or --examples 10")
         with strange(self.folder):
             return Examples(table)
 
@@ -172,9 +178,16 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without distances of heads.
         """
-        self._need("similarity", "survey with head_distances=20, or --set head_distances=20")
+        table = self.read("similarity", "survey with head_distances=20, or --set head_distances=20")
         with strange(self.folder):
-            return read_distances(self.folder, self.manifest, named_heads(self.aggregates))
+            values, heads = table["distance"].to_numpy(), list(self.positions())
+            if len(values) != (pairs := len(heads) ** 2):
+                raise InputError(
+                    f"the file has {len(values)} rows; expected {pairs}, one for each pair of {len(heads)} heads",
+                    where=str(self.folder / "similarity.parquet"),
+                    advice=EMPTY,
+                )
+            return HeadDistances.of(np.asarray(values, dtype=np.float64).reshape(len(heads), len(heads)), heads)
 
     @property
     def relations(self) -> pyarrow.Table:
@@ -183,7 +196,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the corpus is not a treebank.
         """
-        return self._table("relations", "syntax requires a treebank: survey .conllu files")
+        return self.read("relations", "syntax requires a treebank: survey .conllu files")
 
     @property
     def distributions(self) -> pyarrow.Table:
@@ -192,7 +205,7 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without labels and without examples.
         """
-        return self._table("distributions", "survey with labels=True or examples=10")
+        return self.read("distributions", "survey with labels=True or examples=10")
 
     @property
     def lines(self) -> pyarrow.Table:
@@ -201,19 +214,21 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: the survey was made without examples.
         """
-        return self._table("lines", "survey with examples=10, or --examples 10")
+        return self.read("lines", "survey with examples=10, or --examples 10")
 
     def has(self, table: str) -> bool:
         """Return True if the survey has this table: `labels`, `effects`, `syntax`, …"""
         return f"{table}.parquet" in self.manifest["files"]
 
-    def _need(self, name: str, advice: str) -> None:
-        if not self.has(name):
-            raise InputError(f"the survey has no {name}", where=str(self.folder), advice=advice)
+    def read(self, table: str, advice: str = "`survey.has` says which tables there are") -> pyarrow.Table:
+        """One of the survey's tables: `labels`, `sample`, … See docs/reference/survey-files.md.
 
-    def _table(self, name: str, advice: str) -> pyarrow.Table:
-        self._need(name, advice)
-        return read_table(self.folder, f"{name}.parquet", self.manifest["files"][f"{name}.parquet"])
+        Raises:
+            InputError: it has no such table.
+        """
+        if not self.has(table):
+            raise InputError(f"the survey has no {table}", where=str(self.folder), advice=advice)
+        return read_table(self.folder, f"{table}.parquet", self.manifest["files"][f"{table}.parquet"])
 
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each head: its mean of every statistic over all windows, and its label, if the survey has some."""

@@ -233,10 +233,8 @@ def _fill(
         tally.tokens += record["tokens"]
         report_progress(tally)
     folder.check_no_more(tally.parts)
-    if tally.parts == tally.kept_parts == folder.parts and not (
-        chosen.effects or chosen.writes or chosen.head_distances
-    ):
-        return  # nothing is new, and all that is made from the parts is there; only those keep further files
+    if tally.parts == tally.kept_parts == folder.parts:
+        return  # nothing is new, and all that is made from the parts is there
 
     def report_stage(stage: str) -> None:
         tally.stage = stage

@@ -16,22 +16,24 @@ import numpy as np
 
 from headscope.atlas.clark_figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks
 from headscope.atlas.layout_2d import plane_of, round_up
+from headscope.atlas.result import Survey
 from headscope.atlas.site_data import (
     Tables,
     distances_data,
     effects_data,
+    extremes,
     heads_data,
     labels_data,
     middle_data,
     special_data,
     syntax_data,
 )
-from headscope.atlas.survey_data import FIELDS, SurveyData, read_findings, strange
-from headscope.atlas.wording import extremes
+from headscope.atlas.survey_data import FIELDS, strange
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
 from headscope.pages import filled_beside, json_element, printable, shared
+from headscope.results.heads_apart import HeadDistances
 
 SITE = "site"
 """The folder of the site, in the survey's."""
@@ -61,9 +63,8 @@ def write_site(folder: Path, *, parts: bool = True) -> Path:
         InputError: the folder has no finished survey, or a file can't be written.
     """
     site = Path(folder) / SITE
-    findings = read_findings(Path(folder), parts=parts)
+    made = Site(Survey(folder, parts=parts))
     make_folder(site)
-    made = Site(Path(folder), findings)
     for name in made.names:
         write_if_new(site / name, made.content(name))
     for other in site.glob("head-*.html"):
@@ -76,14 +77,15 @@ def write_site(folder: Path, *, parts: bool = True) -> Path:
 class Site:
     """The pages of a survey's site, made from its tables one by one."""
 
-    def __init__(self, folder: Path, findings: SurveyData) -> None:
-        self._shared, self._title, self._folder = shared("report"), _title(findings), folder
-        with strange(folder):
-            tables = Tables(folder, findings)
-            self._data = report_data(findings, tables)
+    def __init__(self, survey: Survey) -> None:
+        self._shared, self._title, self._folder = shared("report"), _title(survey), survey.folder
+        with strange(survey.folder):
+            tables = Tables(survey)
+            self._data = report_data(tables)
             self._heads = heads_data(tables)
-        cells = zip(findings.named, self._data["named"], strict=True)
-        self._cells = {f"head-{layer}-{head}.html": (f"{layer}.{head}", cell) for (layer, head), cell in cells}
+        self._cells = {
+            f"head-{layer}-{head}.html": (f"{layer}.{head}", at) for (layer, head), at in tables.cells.items()
+        }
 
     @property
     def names(self) -> list[str]:
@@ -138,8 +140,8 @@ def _of_head(data: dict[str, Any], cell: int) -> dict[str, Any]:
     }
 
 
-def _title(findings: SurveyData) -> str:
-    model, corpus = called(str(findings.manifest["model"]["name"])), findings.manifest["corpus"]["name"]
+def _title(survey: Survey) -> str:
+    model, corpus = called(str(survey.manifest["model"]["name"])), survey.manifest["corpus"]["name"]
     return printable(f"{model} over {corpus} · headscope survey")
 
 
@@ -153,9 +155,10 @@ FILES = 1000
 """Most files of the corpus that are listed."""
 
 
-def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
+def report_data(tables: Tables) -> dict[str, Any]:
     """All data but those of single heads' pages, which `heads_data` has."""
-    manifest, distances = findings.manifest, distances_data(tables)
+    survey, distances = tables.survey, distances_data(tables)
+    manifest, near = survey.manifest, survey.similarity if survey.has("similarity") else None
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
         "model": {
@@ -180,15 +183,15 @@ def report_data(findings: SurveyData, tables: Tables) -> dict[str, Any]:
             "device": printable(str(settings["device"])),
             "examples": settings.get("examples", 0),
         },
-        "layers": findings.layers,
-        "heads": findings.heads,
-        "named": [_cell(findings, layer, head) for layer, head in findings.named],
-        "ticks": layer_ticks(findings.layers),
-        "statistics": [statistic_words(name) | _fields(fields) for name, fields in findings.statistics.items()],
-        "standing": [standing for name in findings.statistics for standing in _standing(findings, name)],
-        "figures": _figures(findings),
-        "plane": _plane(findings),
-        "nearest": _nearest(findings),
+        "layers": survey.layers,
+        "heads": survey.across,
+        "named": list(tables.cells.values()),
+        "ticks": layer_ticks(survey.layers),
+        "statistics": [statistic_words(name) | _fields(survey, name) for name in survey.aggregates["statistics"]],
+        "standing": [standing for name in survey.aggregates["statistics"] for standing in _standing(tables, name)],
+        "figures": _figures(survey),
+        "plane": None if near is None else _plane(near, tables),
+        "nearest": None if near is None else _nearest(near, tables),
         "labels": labels_data(tables),
         "syntax": syntax_data(tables),
         "distances": distances,
@@ -222,11 +225,11 @@ def statistic_words(name: str) -> dict[str, Any]:
     }
 
 
-def _fields(fields: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Every field, layer by layer, null for a missing value."""
+def _fields(survey: Survey, name: str) -> dict[str, list[Any]]:
+    """Every field of a statistic, layer by layer, null for a missing value."""
     return {
-        **{field: [_number(value) for value in fields[field].ravel()] for field in FIELDS},
-        "count": [0 if np.isnan(count) else int(count) for count in fields["count"].ravel()],
+        **{field: [_number(value) for value in survey.measure(name, field).ravel()] for field in FIELDS},
+        "count": [0 if np.isnan(count) else int(count) for count in survey.measure(name, "count").ravel()],
     }
 
 
@@ -235,32 +238,29 @@ def _number(value: float) -> float | None:
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def _cell(findings: SurveyData, layer: int, head: int) -> int:
-    return findings.layers.index(layer) * len(findings.heads) + findings.heads.index(head)
-
-
-def _standing(findings: SurveyData, statistic: str) -> list[dict[str, Any]]:
+def _standing(tables: Tables, statistic: str) -> list[dict[str, Any]]:
     return [
         {
             "statistic": statistic,
             "says": extreme.says,
-            "heads": [[_cell(findings, layer, head), _number(value)] for layer, head, value in extreme.heads],
+            "heads": [[tables.cells[layer, head], _number(value)] for layer, head, value in extreme.heads],
             "low": _number(extreme.low),
             "high": _number(extreme.high),
             "middle": _number(extreme.middle),
         }
-        for extreme in extremes(findings, statistic)
+        for extreme in extremes(tables.survey, statistic)
     ]
 
 
-def _figures(findings: SurveyData) -> list[dict[str, Any]]:
+def _figures(survey: Survey) -> list[dict[str, Any]]:
     """The figures that show a measured statistic."""
     figures = []
     for figure in FIGURES:
-        if not any(name in findings.statistics for name in figure.panels):
+        values = [survey[name].ravel() for name in figure.panels if name in survey]
+        if not values:
             continue
-        values = np.concatenate([findings.values(name).ravel() for name in figure.panels])
-        highest = np.max(values, initial=0.0, where=np.isfinite(values))
+        every = np.concatenate(values)
+        highest = np.max(every, initial=0.0, where=np.isfinite(every))
         figures.append(
             {
                 "title": figure.title,
@@ -273,28 +273,22 @@ def _figures(findings: SurveyData) -> list[dict[str, Any]]:
     return figures
 
 
-def _plane(findings: SurveyData) -> dict[str, Any] | None:
-    if findings.distances is None:
-        return None
-    cells = [_cell(findings, layer, head) for layer, head in findings.named]
-    names = [f"{layer}.{head}" for layer, head in findings.named]
+def _plane(near: HeadDistances, tables: Tables) -> dict[str, Any]:
     return {
         "title": CLUSTERS_TITLE,
         "source": CLUSTERS_SOURCE,
-        "windows": len(findings.manifest.get("similarity", {}).get("windows", [])),
-        **plane_of(findings.distances.array, names, cells),
+        "windows": len(tables.survey.manifest.get("similarity", {}).get("windows", [])),
+        **plane_of(near.array, near.labels or (), list(tables.cells.values())),
     }
 
 
-def _nearest(findings: SurveyData) -> list[list[tuple[int, float | None]]] | None:
+def _nearest(near: HeadDistances, tables: Tables) -> list[list[tuple[int, float | None]]]:
     """For each cell, the cells of the most similar heads, with their distances."""
-    if findings.distances is None:
-        return None
-    cells = [_cell(findings, layer, head) for layer, head in findings.named]
-    nearest: list[list[tuple[int, float | None]]] = [[] for _ in range(len(findings.layers) * len(findings.heads))]
+    cells = list(tables.cells.values())
+    nearest: list[list[tuple[int, float | None]]] = [[] for _ in range(tables.width * len(tables.survey.layers))]
     for at, cell in enumerate(cells):
-        others = [other for other in np.argsort(findings.distances[at], kind="stable") if other != at][:NEAREST]
-        nearest[cell] = [(cells[other], _number(findings.distances[at, other])) for other in others]
+        others = [other for other in np.argsort(near[at], kind="stable") if other != at][:NEAREST]
+        nearest[cell] = [(cells[other], _number(near[at, other])) for other in others]
     return nearest
 
 

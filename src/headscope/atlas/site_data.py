@@ -1,4 +1,4 @@
-"""Data of a survey's site beyond statistics: labels, examples, distributions and syntax, as JSON.
+"""Data of a survey's site: what stands out, labels, examples, distributions and syntax, as JSON.
 
 Everything is read from the survey's tables. Heads are numbered by their cells of the grid: row * columns + column.
 The types `Label`, `Line`, … of web/src/report/data.ts have the same names. Untrusted text is made printable.
@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
-from headscope.atlas.survey_data import SurveyData, read_table
+from headscope.atlas.wording import NAMED
+from headscope.heads import CATALOG
 from headscope.pages import all_printable, printable
+
+if TYPE_CHECKING:
+    from headscope.atlas.result import Survey
 
 LABEL_NUMBERS = (
     "score", "low", "high", "baseline", "bits", "offset_bits", "accuracy", "accuracy_chance",
@@ -40,38 +44,75 @@ def spelled(name: str) -> str:
 class Tables:
     """The survey's tables, each read once; None for those that it lacks."""
 
-    def __init__(self, folder: Path, findings: SurveyData) -> None:
-        self._folder, self._files = folder, findings.manifest["files"]
+    def __init__(self, survey: Survey) -> None:
+        self.survey, self.width = survey, len(survey.across)
+        self.cells = {head: row * self.width + column for head, (row, column) in survey.positions().items()}
         self._tables: dict[str, list[dict[str, Any]] | None] = {}
-        self._rows = {layer: at for at, layer in enumerate(findings.layers)}
-        self._columns = {head: at for at, head in enumerate(findings.heads)}
-        self.model = str(findings.manifest["model"]["name"])
-        self.cells = len(findings.layers) * len(findings.heads)
 
     def rows(self, name: str) -> list[dict[str, Any]] | None:
         """A table's rows."""
         if name not in self._tables:
-            self._tables[name] = self._read(name) if f"{name}.parquet" in self._files else None
+            has = self.survey.has(name)
+            self._tables[name] = self.survey.read(name).to_pylist() if has else None
         return self._tables[name]
-
-    def _read(self, name: str) -> list[dict[str, Any]]:
-        table = read_table(self._folder, f"{name}.parquet", self._files[f"{name}.parquet"])
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
 
     def cell(self, row: dict[str, Any]) -> int:
         """The cell of a row's head."""
-        return self._rows[row["layer"]] * len(self._columns) + self._columns[row["head"]]
+        return self.cells[row["layer"], row["head"]]
 
     def by_cell(self, name: str) -> list[list[dict[str, Any]]] | None:
         """A table's rows for each cell."""
         rows = self.rows(name)
         if rows is None:
             return None
-        lists: list[list[dict[str, Any]]] = [[] for _ in range(self.cells)]
+        lists: list[list[dict[str, Any]]] = [[] for _ in range(self.width * len(self.survey.layers))]
         for row in rows:
             lists[self.cell(row)].append(row)
         return lists
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The heads at one end of a statistic's range.
+
+    Attributes:
+        says: a predicate for the first of them.
+        heads: (layer, head, mean), the most extreme first.
+        low, high: the 25% and 75% quantiles of the first head over windows.
+        middle: the median of the heads' means.
+    """
+
+    statistic: str
+    says: str
+    heads: tuple[tuple[int, int, float], ...]
+    low: float
+    high: float
+    middle: float
+
+
+def extremes(survey: Survey, statistic: str) -> list[Extreme]:
+    """The heads that stand out in a statistic, at each end that means something. Empty for a single head."""
+    means = survey.measure(statistic, "mean").array
+    places = np.argwhere(np.isfinite(means))
+    if len(places) < 2:
+        return []
+    values = means[tuple(places.T)]
+    sentences = []
+    for says, sign in ((CATALOG[statistic].most, -1.0), (CATALOG[statistic].least, 1.0)):
+        if not says:
+            continue
+        order = np.argsort(sign * values, kind="stable")[:NAMED]
+        if CATALOG[statistic].signed:  # "ahead" is said of heads that look ahead
+            order = order[sign * values[order] < 0]
+            if not len(order):
+                continue
+        first = tuple(places[order[0]])
+        heads = tuple(
+            (survey.layers[int(places[at][0])], survey.across[int(places[at][1])], float(values[at])) for at in order
+        )
+        low, high = (float(survey.measure(statistic, field)[first]) for field in ("q25", "q75"))
+        sentences.append(Extreme(statistic, says, heads, low, high, float(np.median(values))))
+    return sentences
 
 
 def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
@@ -183,6 +224,7 @@ def effects_data(tables: Tables) -> dict[str, Any] | None:
 def heads_data(tables: Tables) -> list[dict[str, Any]]:
     """By cell: what a head's page alone shows."""
     distances, lines, examples = distances_data(tables), tables.by_cell("lines"), tables.by_cell("examples")
+    model = str(tables.survey.manifest["model"]["name"])
     relations, written = _relations(tables), tables.by_cell("writes")
     return [
         {
@@ -190,11 +232,11 @@ def heads_data(tables: Tables) -> list[dict[str, Any]]:
             "distances": None if distances is None else distances[cell],
             "lines": None
             if lines is None or examples is None
-            else [_line(tables.model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],
+            else [_line(model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],
             "relations": None if relations is None else relations[cell],
             "writes": None if written is None or not written[cell] else _written(written[cell][0]),
         }
-        for cell in range(tables.cells)
+        for cell in range(tables.width * len(tables.survey.layers))
     ]
 
 

@@ -169,6 +169,7 @@ def kept_array(folder: Folder, name: str, record: Mapping[str, Any]) -> Float[np
         return None
     array, written = array_and_record(data)
     if {key: written.get(key) for key in record} == json.loads(json.dumps(dict(record))):
+        folder.arrays[name] = None
         return array
     folder.set_aside(name, "it is of another window, or of another survey")
     return None

@@ -1,4 +1,4 @@
-"""A survey's results, read back from its folder: the aggregates, the manifest, the distances between heads.
+"""The files of a survey, read back from its folder and checked: the manifest, the aggregates, tables.
 
 A survey may come from a stranger, with the right hashes: a hash says that a file is as it was written, not that
 headscope wrote it. The manifest and the aggregates are checked field by field; whatever else doesn't fit, in a table or
@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,7 @@ from headscope.checkpoint.raw_files import open_regular, read_whole
 from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault
 from headscope.heads import CATALOG
-from headscope.results.heads_apart import HeadDistances
-from headscope.results.table import across, in_columns
+from headscope.results.table import in_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -57,6 +55,7 @@ MANIFEST = {
     "similarity?": {"windows": [{"document": str, "window": int}]},
     "parts": [{"name": str, **FILE}],
     "files": {str: FILE},
+    "arrays?": {str: FILE},
 }
 """The fields of a complete manifest that are read, each with its kind; `?` marks those that may be missing."""
 
@@ -73,7 +72,7 @@ RECORD = {
 }
 """The fields of a part's record."""
 
-NAME = re.compile(r"(?:(?:parts|atlas|similarity|effects)/)?[\w-]+\.(?:parquet|json|npy)", re.ASCII)
+NAME = re.compile(r"(?:(?:parts|atlas|similarity|effects|writes)/)?[\w-]+\.(?:parquet|json|npy)", re.ASCII)
 """Names of the files that a manifest lists: none leads out of the survey's folder."""
 
 
@@ -84,7 +83,7 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
         ValueError: one is missing, or of another kind.
     """
     check(manifest, MANIFEST)
-    for name in (*manifest["files"], *(part["name"] for part in manifest["parts"])):
+    for name in (*manifest["files"], *manifest.get("arrays", {}), *(part["name"] for part in manifest["parts"])):
         if not NAME.fullmatch(name):
             raise ValueError(f"{brief(name)} is not a file of a survey")
 
@@ -163,65 +162,8 @@ def strange(folder: Path | str) -> Iterator[None]:
 FORMAT = "headscope survey 2"
 """The manifest's `format`."""
 
-SIMILARITY = "similarity.parquet"
-
-
 LARGEST = 1 << 31
 """Most bytes of a file that is read whole."""
-
-
-@dataclass(frozen=True)
-class SurveyData:
-    """A survey's results.
-
-    Attributes:
-        manifest: model, settings, corpus, counts, refused documents; see docs/survey.md.
-        layers: the number of each layer in the model.
-        heads: the numbers of the heads, the columns of every table; NaN where a layer lacks a head.
-        statistics: name -> field (FIELDS, and `count` of windows) -> (layers, heads).
-        distances: between heads; None if not measured.
-        named: (layer, head) of every head, layer by layer.
-    """
-
-    manifest: Mapping[str, Any]
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    statistics: Mapping[str, Mapping[str, Float[np.ndarray, "layers heads"]]]
-    distances: HeadDistances | None
-    named: tuple[tuple[int, int], ...]
-
-    def values(self, statistic: str, field: str = "mean") -> Float[np.ndarray, "layers heads"]:
-        """One field of a statistic, (layers, heads); all NaN for a statistic that was not measured."""
-        if statistic in self.statistics:
-            return self.statistics[statistic][field]
-        return np.full((len(self.layers), len(self.heads)), np.nan)
-
-
-def read_findings(folder: Path, *, parts: bool = True) -> SurveyData:
-    """Read a finished survey. Arguments and other errors as for `read_records`.
-
-    Raises:
-        MissingExtraError: the survey has distances between heads, and pyarrow is not installed.
-    """
-    manifest, aggregates = read_records(folder, parts=parts)
-    with strange(folder):
-        return _findings(folder, manifest, aggregates)
-
-
-def _findings(folder: Path, manifest: dict[str, Any], aggregates: dict[str, Any]) -> SurveyData:
-    layers, named = tuple(aggregates["layers"]), named_heads(aggregates)
-    statistics = {
-        name: {field: table_of(aggregates, name, field) for field in (*FIELDS, "count")}
-        for name in aggregates["statistics"]
-    }
-    distances = read_distances(folder, manifest, named) if "similarity" in manifest else None
-    return SurveyData(manifest, layers, across(aggregates["heads"]), statistics, distances, named)
-
-
-def named_heads(aggregates: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """(layer, head) of every head, layer by layer."""
-    layers = zip(aggregates["layers"], aggregates["heads"], strict=True)
-    return tuple((layer, head) for layer, heads in layers for head in heads)
 
 
 def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -380,19 +322,3 @@ def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float
     """One field of a statistic, each value in its head's column; NaN for a missing value or head."""
     rows = aggregates["statistics"][statistic][field]
     return in_columns([np.array(row, dtype=np.float64) for row in rows], aggregates["heads"])
-
-
-def read_distances(folder: Path, manifest: Mapping[str, Any], named: tuple[tuple[int, int], ...]) -> HeadDistances:
-    """The mean distances between a survey's heads.
-
-    Raises:
-        InputError: as in `read_listed`; or the file is of other heads.
-    """
-    values = read_table(folder, SIMILARITY, manifest["files"].get(SIMILARITY))["distance"].to_numpy()
-    if len(values) != len(named) ** 2:
-        raise InputError(
-            f"the file has {len(values)} rows; expected {len(named) ** 2}, one for each pair of {len(named)} heads",
-            where=str(folder / SIMILARITY),
-            advice=EMPTY,
-        )
-    return HeadDistances.of(np.asarray(values, dtype=np.float64).reshape(len(named), len(named)), named)

@@ -244,25 +244,11 @@ class SurveySettings(Declared):
 
         device = self.device or device
         elsewhere = BATCH_TOKENS.get(device.partition(":")[0], BATCH_TOKENS_ELSEWHERE)
-        return Settings(
-            length=self.length,
-            statistics=None if self.statistics is None else chosen(self.statistics),
-            head_distances=self.head_distances,
-            device=device,
-            dtype=self.dtype or dtype,
-            field=self.field,
-            batch_tokens=self.batch_tokens or elsewhere,
-            part_size=self.part_size or PART_SIZE,
-            max_document=self.max_document or MAX_DOCUMENT,
-            pieces=self.pieces,
-            sample=self.sample,
-            labels=self.labels,
-            examples=self.examples,
-            effects=self.effects,
-            effects_output=self.effects_output,
-            effects_method=self.effects_method,
-            writes=self.writes,
-        )
+        given = {name: value for name, value in vars(self).items() if name in Settings.__dataclass_fields__}
+        given |= {"statistics": None if self.statistics is None else chosen(self.statistics)}
+        given |= {"device": device, "dtype": self.dtype or dtype, "batch_tokens": self.batch_tokens or elsewhere}
+        sizes = {"part_size": self.part_size or PART_SIZE, "max_document": self.max_document or MAX_DOCUMENT}
+        return Settings(**given | sizes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,31 @@ SINGULAR = {"queries": "query"}
 """Name of an axis -> that of the column with its entries, where it is not the name without its s."""
 
 
+class Placed:
+    """Heads with their places in arrays of (layers, columns): a column for each number that a layer's head has.
+
+    Attributes:
+        layers: the number of each layer in the model.
+        heads: the numbers of each layer's heads.
+    """
+
+    layers: tuple[int, ...]
+    heads: tuple[tuple[int, ...], ...]
+
+    @property
+    def across(self) -> tuple[int, ...]:
+        """The head number of each column of an array: the numbers of all layers' heads."""
+        return across(self.heads)
+
+    def positions(self) -> dict[Head, tuple[int, int]]:
+        """Each head, layer by layer, with its row and column in the arrays."""
+        column = {head: at for at, head in enumerate(self.across)}
+        pairs = enumerate(zip(self.layers, self.heads, strict=True))
+        return {(layer, head): (row, column[head]) for row, (layer, heads) in pairs for head in heads}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTable(Rows, Keyed, Mapping[str, HeadValues]):
+class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
     """Measure name -> its values for every head: (layers, heads), or with one more axis, first or last.
 
     A head stands in the column of its number among the numbers of all layers' heads.
@@ -62,17 +85,6 @@ class HeadTable(Rows, Keyed, Mapping[str, HeadValues]):
 
     def __len__(self) -> int:
         return len(self.columns)
-
-    @property
-    def across(self) -> tuple[int, ...]:
-        """The head number of each column of an array: the numbers of all layers' heads."""
-        return across(self.heads)
-
-    def positions(self) -> dict[Head, tuple[int, int]]:
-        """Each head, layer by layer, with its row and column in the arrays."""
-        column = {head: at for at, head in enumerate(self.across)}
-        pairs = enumerate(zip(self.layers, self.heads, strict=True))
-        return {(layer, head): (row, column[head]) for row, (layer, heads) in pairs for head in heads}
 
     def of(self, head: Head) -> dict[str, Any]:
         """The numbers of one head, by the names of columns; of a table with a third axis, their arrays.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.survey_data import read_findings, strange
+from headscope.atlas.site_data import extremes
+from headscope.atlas.survey_data import strange
 from headscope.atlas.wording import (
     counted,
     effects_sentences,
-    extremes,
     labels_sentences,
     rounded,
     syntax_sentences,
@@ -52,11 +52,10 @@ def survey_sheet(survey: Survey) -> Sheet:
 
 
 def _sheet(survey: Survey) -> Sheet:
-    findings = read_findings(survey.folder, parts=False)  # checked when the survey was opened
     manifest = survey.manifest
     rows = []
     for name in survey:
-        for extreme in extremes(findings, name):
+        for extreme in extremes(survey, name):
             layer, head, mean = extreme.heads[0]
             then = ", ".join(f"{layer}.{head} ({rounded(value)})" for layer, head, value in extreme.heads[1:])
             rows.append((name, f"{layer}.{head}", rounded(mean), extreme.says, then))
@@ -71,7 +70,7 @@ def _sheet(survey: Survey) -> Sheet:
         blank,
         notes(["heads are layer.head, counted from 0; numbers are means over all windows"]),
     ]
-    empty = [name for name in survey if not np.isfinite(findings.values(name)).any()]
+    empty = [name for name in survey if not np.isfinite(survey[name].array).any()]
     if empty:
         drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
     drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]

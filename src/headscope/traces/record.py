@@ -305,9 +305,10 @@ class Trace(Questions, Suggesting):
         cut = f" ({len(self.left_out)} of {self.cut.sizes[0]} left out as padding)" if self.left_out.size else ""
         heads = sorted({(len(record.q), record.q.shape[-1]) for record in self.layers})
         each = f"{self.heads} heads of {self.d_head}" if len(heads) == 1 else f"{heads[0][0]} to {heads[-1][0]} heads"
+        kept = f"{self.nbytes / 1e6:.1f} MB of Q, K, V and log-sum-exps"
         return (
             f"trace of {called(self.model)}{stack}: {tokens}{cut}, "
-            f"{len(self.layers)} layers x {each}{ablated}{missing}, {self.nbytes / 1e6:.1f} MB of Q, K, V and lse"
+            f"{len(self.layers)} layers x {each}{ablated}{missing}, {kept}"
             + "".join(f"; {note}" for note in self.notes)
         )
 
