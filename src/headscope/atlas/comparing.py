@@ -92,7 +92,6 @@ def compare(
     documents = 0
     notes = tuple(f"{name} is not compared: {reason}" for name, reason in weights.left_out.items())
     if corpus is not None:
-        corpus = corpus if isinstance(corpus, (str, os.PathLike)) else list(corpus)
         names = chosen(statistics)
         texts, unread = _texts(corpus, field)
         table, more = _over_texts(a, b, texts, names, max_length)
@@ -116,7 +115,7 @@ def compare(
     )
 
 
-def _texts(corpus: str | os.PathLike[str] | Sequence[str], field: str) -> tuple[list[str], tuple[str, ...]]:
+def _texts(corpus: str | os.PathLike[str] | Iterable[str], field: str) -> tuple[list[str], tuple[str, ...]]:
     """The documents of a corpus, and a note where some could not be read."""
     if isinstance(corpus, str) and "\n" in corpus:
         raise InputError("a text is not a corpus", where="corpus", advice="pass a list of texts: [text]")

@@ -109,11 +109,12 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
         InputError: no file matches, the folder holds several datasets, or `documents` is of another type.
     """
     if not isinstance(documents, (str, os.PathLike)):
-        if isinstance(documents, (Mapping, bytes)) or not isinstance(documents, Iterable):
+        table = hasattr(documents, "columns")  # its iterator has their names
+        if table or isinstance(documents, (Mapping, bytes)) or not isinstance(documents, Iterable):
             raise InputError(
                 f"expected a corpus, got {type(documents).__name__}",
                 where="documents",
-                advice="pass a path, or a list of texts",
+                advice="pass a path, a list of texts, or one column of a table: frame['text']",
             )
         return Corpus("texts", "texts", source=documents)
     name = os.fspath(documents)

@@ -34,6 +34,31 @@ Ids = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids and segments of one text."""
 
 
+def column_of(texts: Any, name: str) -> Any:
+    """A column of pandas, an array or a tuple of texts as a list; one text, or None, as it is.
+
+    Raises:
+        InputError: a table, or an entry that is not a text, by its place.
+    """
+    if texts is None or isinstance(texts, str):
+        return texts
+    if isinstance(texts, (Mapping, bytes)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+        raise InputError(
+            f"expected texts, got {type(texts).__name__}",
+            where=name,
+            advice="pass a list of texts, or one column of a table: frame['text']",
+        )
+    found = list(texts)
+    for at, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InputError(
+                f"entry {at} is {text!r:.40}, not a text",
+                where=f"{name}[{at}]",
+                advice="leave out rows without a text; the second texts of pairs are a list of their own, pair=",
+            )
+    return found
+
+
 def prepared(
     model: Model,
     text: str,
@@ -212,6 +237,8 @@ def trace(
     """Run one forward pass and return its trace, or one for each text of a list. See `Model.trace`."""
     model.anatomy.computable()
     ways = _ways(model, ablate)
+    if isinstance(text, Iterable):
+        text, pair = column_of(text, "text"), column_of(pair, "pair")
     if isinstance(text, list):
         if words is not None or ids is not None or segments is not None:
             raise InputError(
@@ -240,11 +267,17 @@ def trace(
     if text is not None:
         single: Prepared | Encoded = as_traced(model, text, pair, max_length=max_length)
     elif words is not None:
-        single = model.tokenizer.encode_words(words, max_length=max_length)
+        single = model.tokenizer.encode_words(_plain(words), max_length=max_length)
     else:
-        single = model.tokenizer.encode_ids(list(ids or ())[:max_length], segments)
+        single = model.tokenizer.encode_ids(list(_plain(ids) or ())[:max_length], _plain(segments))
     (one,) = _run(model, [single], ways, hidden_states, progress)
     return one if words is None else one.replaced(notes=(*model.tokenizer.doubts(pair=False), *one.notes))
+
+
+def _plain(given: Any) -> Any:
+    """Ids or words in an array, a tensor or a column of pandas as a list, also those of a batch with one row."""
+    plain = given.tolist() if hasattr(given, "tolist") else given
+    return plain[0] if isinstance(plain, list) and len(plain) == 1 and isinstance(plain[0], list) else plain
 
 
 def _ways(model: Model, ablate: Heads) -> dict[tuple[int, int], Way]:
