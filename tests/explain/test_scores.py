@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -172,6 +173,8 @@ def test_live_models_give_the_same(classifier: Any) -> None:
     found, opened = hs.effects(module, loss), model.effects(TEXTS, labels=LABELS, metric="loss")
     np.testing.assert_allclose(found, opened, rtol=0, atol=1e-5)
     assert (found.name, found.over) == ("loss", "texts")
+    of_pandas = hs.effects(module, lambda: pd.Series([float(one) for one in loss()], index=[5, 3, 4, 1, 0, 2]))
+    np.testing.assert_allclose(of_pandas, found, rtol=0, atol=1e-6)
     some = hs.effects(module, loss, heads=[(2, 1)])
     assert some[2, 1] == pytest.approx(found[2, 1])
     assert np.isnan(some).sum() == 5

@@ -53,7 +53,8 @@ class LiveScores:
             tell(done, len(sets))
             ways = dict.fromkeys(heads, self._method)
             with ablate(self._model, ways, stack=self._stack) if ways else nullcontext(), torch.no_grad():
-                found = torch.as_tensor(self._score())
+                given = self._score()
+            found = torch.as_tensor(given.to_numpy() if hasattr(given, "to_numpy") else given)  # a column of pandas
             rows.append(found.detach().to("cpu", torch.float64).numpy())
             if rows[-1].ndim != 1 or rows[-1].shape != rows[0].shape:
                 raise InputError(
