@@ -54,7 +54,7 @@ class LiveScores:
             ways = dict.fromkeys(heads, self._method)
             with ablate(self._model, ways, stack=self._stack) if ways else nullcontext(), torch.no_grad():
                 given = self._score()
-            found = torch.as_tensor(given.to_numpy() if hasattr(given, "to_numpy") else given)  # a column of pandas
+            found = torch.as_tensor(np.array(given) if hasattr(given, "to_numpy") else given)  # a column of pandas
             rows.append(found.detach().to("cpu", torch.float64).numpy())
             if rows[-1].ndim != 1 or rows[-1].shape != rows[0].shape:
                 raise InputError(
