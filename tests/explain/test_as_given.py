@@ -55,6 +55,30 @@ def test_each_label_is_its_text_s(holder: str, model: hs.Model) -> None:
     np.testing.assert_array_equal(found.score, model.removal(TEXTS, LABELS, **given).score)
 
 
+def test_a_label_that_is_missing_or_no_class_is_named(model: hs.Model) -> None:
+    """A missing one had the model's own prediction in its place."""
+    for labels, says in (
+        (["sat", None, "often"], "label 1 is missing"),
+        (np.eye(3), "label 0 is an array"),
+        (dict(enumerate(LABELS)), "expected a list, got dict"),
+        (pd.DataFrame({"label": LABELS}), "expected a list, got DataFrame"),
+    ):
+        with pytest.raises(InputError, match=says):
+            model.effects(TEXTS, labels=labels, metric="loss")
+    assert repr(model.effects(TEXTS, labels=LABELS, metric="loss")).startswith("changes of loss of 16 heads on 3 texts")
+
+
+def test_heads_of_arrays_and_pairs_of_tables(model: hs.Model) -> None:
+    order = np.array([[0, 1], [1, 2]])
+    found = model.removal(TEXTS, LABELS, metric="loss", order=order, random=0)
+    assert list(found.order) == [(0, 1), (1, 2)]
+    frame = pd.DataFrame({"words": [["The", "cat", "sat", "down"]] * 4, "pairs": [[(0, 1)]] * 4})
+    with pytest.raises(InputError, match="expected documents, got DataFrame") as caught:
+        hs.pair_heads(model, frame)
+    assert "frame.to_dict('records')" in str(caught.value)
+    assert hs.pair_heads(model, frame.to_dict("records")).documents == 4
+
+
 def test_ids_and_words_of_arrays_and_tensors(model: hs.Model) -> None:
     """As tokenizers return them: also a batch of one row."""
     ids, segments = model.tokenizer.encode("the cat", "a dog").ids, model.tokenizer.encode("the cat", "a dog").segments
@@ -85,8 +109,8 @@ def test_ids_and_words_of_arrays_and_tensors(model: hs.Model) -> None:
         (["The cat sat.", float("nan")], "entry 1 is nan, not a text"),
         (pd.Series([None, "The cat sat."], index=[4, 2]), "entry 0 is .*, not a text"),
         ([("a text", "and its pair")], "entry 0 is .'a text', 'and its pair'., not a text"),
-        (pd.DataFrame({"text": ["The cat sat."]}), "expected texts, got DataFrame"),
-        ({"text": "The cat sat."}, "expected texts, got dict"),
+        (pd.DataFrame({"text": ["The cat sat."]}), "expected a list, got DataFrame"),
+        ({"text": "The cat sat."}, "expected a list, got dict"),
     ],
 )
 def test_what_is_no_text_is_named(ask: Callable[[Any, Any], Any], texts: Any, says: str, model: hs.Model) -> None:

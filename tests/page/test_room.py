@@ -337,11 +337,13 @@ def test_sorted_or_with_a_sign_every_layer_is_seen(watch: Watch, tall: dict[int,
 def test_sixty_layers_scroll_to_the_head_in_view(watch: Watch, tall: dict[int, str]) -> None:
     page = watch(quiet=False, viewport={"width": 1280, "height": 720}).open(tall[60])
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight > one.clientHeight")
+    assert page.locator(".scroller").evaluate("(one) => one.getBoundingClientRect().bottom <= innerHeight")
     for _ in range(8):
         page.keyboard.press("e")
         until(page, FRAMED)
     for layer in (59, 0):
-        go(page, f"{tall[60].split('#')[1]}&l={layer}")
+        go(page, tall[60].split("#")[1].replace("l=7", f"l={layer}"))
+        until(page, "document.querySelector('.scroller').scrollTop " + ("> 0" if layer else "=== 0"))
         until(page, FRAMED)
 
 

@@ -58,6 +58,9 @@ def read_marked(documents: str | os.PathLike[str] | Pairs, relations: Iterable[s
             found = list(_read(path, None if relations is None else frozenset(relations)))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"it can't be read: {error}", where=str(path), advice=FORMS) from error
+    elif hasattr(documents, "columns"):
+        advice = "pass its rows: frame.to_dict('records')"
+        raise InputError(f"expected documents, got {type(documents).__name__}", where="documents", advice=advice)
     else:
         found = [_checked(f"document {at}", *_parts(one)) for at, one in enumerate(documents)]
     if relations is not None and not treebank:

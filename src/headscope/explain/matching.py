@@ -30,7 +30,7 @@ from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Matches, Scoring
 from headscope.results.score_parts import CHECKED, Part, strongest
 from headscope.runs.masking import maskable, masked_states, with_masking
-from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, column_of, last_states, prepared
+from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, last_states, prepared, texts_of
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def match(
         CheckpointError: a vector is 0 or not made of numbers.
     """
     model = open_model(model)
-    texts = [documents] if isinstance(documents, str) else column_of(documents, "documents")
+    texts = [documents] if isinstance(documents, str) else texts_of(documents, "documents")
     engine = engine_of(model, query, tuple(texts), level, kind)
     matches = _taken_apart(engine, len(texts), check)
     return Matches(model.name, tuple(matches), partial(_masked, engine, matches), engine.heads)

@@ -113,7 +113,7 @@ def removal(
         return change if less_is_better else -change
 
     costs = dict(zip(heads, map(cost, alone), strict=not given))
-    if order == "greedy":
+    if not given and order == "greedy":
         named, curve = greedy(scores, costs, cost, steps, tell)
     else:
         named = named if given else sorted(heads, key=lambda head: (costs[head], head))[:steps]

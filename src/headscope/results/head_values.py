@@ -211,8 +211,9 @@ class HeadValues(Rows, Named):
         if self.each:
             row, column = self.strongest(1)[0]
             low, high = (float("nan") if bound is None else bound[row, column] for bound in (self.low, self.high))
+            what = "effects" if self.name == "effect" else f"changes of {self.name}"
             return (
-                f"{self.name}s of {self.size} heads on {len(self.each)} {self.over}; most: layer {row}, head {column}, "
+                f"{what} of {self.size} heads on {len(self.each)} {self.over}; most: layer {row}, head {column}, "
                 f"{signed(self[row, column])} (95 % interval {signed(low)} to {signed(high)})"
             )
         if not self.sides:

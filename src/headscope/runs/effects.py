@@ -34,7 +34,7 @@ from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
-from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, column_of, limited, prepared
+from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, limited, prepared, texts_of
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def effects_over_texts(
         InputError: no text, or another number of second texts or of texts to patch from.
     """
     texts, pair, patch_from = (
-        column_of(given, name) for given, name in ((texts, "text"), (pair, "pair"), (patch_from, "patch_from"))
+        texts_of(given, name) for given, name in ((texts, "text"), (pair, "pair"), (patch_from, "patch_from"))
     )
     if not texts:
         raise InputError("there are no texts", where="text", advice="pass at least one text")

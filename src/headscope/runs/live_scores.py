@@ -42,7 +42,11 @@ class LiveScores:
                 advice="call model.eval() first",
             )
         self._model, self._score, self._method, self._stack = model, score, method, ablation.stack
-        self.heads = ablation.every_head() if heads is None else [*dict.fromkeys(heads)]
+        self.heads = (
+            ablation.every_head()
+            if heads is None
+            else [*dict.fromkeys((int(layer), int(head)) for layer, head in heads)]
+        )
         if not self.heads:
             raise InputError("no head is named", where="heads", advice="give (layer, head) of some, or leave it out")
         self.measure = Measure.of_score(score)

@@ -18,7 +18,7 @@ from headscope.runs.edits import Edit
 from headscope.runs.effects import METHODS, effects, effects_over_texts, prepared_for
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import choose, class_count, logits_of
-from headscope.runs.texts import as_input, batches, column_of
+from headscope.runs.texts import as_input, batches, column_of, texts_of
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def text_scores(
             the labels that it needs.
         UnsupportedError: the model has no classes or masked words that a label could name.
     """
-    texts, pair = column_of(texts, "texts"), column_of(pair, "pair")
+    texts, pair, labels = texts_of(texts, "texts"), texts_of(pair, "pair"), column_of(labels, "labels")
     if isinstance(texts, str) or not texts:
         raise InputError("scores are over a list of texts", where="texts", advice="pass a list with at least one text")
     for name, several in (("labels", labels), ("pair", pair)):
@@ -158,7 +158,10 @@ def text_scores(
         raise InputError(
             f"a head can't be changed by {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}"
         )
-    labels = None if labels is None else list(labels)  # of a column of pandas, whose index may be any
+    for at, label in enumerate(labels or ()):
+        if label is None or np.ndim(label):
+            found = "missing" if label is None else "an array"
+            raise InputError(f"label {at} is {found}", where=f"labels[{at}]", advice="pass one class for each text")
     model.anatomy.computable()
     regression = "sequence" in model.anatomy.tasks and class_count(model) == 1
     check_metric(model, metric, labels, regression)
@@ -227,7 +230,7 @@ def effects_on(
         scores = text_scores(model, text, labels, metric or "accuracy", pair=pair, method=method, max_length=max_length)
         with told(progress, "texts") as tell:
             return scored.change_of_each(scores, all_heads(model), measured(scores.metric), tell)
-    text = column_of(text, "text")
+    text = texts_of(text, "text")
     if isinstance(text, list):
         if edge is not None:
             raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")

@@ -34,22 +34,31 @@ Ids = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids and segments of one text."""
 
 
-def column_of(texts: Any, name: str) -> Any:
-    """A column of pandas, an array or a tuple of texts as a list; one text, or None, as it is.
+def column_of(given: Any, name: str) -> Any:
+    """A column of pandas, an array or a tuple as a list; a string, or None, as it is. A column's index says nothing.
 
     Raises:
-        InputError: a table, or an entry that is not a text, by its place.
+        InputError: it is a table, or something else that is no column.
     """
-    if texts is None or isinstance(texts, str):
-        return texts
-    if isinstance(texts, (Mapping, bytes)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, (Mapping, bytes)) or hasattr(given, "columns") or not isinstance(given, Iterable):
         raise InputError(
-            f"expected texts, got {type(texts).__name__}",
+            f"expected a list, got {type(given).__name__}",
             where=name,
-            advice="pass a list of texts, or one column of a table: frame['text']",
+            advice="pass a list, or one column of a table: frame['text']",
         )
-    found = list(texts)
-    for at, text in enumerate(found):
+    return list(given)
+
+
+def texts_of(given: Any, name: str) -> Any:
+    """Texts as `column_of` has them.
+
+    Raises:
+        InputError: as there; or an entry is not a text, by its place.
+    """
+    found = column_of(given, name)
+    for at, text in enumerate(found if isinstance(found, list) else ()):
         if not isinstance(text, str):
             raise InputError(
                 f"entry {at} is {text!r:.40}, not a text",
@@ -238,7 +247,7 @@ def trace(
     model.anatomy.computable()
     ways = _ways(model, ablate)
     if isinstance(text, Iterable):
-        text, pair = column_of(text, "text"), column_of(pair, "pair")
+        text, pair = texts_of(text, "text"), texts_of(pair, "pair")
     if isinstance(text, list):
         if words is not None or ids is not None or segments is not None:
             raise InputError(
