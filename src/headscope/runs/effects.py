@@ -34,7 +34,7 @@ from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
-from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, limited, prepared, texts_of
+from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, limited, prepared
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -311,9 +311,6 @@ def effects_over_texts(
     Raises:
         InputError: no text, or another number of second texts or of texts to patch from.
     """
-    texts, pair, patch_from = (
-        texts_of(given, name) for given, name in ((texts, "text"), (pair, "pair"), (patch_from, "patch_from"))
-    )
     if not texts:
         raise InputError("there are no texts", where="text", advice="pass at least one text")
     seconds: dict[str, Sequence[str | None]] = {}

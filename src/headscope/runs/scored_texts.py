@@ -143,7 +143,7 @@ def text_scores(
             the labels that it needs.
         UnsupportedError: the model has no classes or masked words that a label could name.
     """
-    texts, pair, labels = texts_of(texts, "texts"), texts_of(pair, "pair"), column_of(labels, "labels")
+    texts, pair, labels = texts_of(texts, "texts"), texts_of(pair, "pair"), labels_of(labels)
     if isinstance(texts, str) or not texts:
         raise InputError("scores are over a list of texts", where="texts", advice="pass a list with at least one text")
     for name, several in (("labels", labels), ("pair", pair)):
@@ -158,10 +158,6 @@ def text_scores(
         raise InputError(
             f"a head can't be changed by {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}"
         )
-    for at, label in enumerate(labels or ()):
-        if label is None or np.ndim(label):
-            found = "missing" if label is None else "an array"
-            raise InputError(f"label {at} is {found}", where=f"labels[{at}]", advice="pass one class for each text")
     model.anatomy.computable()
     regression = "sequence" in model.anatomy.tasks and class_count(model) == 1
     check_metric(model, metric, labels, regression)
@@ -173,6 +169,20 @@ def text_scores(
         found = prepared_for(model, text, wanted, None if pair is None else pair[at], max_length=max_length)
         given.append(Labelled(found.encoded, wanted, label))
     return TextScores(model, given, metric, method)
+
+
+def labels_of(given: Any) -> Any:
+    """Labels in a column of pandas, an array or a tensor as a list.
+
+    Raises:
+        InputError: it is a table, or a label is missing or several.
+    """
+    labels = column_of(given, "labels")
+    for at, label in enumerate(labels if isinstance(labels, list) else ()):
+        if label is None or np.ndim(label):
+            found = "missing" if label is None else "an array"
+            raise InputError(f"label {at} is {found}", where=f"labels[{at}]", advice="pass one class for each text")
+    return labels
 
 
 def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, regression: bool) -> None:
@@ -219,6 +229,7 @@ def effects_on(
     Raises:
         InputError: an edge of several texts, a list of second texts for one text, or a target beside labels.
     """
+    text, pair, patch_from = texts_of(text, "text"), texts_of(pair, "pair"), texts_of(patch_from, "patch_from")
     options: dict[str, Any] = {"pair": pair, "method": method, "patch_from": patch_from, "max_length": max_length}
     if labels is not None or metric is not None:
         if any(one is not None for one in (target, patch_from, edge)):
@@ -230,7 +241,6 @@ def effects_on(
         scores = text_scores(model, text, labels, metric or "accuracy", pair=pair, method=method, max_length=max_length)
         with told(progress, "texts") as tell:
             return scored.change_of_each(scores, all_heads(model), measured(scores.metric), tell)
-    text = texts_of(text, "text")
     if isinstance(text, list):
         if edge is not None:
             raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")
