@@ -1,4 +1,4 @@
-"""Attention in several calls, over chunks of queries, rows of the batch or heads: one map, or none, never a part."""
+"""Attention in several calls: chunks of queries are one map, rows of the batch and heads are listed, never a part."""
 
 from __future__ import annotations
 
@@ -120,7 +120,6 @@ BIAS = torch.randn(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_see
 FULL, BELOW = torch.zeros(TOKENS, TOKENS), torch.ones(TOKENS, TOKENS).tril().log()
 BLOCKS = (PLACES[:, None] // 5 == PLACES[None] // 5).float().log()
 NEAR = ((PLACES[:, None] - PLACES[None]).abs() <= 3).float().log()
-PADDED = (PLACES[None] < TOKENS - torch.arange(ROWS)[:, None]).float().log()[:, None, None]
 
 JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     "equal chunks": (in_chunks(4), FULL),
@@ -141,38 +140,42 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     "overlapping windows": (sliding, NEAR),
     "numbers for each head": (per_head_biases, BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
+}
+OF_ROWS, OF_HEADS = "3 parts over rows of the batch", "4 parts over heads"
+NOT_JOINED: dict[str, tuple[Attend, str]] = {
     "rows": (
         lambda *qkv: torch.cat([sdpa(*(x[row : row + 1] for x in qkv), is_causal=True) for row in range(ROWS)]),
-        BELOW,
+        OF_ROWS,
     ),
-    "rows and their masks": (of_rows_and_their_masks, PADDED),
-    "rows in a buffer": (buffers, FULL),
+    "two rows and one": (
+        lambda *qkv: torch.cat([sdpa(*(x[rows] for x in qkv)) for rows in (slice(2), slice(2, 3))]),
+        "2 parts over rows of the batch",
+    ),
+    "rows and their masks": (of_rows_and_their_masks, OF_ROWS),
+    "rows in a buffer": (buffers, OF_ROWS),
     "rows without a batch": (
         lambda q, k, v: torch.stack([sdpa(q[row], k[row], v[row]) for row in range(len(q))]),
-        FULL,
+        OF_ROWS,
     ),
-    "heads": (lambda q, k, v: torch.stack([sdpa(q[:, at], k[:, at], v[:, at]) for at in range(HEADS)], 1), FULL),
+    "heads": (lambda q, k, v: torch.stack([sdpa(q[:, at], k[:, at], v[:, at]) for at in range(HEADS)], 1), OF_HEADS),
     "heads, with an axis": (
-        lambda q, k, v: torch.cat(
-            [sdpa(q[:, at : at + 1], k[:, at : at + 1], v[:, at : at + 1]) for at in range(4)], 1
-        ),
-        FULL,
+        lambda *qkv: torch.cat([sdpa(*(x[:, at : at + 1] for x in qkv)) for at in range(HEADS)], 1),
+        OF_HEADS,
     ),
     "heads with one key": (
         lambda q, k, v: torch.stack([sdpa(q[:, at], k[:, 0], v[:, 0]) for at in range(HEADS)], 1),
-        FULL,
+        OF_HEADS,
     ),
 }
 
 
-def expected(block: Any, x: torch.Tensor, mask: torch.Tensor, shared: bool = False) -> torch.Tensor:
+def expected(block: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """(batch, heads, queries, keys) by the formula."""
     q, k, _ = block.parts(x)
-    k = k[:, :1] if shared else k
     return (q @ k.mT * WIDTH**-0.5 + mask).softmax(-1)
 
 
-def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
+def check(model: Model, mask: torch.Tensor) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
     with torch.no_grad():
         alone = model(IDS)
@@ -184,8 +187,7 @@ def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
         assert [trace.row for trace in captured.traces] == [*range(ROWS)]
         x = model.embed(IDS)
         for layer, block in enumerate(model.blocks):
-            inner = layer in (1, 2)
-            weights = expected(block, x, mask if inner else FULL, shared and inner)
+            weights = expected(block, x, mask if layer in (1, 2) else FULL)
             written = block(x)
             for trace in captured.traces:
                 kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
@@ -202,11 +204,31 @@ def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
 @pytest.mark.parametrize("way", JOINED)
 def test_parts_are_put_together(way: str) -> None:
     attend, mask = JOINED[way]
-    check(Model(attend), mask, shared="one key" in way)
+    check(Model(attend), mask)
+
+
+def error_of(model: nn.Module, parts: str, where: str = r"blocks\.1 \(Attention\)") -> str:
+    """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
+    message = rf"not recorded: scaled_dot_product_attention in {parts} in {where}"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, capture(model):
+        model(IDS)
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(IDS)
+    assert [one.module.split(".")[:2] for one in captured.unrecorded] == [["blocks", "1"], ["blocks", "2"]]
+    assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {((0, 3), 2)}
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("way", NOT_JOINED)
+def test_parts_over_rows_or_heads_are_refused(way: str) -> None:
+    attend, parts = NOT_JOINED[way]
+    assert "let each layer attend to all rows of the batch with all its heads in one call" in error_of(
+        Model(attend), parts
+    )
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-@pytest.mark.parametrize("way", ["a shorter last chunk", "windows of keys", "rows", "heads"])
+@pytest.mark.parametrize("way", ["a shorter last chunk", "windows of keys"])
 def test_in_every_mode(way: str, mode: Any) -> None:
     attend, mask = JOINED[way]
     model = Model(attend)
@@ -302,15 +324,9 @@ class WithInner(Attention):
         return self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
 
 
-LOOPS: dict[str, Any] = {
-    "chunks": lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2),
-    "rows": lambda inner, q, k, v: torch.cat([inner(*(x[at : at + 1] for x in (q, k, v))) for at in range(len(q))]),
-}
-
-
-@pytest.mark.parametrize("way", LOOPS)
-def test_a_loop_around_a_module_without_projections(way: str) -> None:
-    model = Model(LOOPS[way], WithInner)
+def test_a_loop_around_a_module_without_projections() -> None:
+    chunks = lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2)  # noqa: E731
+    model = Model(chunks, WithInner)
     with torch.no_grad(), capture(model) as captured:
         model(IDS)
         x = model.embed(IDS)
@@ -319,6 +335,11 @@ def test_a_loop_around_a_module_without_projections(way: str) -> None:
     for trace in captured["blocks.*.inner"]:
         np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
         assert trace.ids == tuple(IDS[trace.row].tolist())
+
+
+def test_a_loop_over_rows_around_a_module_without_projections() -> None:
+    rows = lambda inner, *qkv: torch.cat([inner(*(x[at : at + 1] for x in qkv)) for at in range(ROWS)])  # noqa: E731
+    error_of(Model(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Inner\)")
 
 
 def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -346,17 +367,7 @@ UNKNOWN: dict[str, Attend] = {
 
 @pytest.mark.parametrize("way", UNKNOWN)
 def test_parts_at_unknown_positions_are_reported(way: str) -> None:
-    model = Model(UNKNOWN[way])
-    message = r"not recorded: scaled_dot_product_attention in \d parts? at unknown positions in blocks\.1 \(Attention\)"
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
-        model(IDS)
-    with torch.no_grad(), capture(model, strict=False) as captured:
-        model(IDS)
-    assert [one.module for one in captured.unrecorded] == ["blocks.1", "blocks.2"]
-    assert captured.stacks == ("self",)
-    for trace in captured.traces:
-        assert trace.numbers == (0, 3)
-        assert len(trace.unrecorded) == 2
+    error_of(Model(UNKNOWN[way]), r"\d parts? at unknown positions")
 
 
 class EachProjected(Attention):
@@ -478,30 +489,44 @@ def test_no_batch_at_all() -> None:
     assert captured.trace.ids == tuple(IDS[1].tolist())
 
 
-@pytest.mark.parametrize("way", ["a shorter last chunk", "rows"])
-def test_heads_of_parts_are_silenced(way: str) -> None:
-    model = Model(JOINED[way][0])
+def test_heads_of_parts_are_silenced() -> None:
+    model = Model(in_chunks(5))
     with torch.no_grad(), ablate(model, [(1, 2)]), capture(model) as captured:
         watched = model(IDS)
     for at in (1, 2):
-        model.blocks[at].attend = partial(sdpa, is_causal=way == "rows")
+        model.blocks[at].attend = sdpa
     with torch.no_grad(), ablate(model, [(1, 2)]):
         torch.testing.assert_close(watched, model(IDS))
     assert all(trace.ablated == {(1, 2)} for trace in captured.traces)
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
+def test_heads_are_silenced_in_every_row() -> None:
+    model = Model(NOT_JOINED["rows"][0])
+    with torch.no_grad(), ablate(model, [(1, 2)]):
+        found = model(IDS)
+    for at in (1, 2):
+        model.blocks[at].attend = partial(sdpa, is_causal=True)
+    with torch.no_grad(), ablate(model, [(1, 2)]):
+        torch.testing.assert_close(found, model(IDS))
+
+
 @pytest.mark.parametrize(
-    ("way", "head", "how"), [("heads", 0, "zero"), ("rows without a batch", 0, "zero"), ("equal chunks", 2, "mean")]
+    ("attend", "head", "how"),
+    [
+        (NOT_JOINED["heads"][0], 0, "zero"),
+        (NOT_JOINED["rows without a batch"][0], 0, "zero"),
+        (in_chunks(4), 2, "mean"),
+    ],
 )
-def test_heads_that_a_part_does_not_show_are_not_silenced(way: str, head: int, how: str) -> None:
-    model = Model(JOINED[way][0])
+def test_heads_that_a_part_does_not_show_are_not_silenced(attend: Attend, head: int, how: str) -> None:
+    model = Model(attend)
     with torch.no_grad(), pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, {(1, head): how}):
         model(IDS)
 
 
 def test_a_head_that_no_call_has_is_not_silenced() -> None:
-    model = Model(JOINED["heads"][0])
+    model = Model(NOT_JOINED["heads"][0])
     with torch.no_grad(), pytest.raises(InputError, match="there is no head 2"), ablate(model, [(1, 2)]):
         model(IDS)
 

@@ -1,8 +1,8 @@
-"""One layer's attention in several calls: over chunks of its queries, rows of the batch, or heads, one after another.
+"""One layer's attention in several calls: over chunks of its queries, or by modules of one head each.
 
 Nothing in such a call says where its part belongs. What reads the results does: if the contexts of all calls, side by
-side along the tokens, the batch or the heads, equal the input of a Linear bit for bit, the place of each part is
-proven, and the calls are put together. Otherwise they are reported as attention that was not recorded.
+side along the tokens, equal the input of a Linear bit for bit, the place of each part is proven, and the calls are put
+together. Otherwise they are reported as attention that was not recorded, as are those over rows of the batch or heads.
 
 `Held` holds back the calls of a module that may be parts of one attention, until it is known what they are.
 """
@@ -42,6 +42,9 @@ ROWS, HEADS, TOKENS = range(3)
 
 UNSET = np.iinfo(np.int64).min
 """In place of a token's number, where a call has no token."""
+
+WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
+"""How calls that are not put together lie side by side: those along the tokens are, where their positions are known."""
 
 SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
 """Arguments that all parts of one call have in common."""
@@ -123,23 +126,23 @@ def _swapped(x: Any) -> Any:
     return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
-def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
-    """One call made of several; None if `x` is not their contexts side by side, or the keys' positions are unknown.
+def _side_by_side(parts: list[Ran], axis: int, name: str = "returned") -> torch.Tensor | None:
+    """(batch, queries, heads, d_value), the contexts of calls along an axis; None if they differ along others."""
+    side = {ROWS: 0, HEADS: 2, TOKENS: 1}[axis]
+    contexts = [getattr(part, name) for part in parts]
+    sizes = {(*x.shape[:side], *x.shape[side + 1 :]) for x in contexts}
+    return torch.cat(contexts, side) if len(sizes) == 1 else None
+
+
+def joined(parts: list[Ran], axis: int) -> Ran | None:
+    """One call made of several along an axis; None if their settings differ, or the keys' positions are unknown.
 
     Args:
         parts: the calls, in order.
-        axis: the axis along which they lie side by side.
-        x: (…, heads * d_value), the input of the module that reads the contexts.
+        axis: TOKENS, or HEADS if each is a module.
     """
-    first = parts[0]
-    others = [other for other in (ROWS, HEADS, TOKENS) if other != axis]
-    if len({tuple(part.query.shape[other] for other in others) for part in parts}) > 1 or not _alike(parts, axis):
-        return None
-    side = {ROWS: 0, HEADS: 2, TOKENS: 1}[axis]
-    context, returned = (torch.cat([getattr(part, name) for part in parts], side) for name in ("context", "returned"))
-    if not _is_in(returned, x):
-        return None
-    ranges = _key_ranges(parts, axis)
+    first, context = parts[0], _side_by_side(parts, axis, "context")
+    ranges = _key_ranges(parts, axis) if context is not None and _alike(parts, axis) else None
     if ranges is None:
         return None
     keys = max(stop for _, stop in ranges)
@@ -152,7 +155,7 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
         raw=_joined_mask(parts, axis, ranges, keys),
         keys=keys,
         context=context,
-        returned=returned,
+        returned=_side_by_side(parts, axis),
         fused=all(part.fused for part in parts),
         proven=all(part.proven for part in parts),
         unfused=any(part.unfused for part in parts),
@@ -164,8 +167,6 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
 def _alike(parts: list[Ran], axis: int) -> bool:
     """Return True if calls have the same settings, and keys of the same sizes except those along the axis."""
     first = parts[0]
-    if axis == HEADS and first.kwargs.get("s_aux") is not None:
-        return False
     for part in parts:
         pairs = ((part.kwargs.get(name), first.kwargs.get(name)) for name in SETTINGS)
         if any(a is not b and (isinstance(a, torch.Tensor) or a != b) for a, b in pairs):
@@ -232,15 +233,14 @@ def _beside(tensors: list[torch.Tensor], axis: int, ranges: list[tuple[int, int]
 
 def _joined_tokens(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> Followed:
     """The numbers of several calls' tokens: -1 for those that are not known, or not the same in all calls."""
-    ends = list(accumulate(part.query.shape[axis] for part in parts))
-    rows, queries = (ends[-1] if axis == along else parts[0].query.shape[along] for along in (ROWS, TOKENS))
+    rows, _, queries, _ = parts[0].query.shape
+    ends = list(accumulate(part.query.shape[2] for part in parts)) if axis == TOKENS else [queries] * len(parts)
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for part, end, (start, stop) in zip(parts, ends, ranges, strict=True):
-        along = slice(end - part.query.shape[axis], end)
-        places = along if axis == TOKENS else slice(None), slice(start, stop)
-        for side, numbers, size, at in zip(sides, part.followed, (queries, keys), places, strict=True):
+        places = slice(end - part.query.shape[2], end), slice(start, stop)
+        for side, numbers, size, at in zip(sides, part.followed, (ends[-1], keys), places, strict=True):
             side.append(np.full((rows, size), UNSET))
-            side[-1][along if axis == ROWS else slice(None), at] = NOTHING if numbers is None else numbers
+            side[-1][:, at] = NOTHING if numbers is None else numbers
     return _common(sides[0]), _common(sides[1])
 
 
@@ -397,6 +397,7 @@ class Held:
         parts: copies of those that are recorded, or in which heads are silenced.
         deliver: passes on a call.
         read: True if a module has read something since the last call.
+        along: the axis along which a module's calls lie side by side, if it is not that of the tokens.
     """
 
     seat: Seat
@@ -410,6 +411,7 @@ class Held:
     parts: list[Ran] = field(default_factory=list)
     deliver: Callable[[Ran, list[Seat]], None] | None = None
     read: bool = False
+    along: int = TOKENS
 
     def is_beside(self, module: nn.Module, given: list[torch.Tensor]) -> bool:
         """Return True if a module is another element of the list, and was given the same: no layer follows another."""
@@ -476,7 +478,7 @@ class Held:
         return longer
 
     def prove(self, x: torch.Tensor) -> None:
-        """Deliver the calls as one if `x`, which a module reads, proves their places."""
+        """Deliver the calls as one if `x`, which a module reads, proves their places along the tokens."""
         self.read = True
         if len(self.parts) < 2 and not (self.parts and self.parts[0].query.shape[1] == 1):
             return
@@ -484,19 +486,27 @@ class Held:
             return
         forward, place = self.seat.forward, self.seat.place
         known = bool(forward.sizes(self.module))
-        wholes = [
-            whole
+        proven = [
+            (axis, parts)
             for axis, parts in self._arrangements()
-            if (whole := joined(parts, axis, x)) is not None
-            and (not known or forward.is_whole(self.module, *whole.context.shape[:2]))
+            if (returned := _side_by_side(parts, axis)) is not None
+            and _is_in(returned, x)
+            and (not known or forward.is_whole(self.module, *returned.shape[:2]))
         ]
-        if len(wholes) != 1 or self.deliver is None:
+        if len(proven) != 1 or self.deliver is None:
             return
-        if self._silences and wholes[0].query.shape[1] != self.parts[0].query.shape[1]:
+        [(axis, parts)] = proven
+        if len(parts) > 1 and axis != TOKENS and not self.modules:
+            self.along = axis
+            return
+        whole = parts[0] if len(parts) == 1 else joined(parts, axis)
+        if whole is None:
+            return
+        if self._silences and whole.query.shape[1] != self.parts[0].query.shape[1]:
             self._refuse_silencing()
-        forward.held, forward.followed[place] = None, wholes[0].followed
-        self.deliver(wholes[0], [self.seat])
-        output = x.detach().reshape(wholes[0].context.shape)
+        forward.held, forward.followed[place] = None, whole.followed
+        self.deliver(whole, [self.seat])
+        output = x.detach().reshape(whole.context.shape)
         forward.awaited = Awaited.of(output, place.stack, place.layer, mark_of(output))
 
     def settle(self) -> None:
@@ -509,7 +519,7 @@ class Held:
             return
         if len(self.parts) == 1 and not self._lacks_rows():
             self.deliver(self.parts[0], [self.seat])
-        elif len(self.parts) > 1 and self._are_whole():
+        elif len(self.parts) > 1 and self.along == TOKENS and self._are_whole():
             self.deliver(self.parts[0], [self.seat])
             for part in self.parts[1:]:
                 sizes = tuple(part.query.shape), tuple(part.key.shape)
@@ -517,7 +527,8 @@ class Held:
                 forward.followed[place] = part.followed
                 self.deliver(part, [self.seat._replace(place=place)])
         else:
-            name = f"{self.parts[0].name} in {self.calls} parts at unknown positions"
+            name = f"{self.parts[0].name} in {self.calls} parts{WHERE[self.along]}"
+            forward.parted = True
             path = session.plan.paths[id(self.module)]
             forward.missed[Missed(id(self.module), path, type(self.module).__name__, name)] = 1
 
