@@ -85,6 +85,12 @@ def sliding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def near(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Chunks over all keys, of which those at most 3 away are seen."""
+    seen = [(PLACES[None] - PLACES[at : at + 4, None]).abs() <= 3 for at in (0, 4, 8)]
+    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(4, 2), seen, strict=True)], 2)
+
+
 def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     def part(start: int) -> torch.Tensor:
         def masked(score: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
@@ -136,8 +142,7 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         BLOCKS,
     ),
     "causal, with an offset": (causal, BELOW),
-    "causal, over growing keys": (growing, BELOW),
-    "overlapping windows": (sliding, NEAR),
+    "near, with an offset": (near, NEAR),
     "numbers for each head": (per_head_biases, BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
 }
@@ -243,7 +248,7 @@ def test_in_every_mode(way: str, mode: Any) -> None:
 
 
 def test_rules_are_found_in_masks_of_parts() -> None:
-    for way, causal_rule, window in (("causal, over growing keys", True, None), ("overlapping windows", False, (3, 3))):
+    for way, causal_rule, window in (("causal, with an offset", True, None), ("near, with an offset", False, (3, 3))):
         model = Model(JOINED[way][0])
         captured = captured_of(model, IDS)
         mask = captured.traces[0][1].mask
@@ -355,6 +360,14 @@ def windows_of_copies(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
 
 
 UNKNOWN: dict[str, Attend] = {
+    "growing keys": growing,
+    "overlapping windows": sliding,
+    "windows in another order": lambda q, k, v: torch.cat(
+        [sdpa(*part) for part in zip(q.split(4, 2), k.split(4, 2)[::-1], v.split(4, 2)[::-1], strict=True)], 2
+    ),
+    "windows of other values": lambda q, k, v: torch.cat(
+        [sdpa(*part) for part in zip(q.split(6, 2), k.split(6, 2), v.split(6, 2)[::-1], strict=True)], 2
+    ),
     "from the last to the first": lambda q, k, v: torch.cat([sdpa(x, k, v) for x in q.split(4, 2)[::-1]][::-1], 2),
     "changed before a Linear reads them": lambda q, k, v: in_chunks(4)(q, k, v) * 2,
     "windows of keys that are copies": windows_of_copies,

@@ -84,8 +84,9 @@ THREADS_ADVICE = "let the thread that calls the model run all its layers: a forw
 
 PARTS_ADVICE = (
     "let each layer attend to all rows of the batch with all its heads in one call: scaled_dot_product_attention "
-    "takes (batch, heads, tokens, d_head). It may attend to chunks of its queries one after another if one nn.Linear "
-    "reads their contexts, joined in order. Or list what is missing with hs.capture(model, strict=False)"
+    "takes (batch, heads, tokens, d_head). It may attend to chunks of its queries one after another, each with a mask "
+    "over all keys, if one nn.Linear reads their contexts, joined in order. Or list what is missing with "
+    "hs.capture(model, strict=False)"
 )
 
 NESTED_ADVICE = (
