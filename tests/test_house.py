@@ -221,7 +221,7 @@ LINES = {
     "attention": 1875,
     "traces": 1789,
     "encoder": 1489,
-    "live": 12508,
+    "live": 12505,
     "heads": 3113,
     "runs": 2560,
     "explain": 3651,

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 ROWS, HEADS, TOKENS = range(3)
 """The axes of queries, keys and values along which parts may lie."""
 
+OF_CONTEXTS = {ROWS: 0, HEADS: 2, TOKENS: 1}
+"""The same axes of contexts, (batch, queries, heads, d_value)."""
+
 WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
-"""How calls that are not put together lie side by side: those along the tokens are, where their positions are known."""
+"""Words for calls that are not put together, by the axis along which they lie side by side."""
 
 SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
 """Arguments that all parts of one call have in common."""
@@ -123,12 +126,11 @@ def _swapped(x: Any) -> Any:
     return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
-def _side_by_side(parts: list[Ran], axis: int, name: str = "returned") -> torch.Tensor | None:
-    """(batch, queries, heads, d_value), the contexts of calls along an axis; None if they differ along others."""
-    side = {ROWS: 0, HEADS: 2, TOKENS: 1}[axis]
-    contexts = [getattr(part, name) for part in parts]
-    sizes = {(*x.shape[:side], *x.shape[side + 1 :]) for x in contexts}
-    return torch.cat(contexts, side) if len(sizes) == 1 else None
+def _beside(parts: list[Ran], name: str, axis: int) -> torch.Tensor | None:
+    """A tensor of each of several calls, side by side along an axis; None if they differ in another size."""
+    tensors = [getattr(part, name) for part in parts]
+    sizes = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in tensors}
+    return torch.cat(tensors, axis) if len(sizes) == 1 else None
 
 
 def joined(parts: list[Ran], axis: int) -> Ran | None:
@@ -138,27 +140,26 @@ def joined(parts: list[Ran], axis: int) -> Ran | None:
         parts: the calls, in order.
         axis: TOKENS, or HEADS if each is a module.
     """
-    first, context = parts[0], _side_by_side(parts, axis, "context")
-    if context is None or not _alike(parts, axis):
-        return None
+    first = parts[0]
     shared = axis == TOKENS and all(_same(part.key, first.key) and _same(part.value, first.value) for part in parts)
     split = axis == TOKENS and not shared
+    query = _beside(parts, "query", axis)
+    key, value = (getattr(first, name) if shared else _beside(parts, name, axis) for name in ("key", "value"))
+    context, returned = (_beside(parts, name, OF_CONTEXTS[axis]) for name in ("context", "returned"))
+    if not _alike(parts) or query is None or key is None or value is None or context is None or returned is None:
+        return None
     if split and not _are_split(parts):
         return None
-    key, value = (
-        getattr(first, name) if shared else torch.cat([getattr(part, name) for part in parts], axis)
-        for name in ("key", "value")
-    )
     weights = [part.weights for part in parts if part.weights is not None]
     return replace(
         first,
-        query=torch.cat([part.query for part in parts], axis),
+        query=query,
         key=key,
         value=value,
         raw=_joined_mask(parts, axis, key.shape[2], split=split),
         keys=key.shape[2],
         context=context,
-        returned=_side_by_side(parts, axis),
+        returned=returned,
         fused=all(part.fused for part in parts),
         proven=all(part.proven for part in parts),
         unfused=any(part.unfused for part in parts),
@@ -171,15 +172,11 @@ def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x is y or (x.shape == y.shape and torch.equal(x, y))
 
 
-def _alike(parts: list[Ran], axis: int) -> bool:
-    """Return True if calls have the same settings, and keys of the same sizes except those along the axis."""
-    first = parts[0]
-    for part in parts:
-        pairs = ((part.kwargs.get(name), first.kwargs.get(name)) for name in SETTINGS)
-        if any(a is not b and (isinstance(a, torch.Tensor) or a != b) for a, b in pairs):
-            return False
-    sizes = {tuple(part.key.shape[other] for other in (ROWS, HEADS, TOKENS) if other != axis) for part in parts}
-    return len(sizes) == 1
+def _alike(parts: list[Ran]) -> bool:
+    """Return True if calls have the same settings."""
+    first = parts[0].kwargs
+    pairs = [(part.kwargs.get(name), first.get(name)) for part in parts for name in SETTINGS]
+    return all(a is b or (not isinstance(a, torch.Tensor) and a == b) for a, b in pairs)
 
 
 def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
@@ -447,7 +444,7 @@ class Held:
         proven = [
             (axis, parts)
             for axis, parts in self._arrangements()
-            if (returned := _side_by_side(parts, axis)) is not None
+            if (returned := _beside(parts, "returned", OF_CONTEXTS[axis])) is not None
             and _is_in(returned, x)
             and (not known or forward.is_whole(self.module, *returned.shape[:2]))
         ]
