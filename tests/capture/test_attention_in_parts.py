@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -383,6 +384,21 @@ def test_parts_at_unknown_positions_are_reported(way: str) -> None:
     error_of(Model(UNKNOWN[way]), r"\d parts? at unknown positions")
 
 
+class Flat(Attention):
+    """Attention over an image (batch, rows, columns, width), whose projection reads one sequence of all tokens."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = self.attend(*self.parts(x.flatten(1, 2))).transpose(1, 2).flatten(2)
+        return self.out(mixed.flatten(0, 1)).view(x.shape)
+
+
+def test_rows_of_images_are_not_taken_for_chunks_of_one_sequence() -> None:
+    """No argument says how many rows and tokens there are, and the contexts fit both."""
+    model, image = Flat(NOT_JOINED["rows"][0]), torch.randn(ROWS, 3, 4, 32)
+    with torch.no_grad(), pytest.raises(UnsupportedError, match="in 3 parts at unknown positions"), capture(model):
+        model(image)
+
+
 class EachProjected(Attention):
     """Each row is projected by itself: nothing shows which row it is."""
 
@@ -547,15 +563,17 @@ def test_a_head_that_no_call_has_is_not_silenced() -> None:
 VISION = {"depth": 2, "embed_dim": 32, "num_heads": 4, "hidden_size": 32, "patch_size": 4, "in_channels": 3}
 
 
+@pytest.mark.parametrize("sizes", [((4, 4), (2, 4), (4, 2)), ((4, 4), (4, 4))])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_several_images_in_one_sequence(implementation: str) -> None:
+def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[int, int], ...]) -> None:
     """Qwen2-VL calls its attention once for each image, and has one sequence of the patches of all."""
     from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel as Vision
 
     torch.manual_seed(0)
     model = Vision(Qwen2VLVisionConfig(**VISION, attn_implementation=implementation)).eval()
-    grid = torch.tensor([[1, 4, 4], [1, 2, 4], [1, 4, 2]])
+    grid = torch.tensor([(1, *size) for size in sizes])
+    ends = grid.prod(1).cumsum(0).tolist()
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     table, key = transformers.AttentionInterface._global_mapping, "sdpa"
     with torch.no_grad():
@@ -575,7 +593,7 @@ def test_several_images_in_one_sequence(implementation: str) -> None:
     assert (captured.stacks, len(trace.queries), trace.numbers) == (("self",), 32, (0, 1))
     for layer in range(2):
         weights = torch.zeros(4, 32, 32)
-        for (start, stop), (q, k) in zip(((0, 16), (16, 24), (24, 32)), seen[3 * layer :], strict=False):
+        for (start, stop), (q, k) in zip(pairwise([0, *ends]), seen[len(sizes) * layer :], strict=False):
             weights[:, start:stop, start:stop] = (q[0] @ k[0].mT * WIDTH**-0.5).softmax(-1)
         np.testing.assert_allclose(trace[layer].weights[...], weights, atol=1e-5)
     assert trace.verify().agrees
