@@ -213,7 +213,9 @@ def test_parts_are_put_together(way: str) -> None:
     check(Model(attend), mask)
 
 
-def error_of(model: nn.Module, parts: str, where: str = r"blocks\.1 \(Attention\)") -> str:
+def error_of(
+    model: nn.Module, parts: str, where: str = r"blocks\.1 \(Attention\)", numbers: tuple[int, ...] = (0, 3)
+) -> str:
     """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
     message = rf"not recorded: scaled_dot_product_attention in {parts} in {where}"
     with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, capture(model):
@@ -221,7 +223,7 @@ def error_of(model: nn.Module, parts: str, where: str = r"blocks\.1 \(Attention\
     with torch.no_grad(), capture(model, strict=False) as captured:
         model(IDS)
     assert [one.module.split(".")[:2] for one in captured.unrecorded] == [["blocks", "1"], ["blocks", "2"]]
-    assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {((0, 3), 2)}
+    assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {(numbers, 2)}
     return str(raised.value)
 
 
@@ -345,7 +347,7 @@ def test_a_loop_around_a_module_without_projections() -> None:
 
 def test_a_loop_over_rows_around_a_module_without_projections() -> None:
     rows = lambda inner, *qkv: torch.cat([inner(*(x[at : at + 1] for x in qkv)) for at in range(ROWS)])  # noqa: E731
-    error_of(Model(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Inner\)")
+    error_of(Model(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Inner\)", (0, 1))
 
 
 def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -435,6 +437,26 @@ class Image(Looped):
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return self.loop(self.inner, self.patch(image).flatten(2).mT)
+
+
+class TokensFirst(Attention):
+    """Hidden states (tokens, rows, width), whose projection reads one sequence of all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = self.attend(*self.parts(x.transpose(0, 1))).permute(2, 0, 1, 3).flatten(2)
+        return self.out(mixed.flatten(0, 1)).view(x.shape)
+
+
+@torch.no_grad()
+def test_tokens_first() -> None:
+    model = Looped(TokensFirst(in_chunks(5)), lambda inner, x: inner(x.transpose(0, 1)))
+    captured = captured_of(model, IDS)
+    weights = expected(model.inner, model.embed(IDS), FULL)
+    for trace in captured.traces:
+        np.testing.assert_allclose(trace[0].weights[...], weights[trace.row], atol=1e-6)
+    model.inner.attend = NOT_JOINED["heads"][0]
+    with pytest.raises(UnsupportedError, match="in 4 parts over heads"):
+        captured_of(model, IDS)
 
 
 def mha(module: Any, query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -184,11 +184,11 @@ def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
     flat = whole.flatten(2)
     if x.dim() < 2 or x.numel() != flat.numel() or x.shape[-1] != flat.shape[-1]:
         return False
-    x = x.detach()
-    batched = x.reshape(flat.shape) if x.dim() == 2 else x.flatten(1, -2)
+    x, (rows, tokens, width) = x.detach(), flat.shape
+    first = x.reshape(tokens, rows, width) if x.dim() == 2 else x.flatten(1, -2)  # tokens first, or rows
     return any(
         view.shape == flat.shape and torch.allclose(view, flat.to(view), rtol=0, atol=0, equal_nan=True)
-        for view in (batched, batched.transpose(0, 1))
+        for view in (first.reshape(flat.shape) if x.dim() == 2 else first, first.transpose(0, 1))
     )
 
 
