@@ -221,7 +221,7 @@ LINES = {
     "attention": 1875,
     "traces": 1790,
     "encoder": 1489,
-    "live": 12528,
+    "live": 12505,
     "heads": 3113,
     "runs": 2626,
     "explain": 3651,

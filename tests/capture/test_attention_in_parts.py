@@ -1,9 +1,10 @@
-"""Attention in several calls, over chunks of queries, rows of the batch or heads: one map, or none, never a part."""
+"""Attention in several calls: chunks of queries are one map, rows of the batch and heads are listed, never a part."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,12 @@ def sliding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def near(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Chunks over all keys, of which those at most 3 away are seen."""
+    seen = [(PLACES[None] - PLACES[at : at + 4, None]).abs() <= 3 for at in (0, 4, 8)]
+    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(4, 2), seen, strict=True)], 2)
+
+
 def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     def part(start: int) -> torch.Tensor:
         def masked(score: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
@@ -120,7 +127,6 @@ BIAS = torch.randn(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_see
 FULL, BELOW = torch.zeros(TOKENS, TOKENS), torch.ones(TOKENS, TOKENS).tril().log()
 BLOCKS = (PLACES[:, None] // 5 == PLACES[None] // 5).float().log()
 NEAR = ((PLACES[:, None] - PLACES[None]).abs() <= 3).float().log()
-PADDED = (PLACES[None] < TOKENS - torch.arange(ROWS)[:, None]).float().log()[:, None, None]
 
 JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     "equal chunks": (in_chunks(4), FULL),
@@ -137,42 +143,45 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         BLOCKS,
     ),
     "causal, with an offset": (causal, BELOW),
-    "causal, over growing keys": (growing, BELOW),
-    "overlapping windows": (sliding, NEAR),
+    "near, with an offset": (near, NEAR),
     "numbers for each head": (per_head_biases, BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
+}
+OF_ROWS, OF_HEADS = "3 parts over rows of the batch", "4 parts over heads"
+NOT_JOINED: dict[str, tuple[Attend, str]] = {
     "rows": (
         lambda *qkv: torch.cat([sdpa(*(x[row : row + 1] for x in qkv), is_causal=True) for row in range(ROWS)]),
-        BELOW,
+        OF_ROWS,
     ),
-    "rows and their masks": (of_rows_and_their_masks, PADDED),
-    "rows in a buffer": (buffers, FULL),
+    "two rows and one": (
+        lambda *qkv: torch.cat([sdpa(*(x[rows] for x in qkv)) for rows in (slice(2), slice(2, 3))]),
+        "2 parts over rows of the batch",
+    ),
+    "rows and their masks": (of_rows_and_their_masks, OF_ROWS),
+    "rows in a buffer": (buffers, OF_ROWS),
     "rows without a batch": (
         lambda q, k, v: torch.stack([sdpa(q[row], k[row], v[row]) for row in range(len(q))]),
-        FULL,
+        OF_ROWS,
     ),
-    "heads": (lambda q, k, v: torch.stack([sdpa(q[:, at], k[:, at], v[:, at]) for at in range(HEADS)], 1), FULL),
+    "heads": (lambda q, k, v: torch.stack([sdpa(q[:, at], k[:, at], v[:, at]) for at in range(HEADS)], 1), OF_HEADS),
     "heads, with an axis": (
-        lambda q, k, v: torch.cat(
-            [sdpa(q[:, at : at + 1], k[:, at : at + 1], v[:, at : at + 1]) for at in range(4)], 1
-        ),
-        FULL,
+        lambda *qkv: torch.cat([sdpa(*(x[:, at : at + 1] for x in qkv)) for at in range(HEADS)], 1),
+        OF_HEADS,
     ),
     "heads with one key": (
         lambda q, k, v: torch.stack([sdpa(q[:, at], k[:, 0], v[:, 0]) for at in range(HEADS)], 1),
-        FULL,
+        OF_HEADS,
     ),
 }
 
 
-def expected(block: Any, x: torch.Tensor, mask: torch.Tensor, shared: bool = False) -> torch.Tensor:
+def expected(block: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """(batch, heads, queries, keys) by the formula."""
     q, k, _ = block.parts(x)
-    k = k[:, :1] if shared else k
     return (q @ k.mT * WIDTH**-0.5 + mask).softmax(-1)
 
 
-def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
+def check(model: Model, mask: torch.Tensor) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
     with torch.no_grad():
         alone = model(IDS)
@@ -184,8 +193,7 @@ def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
         assert [trace.row for trace in captured.traces] == [*range(ROWS)]
         x = model.embed(IDS)
         for layer, block in enumerate(model.blocks):
-            inner = layer in (1, 2)
-            weights = expected(block, x, mask if inner else FULL, shared and inner)
+            weights = expected(block, x, mask if layer in (1, 2) else FULL)
             written = block(x)
             for trace in captured.traces:
                 kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
@@ -202,11 +210,33 @@ def check(model: Model, mask: torch.Tensor, shared: bool = False) -> None:
 @pytest.mark.parametrize("way", JOINED)
 def test_parts_are_put_together(way: str) -> None:
     attend, mask = JOINED[way]
-    check(Model(attend), mask, shared="one key" in way)
+    check(Model(attend), mask)
+
+
+def error_of(
+    model: nn.Module, parts: str, where: str = r"blocks\.1 \(Attention\)", numbers: tuple[int, ...] = (0, 3)
+) -> str:
+    """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
+    message = rf"not recorded: scaled_dot_product_attention in {parts} in {where}"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, capture(model):
+        model(IDS)
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(IDS)
+    assert [one.module.split(".")[:2] for one in captured.unrecorded] == [["blocks", "1"], ["blocks", "2"]]
+    assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {(numbers, 2)}
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("way", NOT_JOINED)
+def test_parts_over_rows_or_heads_are_refused(way: str) -> None:
+    attend, parts = NOT_JOINED[way]
+    assert "let each layer attend to all rows of the batch with all its heads in one call" in error_of(
+        Model(attend), parts
+    )
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-@pytest.mark.parametrize("way", ["a shorter last chunk", "windows of keys", "rows", "heads"])
+@pytest.mark.parametrize("way", ["a shorter last chunk", "windows of keys"])
 def test_in_every_mode(way: str, mode: Any) -> None:
     attend, mask = JOINED[way]
     model = Model(attend)
@@ -221,7 +251,7 @@ def test_in_every_mode(way: str, mode: Any) -> None:
 
 
 def test_rules_are_found_in_masks_of_parts() -> None:
-    for way, causal_rule, window in (("causal, over growing keys", True, None), ("overlapping windows", False, (3, 3))):
+    for way, causal_rule, window in (("causal, with an offset", True, None), ("near, with an offset", False, (3, 3))):
         model = Model(JOINED[way][0])
         captured = captured_of(model, IDS)
         mask = captured.traces[0][1].mask
@@ -302,15 +332,9 @@ class WithInner(Attention):
         return self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
 
 
-LOOPS: dict[str, Any] = {
-    "chunks": lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2),
-    "rows": lambda inner, q, k, v: torch.cat([inner(*(x[at : at + 1] for x in (q, k, v))) for at in range(len(q))]),
-}
-
-
-@pytest.mark.parametrize("way", LOOPS)
-def test_a_loop_around_a_module_without_projections(way: str) -> None:
-    model = Model(LOOPS[way], WithInner)
+def test_a_loop_around_a_module_without_projections() -> None:
+    chunks = lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2)  # noqa: E731
+    model = Model(chunks, WithInner)
     with torch.no_grad(), capture(model) as captured:
         model(IDS)
         x = model.embed(IDS)
@@ -319,6 +343,11 @@ def test_a_loop_around_a_module_without_projections(way: str) -> None:
     for trace in captured["blocks.*.inner"]:
         np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
         assert trace.ids == tuple(IDS[trace.row].tolist())
+
+
+def test_a_loop_over_rows_around_a_module_without_projections() -> None:
+    rows = lambda inner, *qkv: torch.cat([inner(*(x[at : at + 1] for x in qkv)) for at in range(ROWS)])  # noqa: E731
+    error_of(Model(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Inner\)", (0, 1))
 
 
 def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -334,6 +363,14 @@ def windows_of_copies(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
 
 
 UNKNOWN: dict[str, Attend] = {
+    "growing keys": growing,
+    "overlapping windows": sliding,
+    "windows in another order": lambda q, k, v: torch.cat(
+        [sdpa(*part) for part in zip(q.split(4, 2), k.split(4, 2)[::-1], v.split(4, 2)[::-1], strict=True)], 2
+    ),
+    "windows of other values": lambda q, k, v: torch.cat(
+        [sdpa(*part) for part in zip(q.split(6, 2), k.split(6, 2), v.split(6, 2)[::-1], strict=True)], 2
+    ),
     "from the last to the first": lambda q, k, v: torch.cat([sdpa(x, k, v) for x in q.split(4, 2)[::-1]][::-1], 2),
     "changed before a Linear reads them": lambda q, k, v: in_chunks(4)(q, k, v) * 2,
     "windows of keys that are copies": windows_of_copies,
@@ -346,17 +383,22 @@ UNKNOWN: dict[str, Attend] = {
 
 @pytest.mark.parametrize("way", UNKNOWN)
 def test_parts_at_unknown_positions_are_reported(way: str) -> None:
-    model = Model(UNKNOWN[way])
-    message = r"not recorded: scaled_dot_product_attention in \d parts? at unknown positions in blocks\.1 \(Attention\)"
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
-        model(IDS)
-    with torch.no_grad(), capture(model, strict=False) as captured:
-        model(IDS)
-    assert [one.module for one in captured.unrecorded] == ["blocks.1", "blocks.2"]
-    assert captured.stacks == ("self",)
-    for trace in captured.traces:
-        assert trace.numbers == (0, 3)
-        assert len(trace.unrecorded) == 2
+    error_of(Model(UNKNOWN[way]), r"\d parts? at unknown positions")
+
+
+class Flat(Attention):
+    """Attention over an image (batch, rows, columns, width), whose projection reads one sequence of all tokens."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = self.attend(*self.parts(x.flatten(1, 2))).transpose(1, 2).flatten(2)
+        return self.out(mixed.flatten(0, 1)).view(x.shape)
+
+
+def test_rows_of_images_are_not_taken_for_chunks_of_one_sequence() -> None:
+    """No argument says how many rows and tokens there are, and the contexts fit both."""
+    model, image = Flat(NOT_JOINED["rows"][0]), torch.randn(ROWS, 3, 4, 32)
+    with torch.no_grad(), pytest.raises(UnsupportedError, match="in 3 parts at unknown positions"), capture(model):
+        model(image)
 
 
 class EachProjected(Attention):
@@ -395,6 +437,26 @@ class Image(Looped):
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return self.loop(self.inner, self.patch(image).flatten(2).mT)
+
+
+class TokensFirst(Attention):
+    """Hidden states (tokens, rows, width), whose projection reads one sequence of all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = self.attend(*self.parts(x.transpose(0, 1))).permute(2, 0, 1, 3).flatten(2)
+        return self.out(mixed.flatten(0, 1)).view(x.shape)
+
+
+@torch.no_grad()
+def test_tokens_first() -> None:
+    model = Looped(TokensFirst(in_chunks(5)), lambda inner, x: inner(x.transpose(0, 1)))
+    captured = captured_of(model, IDS)
+    weights = expected(model.inner, model.embed(IDS), FULL)
+    for trace in captured.traces:
+        np.testing.assert_allclose(trace[0].weights[...], weights[trace.row], atol=1e-6)
+    model.inner.attend = NOT_JOINED["heads"][0]
+    with pytest.raises(UnsupportedError, match="in 4 parts over heads"):
+        captured_of(model, IDS)
 
 
 def mha(module: Any, query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -478,30 +540,44 @@ def test_no_batch_at_all() -> None:
     assert captured.trace.ids == tuple(IDS[1].tolist())
 
 
-@pytest.mark.parametrize("way", ["a shorter last chunk", "rows"])
-def test_heads_of_parts_are_silenced(way: str) -> None:
-    model = Model(JOINED[way][0])
+def test_heads_of_parts_are_silenced() -> None:
+    model = Model(in_chunks(5))
     with torch.no_grad(), ablate(model, [(1, 2)]), capture(model) as captured:
         watched = model(IDS)
     for at in (1, 2):
-        model.blocks[at].attend = partial(sdpa, is_causal=way == "rows")
+        model.blocks[at].attend = sdpa
     with torch.no_grad(), ablate(model, [(1, 2)]):
         torch.testing.assert_close(watched, model(IDS))
     assert all(trace.ablated == {(1, 2)} for trace in captured.traces)
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
+def test_heads_are_silenced_in_every_row() -> None:
+    model = Model(NOT_JOINED["rows"][0])
+    with torch.no_grad(), ablate(model, [(1, 2)]):
+        found = model(IDS)
+    for at in (1, 2):
+        model.blocks[at].attend = partial(sdpa, is_causal=True)
+    with torch.no_grad(), ablate(model, [(1, 2)]):
+        torch.testing.assert_close(found, model(IDS))
+
+
 @pytest.mark.parametrize(
-    ("way", "head", "how"), [("heads", 0, "zero"), ("rows without a batch", 0, "zero"), ("equal chunks", 2, "mean")]
+    ("attend", "head", "how"),
+    [
+        (NOT_JOINED["heads"][0], 0, "zero"),
+        (NOT_JOINED["rows without a batch"][0], 0, "zero"),
+        (in_chunks(4), 2, "mean"),
+    ],
 )
-def test_heads_that_a_part_does_not_show_are_not_silenced(way: str, head: int, how: str) -> None:
-    model = Model(JOINED[way][0])
+def test_heads_that_a_part_does_not_show_are_not_silenced(attend: Attend, head: int, how: str) -> None:
+    model = Model(attend)
     with torch.no_grad(), pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, {(1, head): how}):
         model(IDS)
 
 
 def test_a_head_that_no_call_has_is_not_silenced() -> None:
-    model = Model(JOINED["heads"][0])
+    model = Model(NOT_JOINED["heads"][0])
     with torch.no_grad(), pytest.raises(InputError, match="there is no head 2"), ablate(model, [(1, 2)]):
         model(IDS)
 
@@ -509,15 +585,17 @@ def test_a_head_that_no_call_has_is_not_silenced() -> None:
 VISION = {"depth": 2, "embed_dim": 32, "num_heads": 4, "hidden_size": 32, "patch_size": 4, "in_channels": 3}
 
 
+@pytest.mark.parametrize("sizes", [((4, 4), (2, 4), (4, 2)), ((4, 4), (4, 4))])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_several_images_in_one_sequence(implementation: str) -> None:
+def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[int, int], ...]) -> None:
     """Qwen2-VL calls its attention once for each image, and has one sequence of the patches of all."""
     from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel as Vision
 
     torch.manual_seed(0)
     model = Vision(Qwen2VLVisionConfig(**VISION, attn_implementation=implementation)).eval()
-    grid = torch.tensor([[1, 4, 4], [1, 2, 4], [1, 4, 2]])
+    grid = torch.tensor([(1, *size) for size in sizes])
+    ends = grid.prod(1).cumsum(0).tolist()
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
     table, key = transformers.AttentionInterface._global_mapping, "sdpa"
     with torch.no_grad():
@@ -537,7 +615,7 @@ def test_several_images_in_one_sequence(implementation: str) -> None:
     assert (captured.stacks, len(trace.queries), trace.numbers) == (("self",), 32, (0, 1))
     for layer in range(2):
         weights = torch.zeros(4, 32, 32)
-        for (start, stop), (q, k) in zip(((0, 16), (16, 24), (24, 32)), seen[3 * layer :], strict=False):
+        for (start, stop), (q, k) in zip(pairwise([0, *ends]), seen[len(sizes) * layer :], strict=False):
             weights[:, start:stop, start:stop] = (q[0] @ k[0].mT * WIDTH**-0.5).softmax(-1)
         np.testing.assert_allclose(trace[layer].weights[...], weights, atol=1e-5)
     assert trace.verify().agrees

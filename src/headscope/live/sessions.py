@@ -82,6 +82,13 @@ ADVICE = (
 ELSEWHERE = "attention in another thread"
 THREADS_ADVICE = "let the thread that calls the model run all its layers: a forward pass is recorded in one thread"
 
+PARTS_ADVICE = (
+    "let each layer attend to all rows of the batch with all its heads in one call: scaled_dot_product_attention "
+    "takes (batch, heads, tokens, d_head). It may attend to chunks of its queries one after another, each with a mask "
+    "over all keys, if one nn.Linear reads their contexts, joined in order. Or list what is missing with "
+    "hs.capture(model, strict=False)"
+)
+
 NESTED_ADVICE = (
     "nested tensors are read in nn.TransformerEncoder and nn.MultiheadAttention alone: give classes of your own padded "
     "tensors and a mask, as x.to_padded_tensor(0) makes them, or list what is missing with "
@@ -98,11 +105,13 @@ class Pass(Forward):
 
     Attributes:
         nested: True if attention over nested tensors was not read.
+        parted: True if attention in parts was not read.
         held: calls that may be parts of one layer's attention, until it is known what they are.
         caller: the frame in which it runs, until it is over.
     """
 
     nested: bool = False
+    parted: bool = False
     held: Held | None = None
     caller: FrameType | None = None
 
@@ -311,6 +320,8 @@ class Session:
                 if forward.unrecorded[0].operator == ELSEWHERE
                 else NESTED_ADVICE
                 if forward.nested
+                else PARTS_ADVICE
+                if forward.parted
                 else ADVICE,
             )
         forward.analyst.finish(type(self.model).__name__)

@@ -1,8 +1,8 @@
-"""One layer's attention in several calls: over chunks of its queries, rows of the batch, or heads, one after another.
+"""One layer's attention in several calls: over chunks of its queries, or by modules of one head each.
 
 Nothing in such a call says where its part belongs. What reads the results does: if the contexts of all calls, side by
-side along the tokens, the batch or the heads, equal the input of a Linear bit for bit, the place of each part is
-proven, and the calls are put together. Otherwise they are reported as attention that was not recorded.
+side along the tokens, equal the input of a Linear bit for bit, the place of each part is proven, and the calls are put
+together. Otherwise they are reported as attention that was not recorded, as are those over rows of the batch or heads.
 
 `Held` holds back the calls of a module that may be parts of one attention, until it is known what they are.
 """
@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 ROWS, HEADS, TOKENS = range(3)
 """The axes of queries, keys and values along which parts may lie."""
 
-UNSET = np.iinfo(np.int64).min
-"""In place of a token's number, where a call has no token."""
+OF_CONTEXTS = {ROWS: 0, HEADS: 2, TOKENS: 1}
+"""The same axes of contexts, (batch, queries, heads, d_value)."""
+
+WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
+"""Words for calls that are not put together, by the axis along which they lie side by side."""
 
 SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
 """Arguments that all parts of one call have in common."""
@@ -123,55 +126,57 @@ def _swapped(x: Any) -> Any:
     return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
-def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
-    """One call made of several; None if `x` is not their contexts side by side, or the keys' positions are unknown.
+def _beside(parts: list[Ran], name: str, axis: int) -> torch.Tensor | None:
+    """A tensor of each of several calls, side by side along an axis; None if they differ in another size."""
+    tensors = [getattr(part, name) for part in parts]
+    sizes = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in tensors}
+    return torch.cat(tensors, axis) if len(sizes) == 1 else None
+
+
+def joined(parts: list[Ran], axis: int) -> Ran | None:
+    """One call made of several along an axis; None if their settings differ, or the keys' positions are unknown.
 
     Args:
         parts: the calls, in order.
-        axis: the axis along which they lie side by side.
-        x: (…, heads * d_value), the input of the module that reads the contexts.
+        axis: TOKENS, or HEADS if each is a module.
     """
     first = parts[0]
-    others = [other for other in (ROWS, HEADS, TOKENS) if other != axis]
-    if len({tuple(part.query.shape[other] for other in others) for part in parts}) > 1 or not _alike(parts, axis):
+    shared = axis == TOKENS and all(_same(part.key, first.key) and _same(part.value, first.value) for part in parts)
+    split = axis == TOKENS and not shared
+    query = _beside(parts, "query", axis)
+    key, value = (getattr(first, name) if shared else _beside(parts, name, axis) for name in ("key", "value"))
+    context, returned = (_beside(parts, name, OF_CONTEXTS[axis]) for name in ("context", "returned"))
+    if not _alike(parts) or query is None or key is None or value is None or context is None or returned is None:
         return None
-    side = {ROWS: 0, HEADS: 2, TOKENS: 1}[axis]
-    context, returned = (torch.cat([getattr(part, name) for part in parts], side) for name in ("context", "returned"))
-    if not _is_in(returned, x):
+    if split and not _are_split(parts):
         return None
-    ranges = _key_ranges(parts, axis)
-    if ranges is None:
-        return None
-    keys = max(stop for _, stop in ranges)
     weights = [part.weights for part in parts if part.weights is not None]
     return replace(
         first,
-        query=torch.cat([part.query for part in parts], axis),
-        key=_beside([part.key for part in parts], axis, ranges, keys),
-        value=_beside([part.value for part in parts], axis, ranges, keys),
-        raw=_joined_mask(parts, axis, ranges, keys),
-        keys=keys,
+        query=query,
+        key=key,
+        value=value,
+        raw=_joined_mask(parts, axis, key.shape[2], split=split),
+        keys=key.shape[2],
         context=context,
         returned=returned,
         fused=all(part.fused for part in parts),
         proven=all(part.proven for part in parts),
         unfused=any(part.unfused for part in parts),
-        followed=_joined_tokens(parts, axis, ranges, keys),
-        weights=_spread(weights, parts, axis, ranges, keys) if len(weights) == len(parts) else None,
+        followed=(_joined_tokens(parts, 0, apart=axis == TOKENS), _joined_tokens(parts, 1, apart=split)),
+        weights=_joined_weights(weights, split=split) if len(weights) == len(parts) else None,
     )
 
 
-def _alike(parts: list[Ran], axis: int) -> bool:
-    """Return True if calls have the same settings, and keys of the same sizes except those along the axis."""
-    first = parts[0]
-    if axis == HEADS and first.kwargs.get("s_aux") is not None:
-        return False
-    for part in parts:
-        pairs = ((part.kwargs.get(name), first.kwargs.get(name)) for name in SETTINGS)
-        if any(a is not b and (isinstance(a, torch.Tensor) or a != b) for a, b in pairs):
-            return False
-    sizes = {tuple(part.key.shape[other] for other in (ROWS, HEADS, TOKENS) if other != axis) for part in parts}
-    return len(sizes) == 1
+def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x is y or (x.shape == y.shape and torch.equal(x, y))
+
+
+def _alike(parts: list[Ran]) -> bool:
+    """Return True if calls have the same settings."""
+    first = parts[0].kwargs
+    pairs = [(part.kwargs.get(name), first.get(name)) for part in parts for name in SETTINGS]
+    return all(a is b or (not isinstance(a, torch.Tensor) and a == b) for a, b in pairs)
 
 
 def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
@@ -179,84 +184,51 @@ def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
     flat = whole.flatten(2)
     if x.dim() < 2 or x.numel() != flat.numel() or x.shape[-1] != flat.shape[-1]:
         return False
-    x = x.detach()
-    batched = x.reshape(flat.shape) if x.dim() == 2 else x.flatten(1, -2)
+    x, (rows, tokens, width) = x.detach(), flat.shape
+    first = x.reshape(tokens, rows, width) if x.dim() == 2 else x.flatten(1, -2)  # tokens first, or rows
     return any(
         view.shape == flat.shape and torch.allclose(view, flat.to(view), rtol=0, atol=0, equal_nan=True)
-        for view in (batched, batched.transpose(0, 1))
+        for view in (first.reshape(flat.shape) if x.dim() == 2 else first, first.transpose(0, 1))
     )
 
 
-def _key_ranges(parts: list[Ran], axis: int) -> list[tuple[int, int]] | None:
-    """The positions of each call's keys; None if they are unknown.
-
-    Chunks of queries have the same keys, or parts of one tensor of keys for as many tokens as there are queries.
-    """
-    first = parts[0]
-    if axis != TOKENS or all(
-        part.key.shape == first.key.shape and torch.equal(part.key, first.key) and torch.equal(part.value, first.value)
-        for part in parts[1:]
-    ):
-        return [(0, part.key.shape[2]) for part in parts]
-    starts, of_values = (_starts([part.extents[at] for part in parts]) for at in (0, 1))
-    if starts is None or starts != of_values:
-        return None
-    ranges = [(start, start + part.key.shape[2]) for start, part in zip(starts, parts, strict=True)]
-    return ranges if max(stop for _, stop in ranges) == sum(part.query.shape[2] for part in parts) else None
+def _are_split(parts: list[Ran]) -> bool:
+    """Return True if keys and values of each call are, in one tensor of them, where its queries are among all."""
+    starts = list(accumulate((part.query.shape[2] for part in parts), initial=0))
+    for extents in zip(*(part.extents for part in parts), strict=True):
+        first = extents[0]
+        for extent, start, stop in zip(extents, starts, starts[1:], strict=False):
+            if extent.storage is None or extent.storage != first.storage or extent.shape[2] != stop - start:
+                return False
+            strides = [
+                a == b for a, b, size in zip(extent.strides, first.strides, extent.shape, strict=True) if size > 1
+            ]
+            if not all(strides) or extent.offset != first.offset + start * first.strides[2]:
+                return False
+    return True
 
 
-def _starts(extents: Sequence[Extent]) -> list[int] | None:
-    """The first position of each of several parts of one tensor of keys; None if they are not parts of one tensor."""
-    first = extents[0]
-    steps = {extent.strides[TOKENS] for extent in extents if extent.shape[TOKENS] > 1}
-    for extent in extents:
-        same = (at for at in (ROWS, HEADS, 3) if first.shape[at] > 1 and extent.strides[at] != first.strides[at])
-        if extent.storage != first.storage or next(same, None) is not None:
-            return None
-    if len(steps) != 1 or not all(steps):
-        return None
-    step, low = steps.pop(), min(extent.offset for extent in extents)
-    places = [divmod(extent.offset - low, step) for extent in extents]
-    return None if any(rest for _, rest in places) else [place for place, _ in places]
-
-
-def _beside(tensors: list[torch.Tensor], axis: int, ranges: list[tuple[int, int]], keys: int) -> torch.Tensor:
-    """The keys, or the values, of several calls."""
-    if axis != TOKENS:
-        return torch.cat(tensors, axis)
-    whole = tensors[0].new_empty(*tensors[0].shape[:2], keys, tensors[0].shape[3])
-    for x, (start, stop) in zip(tensors, ranges, strict=True):
-        whole[:, :, start:stop] = x
-    return whole
-
-
-def _joined_tokens(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> Followed:
-    """The numbers of several calls' tokens: -1 for those that are not known, or not the same in all calls."""
-    ends = list(accumulate(part.query.shape[axis] for part in parts))
-    rows, queries = (ends[-1] if axis == along else parts[0].query.shape[along] for along in (ROWS, TOKENS))
-    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    for part, end, (start, stop) in zip(parts, ends, ranges, strict=True):
-        along = slice(end - part.query.shape[axis], end)
-        places = along if axis == TOKENS else slice(None), slice(start, stop)
-        for side, numbers, size, at in zip(sides, part.followed, (queries, keys), places, strict=True):
-            side.append(np.full((rows, size), UNSET))
-            side[-1][along if axis == ROWS else slice(None), at] = NOTHING if numbers is None else numbers
-    return _common(sides[0]), _common(sides[1])
+def _joined_tokens(parts: list[Ran], side: int, *, apart: bool) -> np.ndarray:
+    """The numbers of several calls' queries (0) or keys (1), side by side if each has its own; -1 if not known."""
+    tables = []
+    for part in parts:
+        numbers, tokens = part.followed[side], (part.query, part.key)[side].shape[2]
+        tables.append(np.broadcast_to(NOTHING if numbers is None else numbers, (len(part.query), tokens)))
+    return np.concatenate(tables, 1) if apart else _common(tables)
 
 
 def _common(tables: list[np.ndarray]) -> np.ndarray:
-    """The numbers that several tables of tokens have in common at each place, apart from those that are not set."""
+    """The numbers that several tables of tokens have in common at each place."""
     most = np.max(tables, axis=0)
-    least = np.min([np.where(table == UNSET, most, table) for table in tables], axis=0)
-    common: np.ndarray = np.where(most == least, most, NOTHING)
+    common: np.ndarray = np.where(most == np.min(tables, axis=0), most, NOTHING)
     return common
 
 
-def _joined_mask(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int) -> RawMask:
+def _joined_mask(parts: list[Ran], axis: int, keys: int, *, split: bool) -> RawMask:
     """The mask of several calls: the one that they have in common, or one whose cells are read from theirs."""
     first = parts[0].raw
     plain = all(x is None for x in (first.mask, first.bias, first.keys, first.deferred))
-    moves = axis == TOKENS and (first.causal or first.window is not None or {*ranges} != {(0, keys)})
+    moves = axis == TOKENS and (first.causal or first.window is not None or split)
     settings = {(part.keys, part.raw.causal, part.raw.window) for part in parts}
     if plain and not moves and settings == {(keys, first.causal, first.window)}:
         return first
@@ -268,27 +240,24 @@ def _joined_mask(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], key
     of_keys = [len(part.raw.keys) for part in parts if part.raw.keys is not None]
     sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
     sizes[axis] = sum(part.query.shape[axis] for part in parts)
-    compute = partial(_joined_cells, parts, axis, ranges, dtype)
+    compute = partial(_joined_cells, parts, [axis, 3] if split else [axis], dtype)
     whole = Cells(compute, tuple(sizes), dtype, parts[0].query.device, made=True)
     return RawMask(mask=whole)
 
 
-def _joined_cells(
-    parts: list[Ran], axis: int, ranges: list[tuple[int, int]], dtype: torch.dtype, *index: torch.Tensor
-) -> torch.Tensor:
-    """Cells of the mask of several calls, at these rows, heads, queries and keys of all."""
+def _joined_cells(parts: list[Ran], axes: list[int], dtype: torch.dtype, *index: torch.Tensor) -> torch.Tensor:
+    """Cells of the mask of several calls, which lie side by side along some axes: at these places along each axis."""
     fill = False if dtype == torch.bool else -torch.inf
     whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
-    low, high, end = int(index[axis].min()), int(index[axis].max()), 0
-    for part, (start, stop) in zip(parts, ranges, strict=True):
-        first, end = end, end + part.query.shape[axis]
+    low, high, end = int(index[axes[0]].min()), int(index[axes[0]].max()), 0
+    for part in parts:
+        first, end = end, end + part.query.shape[axes[0]]
         if end <= low or first > high:
             continue
-        mine = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
-        inside = ((index[3] >= start) & (index[3] < stop)).nonzero()[:, 0]
         at, to = list(index), [torch.arange(len(places), device=places.device) for places in index]
-        at[axis], to[axis] = index[axis][mine] - first, mine
-        at[3], to[3] = index[3][inside] - start, inside
+        for axis in axes:
+            to[axis] = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
+            at[axis] = index[axis][to[axis]] - first
         cells = _cells(part, at)
         whole[_grid(to)] = cells if cells.dtype == torch.bool == dtype else _numbers(cells).to(dtype)
     return whole
@@ -365,18 +334,15 @@ def compact(x: Any, queries: int) -> Any:
     return Cells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
 
 
-def _spread(
-    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int
-) -> torch.Tensor:
+def _joined_weights(blocks: list[torch.Tensor], *, split: bool) -> torch.Tensor:
     """One map of all pairs, with the block of each call at its place and 0 elsewhere."""
-    shape = [max(len(block) for block in blocks), max(block.shape[1] for block in blocks), blocks[0].shape[2], keys]
-    ends = list(accumulate(part.query.shape[axis] for part in parts))
-    shape[axis] = ends[-1]
-    whole = blocks[0].new_zeros(shape)
-    for block, part, end, (start, stop) in zip(blocks, parts, ends, ranges, strict=True):
-        place = [slice(None), slice(None), slice(None), slice(start, stop)]
-        place[axis] = slice(end - part.query.shape[axis], end)
-        whole[tuple(place)] = block
+    if not split:
+        return torch.cat(blocks, TOKENS)
+    tokens, end = sum(block.shape[2] for block in blocks), 0
+    whole = blocks[0].new_zeros(*blocks[0].shape[:2], tokens, tokens)
+    for block in blocks:
+        start, end = end, end + block.shape[2]
+        whole[:, :, start:end, start:end] = block
     return whole
 
 
@@ -397,6 +363,7 @@ class Held:
         parts: copies of those that are recorded, or in which heads are silenced.
         deliver: passes on a call.
         read: True if a module has read something since the last call.
+        along: the axis along which a module's calls lie side by side, if it is not that of the tokens.
     """
 
     seat: Seat
@@ -410,6 +377,7 @@ class Held:
     parts: list[Ran] = field(default_factory=list)
     deliver: Callable[[Ran, list[Seat]], None] | None = None
     read: bool = False
+    along: int = TOKENS
 
     def is_beside(self, module: nn.Module, given: list[torch.Tensor]) -> bool:
         """Return True if a module is another element of the list, and was given the same: no layer follows another."""
@@ -460,23 +428,12 @@ class Held:
         self.deliver = deliver
 
     def _shared(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        """A copy of keys or values, which calls over the same first tokens share: the longest that there is."""
-        last = getattr(self.parts[-1], name) if self.parts else x[:0]
-        shorter = min(last.shape[2], x.shape[2])
-        if last.shape[:2] != x.shape[:2] or not torch.equal(last[:, :, :shorter], x[:, :, :shorter]):
-            return x.clone()
-        if x.shape[2] == shorter:
-            return last[:, :, :shorter]
-        longer = x.clone()
-        for at, part in enumerate(self.parts):
-            known = getattr(part, name)
-            if known.data_ptr() == last.data_ptr():
-                changes: dict[str, Any] = {name: longer[:, :, : known.shape[2]]}
-                self.parts[at] = replace(part, **changes)
-        return longer
+        """A copy of keys or values, which calls over the same share."""
+        last = getattr(self.parts[-1], name) if self.parts else None
+        return last if last is not None and _same(last, x) else x.clone()
 
     def prove(self, x: torch.Tensor) -> None:
-        """Deliver the calls as one if `x`, which a module reads, proves their places."""
+        """Deliver the calls as one if `x`, which a module reads, proves their places along the tokens."""
         self.read = True
         if len(self.parts) < 2 and not (self.parts and self.parts[0].query.shape[1] == 1):
             return
@@ -484,19 +441,27 @@ class Held:
             return
         forward, place = self.seat.forward, self.seat.place
         known = bool(forward.sizes(self.module))
-        wholes = [
-            whole
+        proven = [
+            (axis, parts)
             for axis, parts in self._arrangements()
-            if (whole := joined(parts, axis, x)) is not None
-            and (not known or forward.is_whole(self.module, *whole.context.shape[:2]))
+            if (returned := _beside(parts, "returned", OF_CONTEXTS[axis])) is not None
+            and _is_in(returned, x)
+            and (not known or forward.is_whole(self.module, *returned.shape[:2]))
         ]
-        if len(wholes) != 1 or self.deliver is None:
+        if len(proven) != 1 or self.deliver is None:
             return
-        if self._silences and wholes[0].query.shape[1] != self.parts[0].query.shape[1]:
+        [(axis, parts)] = proven
+        if len(parts) > 1 and axis != TOKENS and not self.modules:
+            self.along = axis
+            return
+        whole = parts[0] if len(parts) == 1 else joined(parts, axis)
+        if whole is None:
+            return
+        if self._silences and whole.query.shape[1] != self.parts[0].query.shape[1]:
             self._refuse_silencing()
-        forward.held, forward.followed[place] = None, wholes[0].followed
-        self.deliver(wholes[0], [self.seat])
-        output = x.detach().reshape(wholes[0].context.shape)
+        forward.held, forward.followed[place] = None, whole.followed
+        self.deliver(whole, [self.seat])
+        output = x.detach().reshape(whole.context.shape)
         forward.awaited = Awaited.of(output, place.stack, place.layer, mark_of(output))
 
     def settle(self) -> None:
@@ -509,7 +474,7 @@ class Held:
             return
         if len(self.parts) == 1 and not self._lacks_rows():
             self.deliver(self.parts[0], [self.seat])
-        elif len(self.parts) > 1 and self._are_whole():
+        elif len(self.parts) > 1 and self.along == TOKENS and self._are_whole():
             self.deliver(self.parts[0], [self.seat])
             for part in self.parts[1:]:
                 sizes = tuple(part.query.shape), tuple(part.key.shape)
@@ -517,7 +482,8 @@ class Held:
                 forward.followed[place] = part.followed
                 self.deliver(part, [self.seat._replace(place=place)])
         else:
-            name = f"{self.parts[0].name} in {self.calls} parts at unknown positions"
+            name = f"{self.parts[0].name} in {self.calls} parts{WHERE[self.along]}"
+            forward.parted = True
             path = session.plan.paths[id(self.module)]
             forward.missed[Missed(id(self.module), path, type(self.module).__name__, name)] = 1
 
