@@ -223,7 +223,7 @@ LINES = {
     "encoder": 1489,
     "live": 12505,
     "heads": 3113,
-    "runs": 2626,
+    "runs": 2623,
     "explain": 3651,
     "verify": 1163,
     "atlas": 10320,

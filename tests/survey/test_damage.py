@@ -203,7 +203,7 @@ def test_matrices_that_changed_places(whole, copy, corpus):
     assert np.load(one).shape == (16, 16)
     one.write_bytes(two.read_bytes())
     (line,) = resume(copy, corpus)
-    assert "window-00000.npy: it is of another window" in line
+    assert "window-00000.npy: its bytes do not match the hash in manifest.json" in line
     assert is_whole(copy, whole)
 
 
