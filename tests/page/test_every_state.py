@@ -306,6 +306,18 @@ def test_a_file_says_why_x_does_nothing(page: Page) -> None:
     assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()
 
 
+def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> None:
+    """Below the sentence, above the head; a wider page names the keys."""
+    named = "[...document.querySelectorAll('button kbd')].filter((one) => one.checkVisibility()).length"
+    assert page.evaluate(named) > 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    sentence, findings, head = (box_of(page, name)["y"] for name in (".ribbon", ".findings", ".centre"))
+    assert sentence < findings < head
+    for state in ("", "all=1", "chain=1", "pane=causes"):
+        go(page, f"{CELL}&{state}")
+        assert page.evaluate(named) == 0
+
+
 def test_axe_finds_nothing(page: Page) -> None:
     found = []
     for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:4], "all=1"))):
