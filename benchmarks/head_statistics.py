@@ -34,7 +34,7 @@ def roles_for(tokens: int) -> Roles:
     sentences = np.where(special, -1, (np.arange(tokens) > tokens // 2).astype(np.int64))
     punctuation = ~special & (np.arange(tokens) % 9 == 4)
     cls = np.arange(tokens) == 0
-    return Roles(cls, special & ~cls, punctuation, special, sentences, sentences, special)
+    return Roles(cls, special & ~cls, punctuation, punctuation, special, sentences, sentences, special)
 
 
 def peak() -> int:

@@ -31,7 +31,9 @@ def roles_for(queries: int, keys: int | None = None) -> Roles:
     cls = np.arange(n) == 0
     sentences = np.where(special, -1, (np.arange(n) > n // 2).astype(np.int64))
     punctuation = ~special & (np.arange(n) % 5 == 2)
-    return Roles(cls, special & ~cls, punctuation, special, sentences, sentences[n - queries :], special[n - queries :])
+    rarest = ~special & ~punctuation & (np.arange(n) % 4 == 1)
+    of_queries = (sentences[n - queries :], special[n - queries :])
+    return Roles(cls, special & ~cls, punctuation, rarest, special, sentences, *of_queries)
 
 
 class Projection:

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from typer.testing import CliRunner
@@ -31,6 +32,12 @@ def python(code: str, *args: object, **more: Any) -> str:
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def imported(code: str, names: Iterable[str], **more: Any) -> list[str]:
+    """Which of these modules a fresh Python has imported after this code."""
+    asked = f"\nimport sys; print('imported', *sorted({set(names)!r} & set(sys.modules)))"
+    return python(code + asked, **more).splitlines()[-1].split()[1:]
 
 
 class Terminal(io.StringIO):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -12,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -42,8 +40,6 @@ class HubServer:
         tags: further names of the one commit that each repository has.
         ignores_ranges: answer ranges with the whole file.
         broken: answer everything with this status.
-        writable: accept new repositories and commits, in root/datasets and root/spaces.
-        cards: the metadata of each new repository, as it was asked for.
     """
 
     root: Path
@@ -53,8 +49,6 @@ class HubServer:
     tags: set[str] = field(default_factory=set)
     ignores_ranges: bool = False
     broken: int | None = None
-    writable: bool = True
-    cards: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def storage(self) -> str:
@@ -148,56 +142,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.respond()
-
-    def do_POST(self) -> None:
-        path = unquote(urlsplit(self.path).path).lstrip("/")
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if not self.hub.writable:
-            return self.refuse(403, "Forbidden", {})
-        if path == "api/repos/create":
-            return self.created(json.loads(body))
-        if re.fullmatch(r"api/(datasets|spaces)/(.+?)/preupload/main", path):
-            return self.record({"files": [self.mode(file) for file in json.loads(body)["files"]]})
-        if re.fullmatch(r"(datasets|spaces)/(.+?)\.git/info/lfs/objects/batch", path):
-            return self.record(
-                {"transfer": "basic", "objects": [self.place(one) for one in json.loads(body)["objects"]]}
-            )
-        if found := re.fullmatch(r"api/(datasets|spaces)/(.+?)/commit/main", path):
-            return self.committed(f"{found[1]}/{found[2]}", [json.loads(line) for line in body.splitlines()])
-        return self.refuse(404, "NotFound", {}) if path != "api/validate-yaml" else self.record({"warnings": []})
-
-    def do_PUT(self) -> None:
-        (self.hub.root / "lfs").mkdir(exist_ok=True)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        (self.hub.root / "lfs" / hashlib.sha256(body).hexdigest()).write_bytes(body)
-        self.answer(200, {}, b"")
-
-    def created(self, wanted: dict[str, Any]) -> None:
-        identity = f"{wanted['type']}s/{wanted['organization']}/{wanted['name']}"
-        self.hub.cards.append(wanted)
-        (self.hub.root / identity).mkdir(parents=True, exist_ok=True)
-        self.record({"url": f"{self.hub.endpoint}/{identity}"})
-
-    def mode(self, file: dict[str, Any]) -> dict[str, Any]:
-        """A real hub keeps binary files apart."""
-        kind = "lfs" if file["path"].endswith(".parquet") else "regular"
-        return {"path": file["path"], "uploadMode": kind, "shouldIgnore": False}
-
-    def place(self, file: dict[str, Any]) -> dict[str, Any]:
-        return {**file, "actions": {"upload": {"href": f"{self.hub.endpoint}/lfs/{file['oid']}"}}}
-
-    def committed(self, identity: str, lines: list[dict[str, Any]]) -> None:
-        root = self.hub.root / identity
-        for line in lines[1:]:
-            value = line["value"]
-            (root / value["path"]).parent.mkdir(parents=True, exist_ok=True)
-            kept = self.hub.root / "lfs" / value.get("oid", "")
-            content = kept.read_bytes() if line["key"] == "lfsFile" else base64.b64decode(value["content"])
-            (root / value["path"]).write_bytes(content)
-        self.record({"commitUrl": f"{self.hub.endpoint}/{identity}/commit/1", "commitOid": "1" * 40, "success": True})
-
-    def record(self, record: dict[str, Any]) -> None:
-        self.answer(200, {"Content-Type": "application/json"}, json.dumps(record).encode())
 
     def respond(self) -> None:
         path = unquote(urlsplit(self.path).path).lstrip("/")

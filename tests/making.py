@@ -138,6 +138,12 @@ def bert_header(
     return header
 
 
+def change_json(path: Path, **fields: Any) -> None:
+    """Give a file of JSON these fields; it is made where it is missing."""
+    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**held, **fields}), encoding="utf-8")
+
+
 def bert_checkpoint(folder: Path, sizes: Mapping[str, int] = BASE, *, published: bool = False) -> Path:
     """A folder with config.json and a sparse model.safetensors of full size: BertModel's, or the published file's."""
     write_config(folder, {**BERT_CONFIG, **sizes})

@@ -19,7 +19,7 @@ from headscope.screens.labels import width
 from headscope.screens.terminal import Paper, plain_text
 from headscope.screens.tour import SENTENCE, proof, take_tour, tour_drawings
 from headscope.verify import Check, Report
-from making import BASE, BERT_CONFIG, bert_checkpoint, sparse_safetensors, write_config
+from making import BASE, BERT_CONFIG, bert_checkpoint, change_json, sparse_safetensors, write_config
 from small_bert import small_bert
 
 TEXT = "The cat sat on the mat."
@@ -87,9 +87,7 @@ def test_summary_says_first_what_is_wrong(tmp_path):
     ):
         tensors = {key: value for key, value in {**whole, **changed}.items() if value is not None}
         save_file({key: np.ascontiguousarray(value) for key, value in tensors.items()}, file)
-        config = json.loads((folder / "config.json").read_text())
-        config["vocab_size"] = len(tensors[words])
-        (folder / "config.json").write_text(json.dumps(config))
+        change_json(folder / "config.json", vocab_size=len(tensors[words]))
         strict = run("summary", folder, "--strict", code=1).stdout
         assert said in strict
         assert strict == run("summary", folder).stdout
@@ -190,8 +188,7 @@ def test_a_saved_trace_is_seen_again(small, tmp_path):
 def test_what_looks_wrong_is_said_beside_the_answer(tmp_path):
     """The config counts one layer, the file has two: one is computed, as transformers does, and that is said."""
     folder = small_bert(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    change_json(folder / "config.json", num_hidden_layers=1)
     found = run("attend", folder, TEXT, "--json")
     assert "num_hidden_layers" in found.stderr
     assert json.loads(found.stdout)

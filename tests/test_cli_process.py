@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from commands import answer, python, run
+from commands import answer, imported, python, run
 from headscope import cli
 from headscope.errors import install
 from making import LARGE, bert_checkpoint, sparse_safetensors, write_config
@@ -74,24 +74,15 @@ def on_a_terminal(*args: str, columns: int = 100, **more: str) -> str:
 
 def test_shapes_imports_no_array_library(tmp_path):
     folder = bert_checkpoint(tmp_path, LARGE)
-    code = (
-        "import sys; from headscope.cli import app; "
-        f"app(['shapes', {str(folder)!r}], standalone_mode=False); "
-        "heavy = {'numpy', 'torch', 'transformers', 'tokenizers', 'huggingface_hub', 'safetensors', 'rich.console'}; "
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    *printed, heavy = python(code, env=environment()).splitlines()
-    assert heavy == "[]"
-    assert "335,141,888" in "".join(printed)
+    code = f"from headscope.cli import app; app(['shapes', {str(folder)!r}], standalone_mode=False)"
+    heavy = ("numpy", "torch", "transformers", "tokenizers", "huggingface_hub", "safetensors", "rich.console")
+    assert imported(code, heavy, env=environment()) == []
+    assert "335,141,888" in run("shapes", folder).stdout
 
 
 def test_attend_imports_no_torch(small):
-    code = (
-        "import sys; from headscope.cli import app; "
-        f"app(['attend', {small!r}, {TEXT!r}], standalone_mode=False); "
-        "print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
-    )
-    assert python(code, env=environment()).splitlines()[-1] == "[]"
+    code = f"from headscope.cli import app; app(['attend', {small!r}, {TEXT!r}], standalone_mode=False)"
+    assert imported(code, ("torch", "transformers", "huggingface_hub"), env=environment()) == []
 
 
 def test_version():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,8 @@ from headscope.encoder.products import (
 from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.errors import HeadscopeError, InputError
 from headscope.traces import LayerRecord, Trace
+from making import change_json
+from peak import Peak
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 CLASSES = [
@@ -113,18 +113,21 @@ def test_narrow_and_wide_checkpoints_compute_in_fp32(tmp_path: Path, stem: str, 
     assert_same(trace, outputs, 0)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "swish", "silu"])
-@pytest.mark.parametrize("stem", ["Bert", "DistilBert"])
-def test_the_config_chooses_the_activation(tmp_path: Path, stem: str, activation: str) -> None:
-    field = "activation" if stem == "DistilBert" else "hidden_act"
-    checkpoint = made(tmp_path, stem, "ForMaskedLM", **{field: activation})
-    trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
-    assert_same(trace, run(checkpoint.module, [list(ids(12))]), 0)
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "swish", "silu")
 
 
-@pytest.mark.parametrize("stem", ["Bert", "Roberta", "DistilBert", "Electra"])
-def test_untied_output_weights_are_used_where_the_config_says_so(tmp_path: Path, stem: str) -> None:
-    checkpoint = made(tmp_path, stem, "ForMaskedLM", tie_word_embeddings=False)
+@pytest.mark.parametrize(
+    ("stem", "field", "value"),
+    [
+        *(("Bert", "hidden_act", name) for name in ACTIVATIONS),
+        *(("DistilBert", "activation", name) for name in ACTIVATIONS),
+        *((stem, "tie_word_embeddings", False) for stem in ("Bert", "Roberta", "DistilBert", "Electra")),
+    ],
+)
+def test_activations_and_untied_weights_are_what_the_config_says(
+    tmp_path: Path, stem: str, field: str, value: object
+) -> None:
+    checkpoint = made(tmp_path, stem, "ForMaskedLM", **{field: value})
     trace = hs.open(tmp_path).trace(ids=ids(12), hidden_states=True)
     assert "logits" in trace.outputs
     assert_same(trace, run(checkpoint.module, [list(ids(12))]), 0)
@@ -139,15 +142,13 @@ def test_untied_output_weights_are_used_where_the_config_says_so(tmp_path: Path,
 )
 def test_labels_are_named_by_their_index_or_not_at_all(tmp_path: Path, names: dict[str, str], labels: object) -> None:
     made(tmp_path, "Bert", "ForSequenceClassification")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "id2label": names}))
+    change_json(tmp_path / "config.json", id2label=names)
     assert hs.open(tmp_path).trace(ids=[5, 6, 7]).outputs["logits"].labels == labels
 
 
 def test_an_unknown_activation_is_refused_by_name(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
-    config = (tmp_path / "config.json").read_text().replace('"gelu"', '"mish_of_tomorrow"')
-    (tmp_path / "config.json").write_text(config)
+    change_json(tmp_path / "config.json", hidden_act="mish_of_tomorrow")
     with pytest.raises(HeadscopeError, match="mish_of_tomorrow"):
         hs.open(tmp_path).trace(ids=[1, 2])
 
@@ -211,19 +212,20 @@ def test_a_segment_beyond_the_table_is_refused(tmp_path: Path) -> None:
         hs.open(tmp_path).trace(ids=[5, 6], segments=[0, 2])
 
 
+def beyond_the_trace(model: hs.Model, size: int) -> tuple[int, int]:
+    """The bytes that a pass over so many tokens takes at most, less those of its trace; and these."""
+    model.trace(ids=[5] * 8)
+    with Peak() as peak:
+        trace = model.trace(ids=[5 + at % 50 for at in range(size)])
+    return peak.bytes - trace.nbytes, trace.nbytes
+
+
 def test_memory_is_linear_in_the_text(tmp_path: Path) -> None:
     """Beyond the trace itself, a forward pass of twice the text takes about twice the memory, never four times."""
     made(tmp_path, "Bert", max_position_embeddings=2048, num_hidden_layers=1)
     model = hs.open(tmp_path)
-    model.trace(ids=[5] * 8)
-    extra = []
-    for size in (512, 1024, 2048):
-        tracemalloc.start()
-        trace = model.trace(ids=[5 + i % 50 for i in range(size)])
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        extra.append(peak - trace.nbytes)
-        assert trace.nbytes == size * (3 * 32 + 4) * 4
+    extra, traces = zip(*(beyond_the_trace(model, size) for size in (512, 1024, 2048)), strict=True)
+    assert traces == tuple(size * (3 * 32 + 4) * 4 for size in (512, 1024, 2048))
     assert extra[2] < 2048 * 2048 * 4 / 2, "a whole map of one head is twice as large as this"
     assert extra[2] / extra[1] < 2.5
 
@@ -311,14 +313,7 @@ def test_a_long_text_of_modernbert_is_transformers(tmp_path: Path) -> None:
 def test_local_layers_take_memory_linear_in_the_text(tmp_path: Path) -> None:
     """8,192 tokens, beyond the trace itself: far less than one map of a head, 268 MB, and linear."""
     made(tmp_path, "ModernBert", max_position_embeddings=8192, layer_types=["sliding_attention"] * 4)
-    model = hs.open(tmp_path)
-    model.trace(ids=[5] * 8)
-    extra: list[int] = []
-    for size in (2048, 8192):
-        tracemalloc.start()
-        trace: Any = model.trace(ids=[5 + at % 50 for at in range(size)])
-        extra.append(tracemalloc.get_traced_memory()[1] - trace.nbytes)
-        tracemalloc.stop()
+    extra = [beyond_the_trace(hs.open(tmp_path), size)[0] for size in (2048, 8192)]
     assert extra[1] < 4.5 * extra[0]
     assert extra[1] < 8192 * 8192 * 4 / 8
 

@@ -18,6 +18,7 @@ from headscope.encoder import Input
 from headscope.errors import ConfigError, HeadscopeError, UnsupportedError
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
+from making import change_json
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
 SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -193,23 +194,30 @@ def test_runs_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str, co
 )
 def test_settings_that_are_not_computed_are_named(tmp_path: Path, stem: str, field: str, value: Any) -> None:
     made(tmp_path, stem)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, field: value}))
+    change_json(tmp_path / "config.json", **{field: value})
     name = "rope_theta" if value == {"rope_type": "default", "rope_theta": -1} else field
     with pytest.raises(UnsupportedError, match=name):
         hs.open(tmp_path).trace(ids=[5, 6])
 
 
+BUCKETS = "buckets can't hold distances up to 64"
+"""log((longest - 1) / (buckets / 2)) is no positive number: transformers gives rows at random."""
+
+
 @pytest.mark.parametrize(
-    ("stem", "config", "name"),
+    ("stem", "config", "message"),
     [
         ("MPNet", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets"),
+        ("DebertaV2", {"position_buckets": 1}, f"1 {BUCKETS}"),
+        ("DebertaV2", {"position_buckets": 200}, f"200 {BUCKETS}"),
     ],
 )
-def test_shapes_that_are_not_computed_are_named(tmp_path: Path, stem: str, config: dict[str, Any], name: str) -> None:
+def test_shapes_that_are_not_computed_are_named(
+    tmp_path: Path, stem: str, config: dict[str, Any], message: str
+) -> None:
     made(tmp_path, stem, **config)
-    with pytest.raises(HeadscopeError, match=name):
-        hs.open(tmp_path).trace(ids=[5, 6])
+    with pytest.raises(HeadscopeError, match=message):
+        hs.open(tmp_path).trace(ids=ids(5))
 
 
 def without(folder: Path, *names: str) -> hs.Model:
@@ -238,14 +246,6 @@ def test_numbers_without_a_default_are_named_where_they_are_missing(tmp_path: Pa
     made(tmp_path, "Esm")
     with pytest.raises(ConfigError, match=r"config\.json has no mask_token_id"):
         without(tmp_path, "mask_token_id").trace(ids=ids(5))
-
-
-@pytest.mark.parametrize("buckets", [1, 200])
-def test_buckets_that_their_distances_do_not_fill(tmp_path: Path, buckets: int) -> None:
-    """log((longest - 1) / (buckets / 2)) is no positive number: transformers gives rows at random."""
-    made(tmp_path, "DebertaV2", position_buckets=buckets)
-    with pytest.raises(HeadscopeError, match=f"{buckets} buckets can't hold distances up to 64"):
-        hs.open(tmp_path).trace(ids=ids(5))
 
 
 def test_a_roformer_without_its_table_computes_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import headscope as hs
-from commands import python
+from commands import imported, python
 from costs import Costs
 from headscope.traces import HeadTrace, LayerTrace
 from headscope.traces.late_methods import Questions
@@ -140,23 +140,21 @@ FACES = {
 }
 
 
-@pytest.mark.parametrize("name", FACES)
-def test_a_late_method_has_the_signature_of_what_it_calls(name: str) -> None:
-    cls, face = FACES[name]
-    module, _, function = face.late.partition(":")
-    assert place(module) >= place(cls.__module__), f"{name} calls {module}, which stands above it"
-    target = inspect.signature(getattr(import_module(module), function))
-    options = inspect.signature(face)
-    assert face.__doc__ or name.endswith("_repr_mimebundle_")
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in options.parameters.values()):
-        return
-    for given, wanted in zip(list(options.parameters.values())[1:], list(target.parameters.values())[1:], strict=True):
-        assert (given.name, given.kind) == (wanted.name, wanted.kind)
-        assert wanted.default in (given.default, wanted.empty), f"the default of {given.name}"
+def test_a_late_method_has_the_signature_of_what_it_calls() -> None:
+    for name, (cls, face) in FACES.items():
+        module, _, function = face.late.partition(":")
+        assert place(module) >= place(cls.__module__), f"{name} calls {module}, which stands above it"
+        target = inspect.signature(getattr(import_module(module), function))
+        options = list(inspect.signature(face).parameters.values())
+        assert face.__doc__ or name.endswith("_repr_mimebundle_"), name
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in options):
+            for given, wanted in zip(options[1:], list(target.parameters.values())[1:], strict=True):
+                assert (given.name, given.kind) == (wanted.name, wanted.kind), name
+                assert wanted.default in (given.default, wanted.empty), f"the default of {name}'s {given.name}"
 
 
 def test_importing_headscope_imports_nothing_heavy() -> None:
-    assert python(f"import headscope, sys; print([m for m in {HEAVY} if m in sys.modules])") == "[]\n"
+    assert imported("import headscope", HEAVY) == []
 
 
 def test_the_commands_need_neither_torch_nor_transformers() -> None:
@@ -217,38 +215,38 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3447,
+    "results": 3544,
     "checkpoint": 5788,
-    "anatomy": 4831,
+    "anatomy": 4832,
     "attention": 1875,
-    "traces": 1788,
+    "traces": 1789,
     "encoder": 1489,
-    "live": 12726,
-    "heads": 3058,
+    "live": 12528,
+    "heads": 3113,
     "runs": 2560,
     "explain": 3651,
     "verify": 1163,
-    "atlas": 10355,
-    "screens": 4643,
+    "atlas": 10402,
+    "screens": 4680,
     "page": 2481,
     "cli": 1777,
     "": 1581,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 117,
+    "results": 118,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 64,
     "traces": 27,
     "encoder": 43,
-    "live": 284,
+    "live": 278,
     "heads": 81,
     "runs": 72,
     "explain": 84,
     "verify": 31,
-    "atlas": 214,
-    "screens": 143,
+    "atlas": 216,
+    "screens": 144,
     "page": 58,
     "cli": 61,
     "": 60,
@@ -256,7 +254,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 285
+FILES_IN_ALL = 286
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -145,3 +148,37 @@ def test_what_cannot_be_pickled_says_why(answers: dict[str, Any], classifier: Be
     for way in WAYS.values():
         with pytest.raises(InputError, match="a capture can't be pickled or copied"):
             way(captured)
+
+
+def mean_entropy(trace: hs.Trace) -> float:
+    return float(np.mean(trace.statistics("entropy")["entropy"]))
+
+
+def test_joblib_and_dask_run_what_is_theirs() -> None:
+    """Traces of processes of joblib and tasks of dask are those of this process; dask reads a lazy map in chunks."""
+    model, texts = hs.open(), ["The cat sat.", "A dog ran home."]
+    expected = [mean_entropy(model.trace(text)) for text in texts]
+    found = joblib.Parallel(n_jobs=2)(joblib.delayed(model.trace)(text) for text in texts)
+    assert [mean_entropy(trace) for trace in found] == pytest.approx(expected)
+    assert dask.compute(*(dask.delayed(mean_entropy)(dask.delayed(model.trace)(text)) for text in texts)) == tuple(
+        expected
+    )
+    weights = model.trace(TEXT)[1].weights
+    chunks = dask.array.from_array(weights, chunks=(1, 4, -1))
+    assert chunks.numblocks == (4, 3, 1)
+    np.testing.assert_array_equal(chunks.max(axis=-1).compute(), np.asarray(weights).max(-1))
+
+
+@pytest.mark.parametrize("read", [torch.tensor, torch.as_tensor, torch.asarray, torch.from_dlpack])
+@pytest.mark.filterwarnings("error")
+def test_torch_reads_all_arrays_without_a_warning(read: Callable[[Any], torch.Tensor]) -> None:
+    trace = hs.open().trace(TEXT)
+    maps = (trace[1, 2].weights, trace[1, 2].scores, trace[1].weights)
+    named = (
+        trace.outputs["last_hidden_state"],
+        trace.statistics()["entropy"],
+        trace[1, 2].by_words(),
+        trace.head_distances(),
+    )
+    for array in (*maps, *named, trace[1, 2].why(2, 3)):
+        np.testing.assert_array_equal(read(array).numpy(), np.asarray(array))

@@ -235,6 +235,8 @@ def written_out(p: np.ndarray, i: int, allowed: int, roles: Roles, lengths: np.n
         "normalised_entropy": entropy / np.log(allowed) if allowed > 1 else nothing,
         "effective_tokens": 1 / sum(p[j] ** 2 for j in keys),
         "strongest": max(p),
+        "confidence": max([p[j] for j in keys if not roles.special[j]], default=nothing),
+        "rarest": sum(p[j] for j in keys if roles.rarest[j]),
         "previous": p[place - 1] if place else nothing,
         "next": p[place + 1] if place + 1 < len(p) else nothing,
         "same": p[place],

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 import headscope as hs
 from by_hand import axis_of
 from headscope.errors import InputError, TraceError
 from headscope.heads import CATALOG, roles_of
 from headscope.heads.intervals import mean_interval
+from headscope.heads.reference import roles_of_tokens
+from headscope.heads.windows import axis_of as encoded_axis
 from headscope.results.arrays import TokenAxis
 from headscope.results.effect_records import Effects
 from headscope.results.head_values import HeadValues, Measure
 from headscope.results.table import HeadTable, MissingMeasureError, stacked
 from headscope.results.tokens import is_punctuation
 from headscope.traces import LayerRecord, Trace
+from naive_layers import MINILM
 
+WALKTHROUGHS = Path(__file__).parent.parent / "docs" / "walkthroughs"
+WORD = re.compile("[A-Za-z]+")
 NORMS = {"norm", "norm_special"}
 
 
@@ -181,6 +189,37 @@ def test_roles_of_bert_and_roberta() -> None:
     assert single.sentences.tolist() == [-1, -1, -1]
 
 
+def test_the_rarest_word_is_the_one_with_the_greatest_product_of_ranks() -> None:
+    """Of all its tokens, wherever it stands; no sign, no special token, and nothing where tokens have no ids."""
+    tokens = axis("[CLS] the quo ##kka , the emu emu [SEP]", "100000001", "000000000")
+    ids = (101, 10, 900, 800, 99999, 10, 30000, 30000, 102)
+    tokens = replace(tokens, ids=ids, words=(None, 0, 1, 1, 2, 3, 4, 5, None))
+    assert np.flatnonzero(roles_of(made(tokens)).rarest).tolist() == [2, 3]  # 900 * 800 > 30000
+    common = replace(tokens, ids=(101, 10, 90, 80, 99999, 10, 30000, 30000, 102))
+    assert np.flatnonzero(roles_of(made(common)).rarest).tolist() == [6, 7]
+    apart = replace(tokens, words=(None,) * 9)
+    assert np.flatnonzero(roles_of(made(apart)).rarest).tolist() == [6, 7]  # without words each token is one
+    assert not roles_of(made(replace(tokens, ids=(-1,) * 9))).rarest.any()
+    assert not roles_of(made(axis("[CLS] , [SEP]", "101", "000"))).rarest.any()
+
+
+def test_the_rarest_word_is_rare_by_counts() -> None:
+    """Of 20 words in a row, counted in the chapters of two books."""
+    tokenizer = Tokenizer.from_file(str(MINILM / "tokenizer.json"))
+    tokenizer.no_truncation()
+    texts = [(WALKTHROUGHS / f"{name}.txt").read_text(encoding="utf-8") for name in ("emma", "moby-dick")]
+    counts = Counter(WORD.findall(" ".join(texts).lower()))
+    shares = []
+    for some in (some for text in texts for some in re.findall(r"(?:[A-Za-z]+\W+){20}", text)):
+        tokens = encoded_axis(tokenizer.encode(some))
+        rare = {tokens.spans[at] for at in np.flatnonzero(roles_of_tokens(tokens, tokens, some).rarest)}
+        words = [(counts[word.group().lower()], word.span()) for word in WORD.finditer(some)]
+        mine = min(count for count, (first, last) in words if any(span and first <= span[0] < last for span in rare))
+        shares.append(np.mean([count < mine for count, _ in words]))
+    assert len(shares) > 100
+    assert np.mean(shares) < 0.15  # a word drawn by lot: about one half
+
+
 def test_cross_attention_has_no_neighbours() -> None:
     found = made(axis("a b", "00", "00"), axis("c d e", "000", "000")).statistics()
     for name in ("previous", "next", "same", "offset", "distance", "other_sentence"):
@@ -275,7 +314,7 @@ def test_columns_are_named_by_one_rule() -> None:
     assert [name for name, _ in sampled.columns()] == ["effect", "effect_low", "effect_high"]
     names = [name for name, _ in plain.minus(plain).columns()]
     assert names == ["effect_a", "effect_b", "effect_change", "effect_low", "effect_high"]
-    change = replace(sampled, array=numbers + 2).minus(sampled, low=numbers, high=numbers + 3)
+    change = replace(replace(sampled, array=numbers + 2).minus(sampled), low=numbers, high=numbers + 3)
     assert {name: float(array[1, 2]) for name, array in change.columns()} == {
         "effect_a": 4,
         "effect_a_low": 3,

@@ -20,7 +20,14 @@ from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import Trace
 from headscope.verify import Report, Worst
-from random_models import ids, made
+from making import change_json
+from random_models import SIZES, ids, made
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Of a random BERT."""
+    return hs.open(made(tmp_path_factory.mktemp("bert"), "Bert").folder).trace(ids=ids(12))
 
 
 def test_the_tolerance_for_large_scores_is_their_rounding(tmp_path: Path) -> None:
@@ -46,34 +53,15 @@ def tampered(trace: Trace, part: str, layer: int, index: tuple[int, int, int]) -
     values = getattr(layers[layer], part).copy()
     values[index] += 0.5
     layers[layer] = dataclasses.replace(layers[layer], **{part: values})
-    return Trace(
-        model=trace.model,
-        queries=trace.queries,
-        layers=layers,
-        outputs=trace.outputs.kept,
-        source=trace.source,
-    )
+    return trace.replaced(layers=layers)
 
 
 @pytest.mark.parametrize(
     ("part", "check", "place"),
     [("q", "queries", "query 7"), ("k", "keys", "key 7"), ("v", "values", "key 7")],
 )
-def test_the_screen_says_where_the_worst_difference_is(tmp_path: Path, part: str, check: str, place: str) -> None:
+def test_one_wrong_number_is_found_where_it_is(trace: Trace, part: str, check: str, place: str) -> None:
     """The planted difference is a hundred thousand times any rounding error, so the place is the same everywhere."""
-    made(tmp_path, "Bert")
-    trace = hs.open(tmp_path).trace(ids=ids(12))
-    report = tampered(trace, part, 1, (2, 7, 3)).verify(reference=False)
-    lines = plain_text(verify_sheet(report).drawings, Paper(100)).splitlines()
-    (line,) = (line for line in lines if line.startswith(f"{check} "))
-    assert line.split(maxsplit=4)[1:3] == ["NO", "5.0e-01"]
-    assert line.split(maxsplit=4)[4] == f"layer 1, head 2, {place}"
-
-
-@pytest.mark.parametrize(("part", "check"), [("q", "queries"), ("k", "keys"), ("v", "values")])
-def test_one_wrong_number_is_found_where_it_is(tmp_path: Path, part: str, check: str) -> None:
-    made(tmp_path, "Bert")
-    trace = hs.open(tmp_path).trace(ids=ids(12))
     report = tampered(trace, part, 1, (2, 7, 3)).verify(reference=False)
     assert not report.agrees
     failed = next(one for one in report.checks if one.name == check)
@@ -82,11 +70,13 @@ def test_one_wrong_number_is_found_where_it_is(tmp_path: Path, part: str, check:
     assert (failed.layer, failed.head, failed.query if part == "q" else failed.key) == (1, 2, 7)
     others = {one.name for one in report.checks if not one.agrees}
     assert {"q": "weights", "k": "weights", "v": "context"}[part] in others
+    lines = plain_text(verify_sheet(report).drawings, Paper(100)).splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{check} "))
+    assert line.split(maxsplit=4)[1:3] == ["NO", "5.0e-01"]
+    assert line.split(maxsplit=4)[4] == f"layer 1, head 2, {place}"
 
 
-def test_a_wrong_log_sum_exp_shows_in_the_row_sums(tmp_path: Path) -> None:
-    made(tmp_path, "Bert")
-    trace = hs.open(tmp_path).trace(ids=ids(6))
+def test_a_wrong_log_sum_exp_shows_in_the_row_sums(trace: Trace) -> None:
     lse = trace.layers[2].lse.copy()
     lse[3, 4] += 0.1
     layers = [*trace.layers[:2], dataclasses.replace(trace.layers[2], lse=lse)]
@@ -96,10 +86,8 @@ def test_a_wrong_log_sum_exp_shows_in_the_row_sums(tmp_path: Path) -> None:
     assert report.skipped
 
 
-def test_a_trace_from_a_file_agrees_within_its_precision(tmp_path: Path) -> None:
-    made(tmp_path / "bert", "Bert")
-    model = hs.open(tmp_path / "bert")
-    trace = model.trace(ids=ids(10))
+def test_a_trace_from_a_file_agrees_within_its_precision(trace: Trace, tmp_path: Path) -> None:
+    model = trace.source
     full = hs.load(trace.save(tmp_path / "a.safetensors"), model=model).verify(reference=False)
     assert full.agrees
     half = hs.load(trace.save(tmp_path / "b.safetensors", dtype="fp16"), model=model).verify(reference=False)
@@ -111,9 +99,8 @@ def test_a_trace_from_a_file_agrees_within_its_precision(tmp_path: Path) -> None
     assert "hs.load(file, model=" in alone.skipped[0][1]
 
 
-def test_transformers_can_be_left_out(tmp_path: Path) -> None:
-    made(tmp_path, "Bert")
-    report = hs.open(tmp_path).verify(hs.open(tmp_path).trace(ids=[5, 6, 7]), reference=False)
+def test_transformers_can_be_left_out(trace: Trace) -> None:
+    report = trace.source.verify(trace, reference=False)
     assert report.skipped == (("transformers", "not requested"),)
 
 
@@ -146,27 +133,19 @@ def test_unexpected_tensors_are_named(tmp_path: Path) -> None:
 
 def test_a_config_that_transformers_rejects_is_reported(tmp_path: Path) -> None:
     made(tmp_path, "Bert")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_act": None}))
+    change_json(tmp_path / "config.json", hidden_act=None)
     report = hs.open(tmp_path).trace(ids=[5, 6, 7]).verify()
     assert report.agrees
     assert any(name == "transformers" and "raised" in reason for name, reason in report.skipped)
 
 
-def test_untrained_weights_are_called_so(tmp_path: Path) -> None:
-    import torch
-    import transformers
-
-    from random_models import SIZES
-
+def test_untrained_weights_are_called_so(trace: Trace, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    transformers.BertModel(transformers.BertConfig(**SIZES)).save_pretrained(tmp_path / "fresh")
+    BertModel(BertConfig(**SIZES)).save_pretrained(tmp_path / "fresh")
     fresh = hs.open(tmp_path / "fresh").trace(ids=ids(20)).verify(reference=False)
     assert fresh.agrees
     assert any("newly initialised" in note for note in fresh.notes)
-    made(tmp_path / "sharp", "Bert")
-    sharp = hs.open(tmp_path / "sharp").trace(ids=ids(20)).verify(reference=False)
-    assert not any("newly initialised" in note for note in sharp.notes)
+    assert not any("newly initialised" in note for note in trace.verify(reference=False).notes)
 
 
 def test_worst_keeps_the_first_nan() -> None:

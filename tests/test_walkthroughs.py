@@ -74,53 +74,44 @@ def test_the_build_runs_the_code_and_ci_runs_the_build() -> None:
     )
 
 
-@pytest.mark.parametrize("page", RUN)
-def test_all_code_of_a_walkthrough_is_run_and_asserts_its_numbers(page: str) -> None:
-    run = [code for options, code in fences(page) if 'exec="on"' in options]
-    only_shown = [code for options, code in fences(page) if 'exec="on"' not in options]
-    assert all("from_pretrained(" in code for code in only_shown), (
-        "only what needs a network is shown without being run"
-    )
-    sessions = {found for options, _ in fences(page) for found in re.findall(r'session="([^"]*)"', options)}
-    assert len(sessions) == 1, "one session for all blocks of a page"
-    asserted = sum(isinstance(node, ast.Assert) for code in run for node in ast.walk(ast.parse(code)))
-    assert asserted >= 5
-    assert any("hs." in code for code in run[-3:]), "it ends with headscope"
+def test_all_code_of_a_walkthrough_is_run_and_asserts_its_numbers() -> None:
+    """What a block prints is on the page."""
+    for page in RUN:
+        run = [(options, code) for options, code in fences(page) if 'exec="on"' in options]
+        only_shown = [code for options, code in fences(page) if 'exec="on"' not in options]
+        assert all("from_pretrained(" in code for code in only_shown), (page, "else it is run")
+        sessions = {found for options, _ in fences(page) for found in re.findall(r'session="([^"]*)"', options)}
+        assert len(sessions) == 1, (page, "one session for all blocks of a page")
+        asserted = sum(isinstance(node, ast.Assert) for _, code in run for node in ast.walk(ast.parse(code)))
+        assert asserted >= 5, page
+        assert any("hs." in code for _, code in run[-3:]), (page, "it ends with headscope")
+        for options, code in run:
+            assert ('result="text"' in options or 'html="on"' in options) == ("print(" in code), (page, code)
 
 
-@pytest.mark.parametrize("page", RUN)
-def test_what_a_block_prints_is_on_the_page(page: str) -> None:
-    for options, code in fences(page):
-        if 'exec="on"' in options:
-            shown = 'result="text"' in options or 'html="on"' in options
-            assert shown == ("print(" in code), code
-
-
-@pytest.mark.parametrize("page", QUESTIONS)
-def test_a_question_is_answered_shortly(page: str) -> None:
+def test_a_question_is_answered_shortly() -> None:
     """An answer in words, a command, Python that asserts its numbers, and what it does not tell."""
-    text = (DOCS / "questions" / f"{page}.md").read_text(encoding="utf-8")
-    assert 40 <= len(text.splitlines()) <= 90
-    assert text.split("\n")[0].endswith("?")
-    assert not text.split("\n")[2].startswith(("`", "#", "|")), "it opens with words"
-    assert ("screen(" in text) or re.search(r"^ {4}headscope ", text, re.MULTILINE)
-    assert re.findall(r"^## (.*)", text, re.MULTILINE)[-1] == "What this does not tell"
-    assert "## In Python" in text
-    assert "assert " in text
+    for page in QUESTIONS:
+        text = (DOCS / "questions" / f"{page}.md").read_text(encoding="utf-8")
+        assert 40 <= len(text.splitlines()) <= 90, page
+        assert text.split("\n")[0].endswith("?"), page
+        assert not text.split("\n")[2].startswith(("`", "#", "|")), (page, "it opens with words")
+        assert ("screen(" in text) or re.search(r"^ {4}headscope ", text, re.MULTILINE), page
+        assert re.findall(r"^## (.*)", text, re.MULTILINE)[-1] == "What this does not tell", page
+        assert "## In Python" in text, page
+        assert "assert " in text, page
 
 
-@pytest.mark.parametrize("page", WITH_LIVE_PAGES)
-def test_a_page_has_live_pages_that_open_on_their_point(page: str) -> None:
+def test_a_page_has_live_pages_that_open_on_their_point() -> None:
     """The state that each begins with has fields that the page knows."""
-    code = "\n".join(code for _, code in fences(page))
-    ast.parse(code)
-    assert re.search(r"\b(page|report)\(", code)
-    fields = (
-        (ROOT / "web" / "src" / "state.ts").read_text(encoding="utf-8").split("FIELDS = {")[1].split("...APPEARANCE")[0]
-    )
-    known = {*re.findall(r"^  (\w+):", fields, re.MULTILINE), "theme", "lang"}
-    for state in AT.findall(code):
-        assert {part.split("=")[0] for part in state.split("&")} <= known, state
+    fields = (ROOT / "web" / "src" / "state.ts").read_text(encoding="utf-8").split("FIELDS = {")[1]
+    known = {*re.findall(r"^  (\w+):", fields.split("...APPEARANCE")[0], re.MULTILINE), "theme", "lang"}
+    for page in WITH_LIVE_PAGES:
+        code = "\n".join(code for _, code in fences(page))
+        ast.parse(code)
+        assert re.search(r"\b(page|report)\(", code), page
+        for state in AT.findall(code):
+            assert {part.split("=")[0] for part in state.split("&")} <= known, (page, state)
 
 
 def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> None:
@@ -140,13 +131,13 @@ def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> 
     assert not list(walk.LIVE.iterdir())
 
 
-@pytest.mark.parametrize("page", ["index", "ja", "zh"])
-def test_the_front_page_is_live(page: str) -> None:
-    front = hooks.with_readme((DOCS / f"{page}.md").read_text(encoding="utf-8"))
-    assert "images/page.png" not in front
-    strip, picture = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
-    assert "strip(" in strip
-    assert "page(trace" in picture
+def test_the_front_page_is_live() -> None:
+    for page in ("index", "ja", "zh"):
+        front = hooks.with_readme((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+        assert "images/page.png" not in front, page
+        strip, picture = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
+        assert "strip(" in strip, page
+        assert "page(trace" in picture, page
 
 
 PAGE_WITH_BLOCKS = """# A page
@@ -375,8 +366,7 @@ def words(text: str) -> int:
     return len(WORD.findall(text))
 
 
-NAV: list[dict[str, Any]] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
-GUIDES = [page for part in NAV for page in (next(iter(entry.values())) for entry in part.get("Guides", ()))]
+GUIDES = [page for part in SETTINGS["nav"] for page in pages(part.get("Guides", []))]
 ENGLISH = sorted(
     str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not re.search(r"\b(ja|zh)\.md$", path.name)
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import tempfile
 import warnings
@@ -24,6 +23,7 @@ from headscope.anatomy.fit import fit
 from headscope.anatomy.glossary import explain_config
 from headscope.anatomy.tree import Node, tree
 from headscope.checkpoint import open_checkpoint
+from making import change_json
 
 KINDS = [kind for _, kind, _ in every_kind()]
 
@@ -225,8 +225,7 @@ def wrapped(folder: Path, state: dict[str, torch.Tensor]) -> None:
 
 
 def wider(folder: Path, state: dict[str, torch.Tensor]) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 44, "max_position_embeddings": 9}))
+    change_json(folder / "config.json", vocab_size=44, max_position_embeddings=9)
 
 
 Change = Callable[[Path, dict[str, torch.Tensor]], None]

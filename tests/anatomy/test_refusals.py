@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from headscope.anatomy.fit import fit
 from headscope.anatomy.glossary import explain_config
 from headscope.anatomy.tree import tree
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
+from peak import Peak
 
 CONFIG = {**TINY_BERT, "architectures": ["BertModel"]}
 QUERY = "encoder.layer.1.attention.self.query"
@@ -193,12 +193,8 @@ def test_no_count_of_a_config_costs_more_than_its_checkpoint(family: Any, kind: 
     numbers = {name for name, value in {**family.defaults, **config}.items() if type(value) is int}
     stem = next(stem for _, other, stem in every_kind() if other == kind)
     for name in sorted({*numbers, *family.config.values(), "num_labels", "conv_kernel_size", "position_buckets"}):
-        tracemalloc.start()
-        try:
-            with contextlib.suppress(HeadscopeError):
-                anatomy = anatomy_of({**config, name: count}, header)
-                explain_config(anatomy), tree(anatomy), memory(anatomy), fit(anatomy, f"{stem}Model")
-                anatomy.computable()
-            assert tracemalloc.get_traced_memory()[1] < 30e6, name
-        finally:
-            tracemalloc.stop()
+        with Peak() as peak, contextlib.suppress(HeadscopeError):
+            anatomy = anatomy_of({**config, name: count}, header)
+            explain_config(anatomy), tree(anatomy), memory(anatomy), fit(anatomy, f"{stem}Model")
+            anatomy.computable()
+        assert peak.bytes < 30e6, name

@@ -20,7 +20,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 import headscope as hs
 from headscope.anatomy.fit import fit
 from headscope.errors import CheckpointError
-from random_models import FAMILIES, random_model
+from random_models import FAMILIES, SIZES, random_model
 
 TEXT = "a cat sat on the mat near one dog"
 REWRITTEN = {"NomicBert", "Gte"}
@@ -42,10 +42,13 @@ def pickled(module: Any, folder: Path) -> None:
     torch.save(kept, folder / "pytorch_model.bin")
 
 
-def saved(module: Any, folder: Path, way: Callable[[Any, Path], None]) -> None:
+def saved(stem: str, folder: Path, way: Callable[[Any, Path], None] = one_file) -> Any:
+    """A random masked LM, of which this way has made the files."""
+    module = random_model(stem, "ForMaskedLM")
     module.config.architectures = [type(module).__name__]
     module.config.save_pretrained(folder)
     way(module, folder)
+    return module
 
 
 def same_as_transformers(module: Any, folder: Path) -> None:
@@ -68,22 +71,17 @@ def same_as_transformers(module: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize("stem", TIED)
 def test_save_model_keeps_a_table_once(stem: str, tmp_path: Path) -> None:
-    module = random_model(stem, "ForMaskedLM")
-    saved(module, tmp_path, one_file)
-    same_as_transformers(module, tmp_path)
+    same_as_transformers(saved(stem, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("way", [shards, pickled])
 @pytest.mark.parametrize("stem", ["Roberta", "DebertaV2"])
 def test_so_do_shards_and_pickles(stem: str, way: Callable[[Any, Path], None], tmp_path: Path) -> None:
-    module = random_model(stem, "ForMaskedLM")
-    saved(module, tmp_path, way)
-    same_as_transformers(module, tmp_path)
+    same_as_transformers(saved(stem, tmp_path, way), tmp_path)
 
 
 def test_a_survey_reads_the_table(tmp_path: Path) -> None:
-    module = random_model("Roberta", "ForMaskedLM")
-    saved(module, tmp_path, one_file)
+    module = saved("Roberta", tmp_path)
     words = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, **{word: 5 + at for at, word in enumerate(TEXT.split())}}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -98,8 +96,7 @@ def test_a_survey_reads_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrapper", ["module.", "_orig_mod."])
 def test_names_may_have_a_wrapper_s_prefix(wrapper: str, tmp_path: Path) -> None:
-    module = random_model("Roberta", "ForMaskedLM")
-    saved(module, tmp_path, one_file)
+    saved("Roberta", tmp_path)
     plain = hs.open(tmp_path).trace(ids=[3, 5, 6])
     with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
         tensors = {wrapper + name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -109,8 +106,7 @@ def test_names_may_have_a_wrapper_s_prefix(wrapper: str, tmp_path: Path) -> None
 
 
 def test_an_untied_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    module = random_model("Roberta", "ForMaskedLM")
-    saved(module, tmp_path, one_file)
+    module = saved("Roberta", tmp_path)
     module.config.tie_word_embeddings = False
     module.config.save_pretrained(tmp_path)
     _, report = type(module).from_pretrained(tmp_path, output_loading_info=True)
@@ -127,14 +123,7 @@ SEQUENCE = "E V Q L V E S G G G"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=25,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
-    )
+    config = BertConfig(**{**SIZES, "vocab_size": 25, "num_hidden_layers": 2})
     model = BertModel(config, add_pooling_layer=False)
     tensors = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors["species_head.weight"], tensors["species_head.bias"] = torch.randn(6, 32), torch.zeros(6)

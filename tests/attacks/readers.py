@@ -55,6 +55,7 @@ from headscope.screens.report_sheets import fit_sheet
 from headscope.screens.terminal import Sheet, put, put_machine
 from making import SIZES, header_bytes
 from small_bert import VOCABULARY, small_bert
+from tokenizer_folders import Folder as TokenizerFolder
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def draw(*sheets: Sheet) -> None:
 def read_tokenizer(folder: Path) -> None:
     """The tokenizer of a folder, over texts, pairs and words."""
     config = json.loads((folder / "config.json").read_bytes())
-    tokenizer = load_tokenizer(TokenizerFiles(folder, config))
+    tokenizer = load_tokenizer(TokenizerFolder(folder, config))
     tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id, tokenizer.size, tokenizer.notes
     tokenizer.id("cat")
     with suppress(HeadscopeError):
@@ -197,22 +198,6 @@ def read_tokenizer(folder: Path) -> None:
     with suppress(HeadscopeError):
         tokenizer.encode("Unaffable é 猫 [MASK]\0", "the mat</s>", max_length=9)
     tokenizer.encode("The cat sat, tired.")
-
-
-@dataclass(frozen=True)
-class TokenizerFiles:
-    """The part of a checkpoint that a tokenizer is read from."""
-
-    folder: Path
-    config: dict[str, Any]
-    name: str = "fuzz"
-
-    @property
-    def where(self) -> str:
-        return str(self.folder)
-
-    def file(self, filename: str) -> Path | None:
-        return Folder(self.folder).path(filename)
 
 
 def read_trace(folder: Path) -> None:

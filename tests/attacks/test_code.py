@@ -21,6 +21,7 @@ from attacks.hostile import SENTINEL, UNSAFE
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.live import modules_of_checkpoint
 from headscope.live.built import configured
+from making import change_json
 from small_bert import small_bert
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -40,8 +41,7 @@ def hostile(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> 
     """A checkpoint whose code leaves a file called `mark`, with these fields in its two configs."""
     folder.mkdir()
     small_bert(folder)
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    change_json(folder / "config.json", **config)
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     (folder / "mod.py").write_text(CODE.format(mark=str(folder / "mark")))
     return folder

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from attacks.readers import READERS, TokenizerFiles, draw, read_config
+from attacks.readers import READERS, draw, read_config
 from headscope.atlas.store import array_and_record, array_bytes
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
 from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import summary_sheet
+from making import change_json
 from small_bert import VOCABULARY, small_bert
+from tokenizer_folders import Folder, folder_with, wordpiece_json
 
 EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
 EXTREMES += [[], [[]], [None], ["a", 1], {}, {"a": {"b": []}}, {"": None}]
@@ -35,8 +37,7 @@ def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any) -> None:
 
 def bert_with(folder: Path, name: str, **fields: Any) -> hs.Model:
     """The small BERT with these fields in a file."""
-    path = small_bert(folder) / name
-    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **fields}))
+    change_json(small_bert(folder) / name, **fields)
     return hs.open(folder)
 
 
@@ -50,14 +51,11 @@ def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
         model.trace("the cat")
 
 
-def wordpiece(folder: Path, **parts: Any) -> TokenizerFiles:
+def wordpiece(folder: Path, **parts: Any) -> Folder:
     """A folder with a tokenizer.json of small_bert's vocabulary, and these parts of it."""
     vocabulary = {piece: index for index, piece in enumerate(VOCABULARY)}
-    model = {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"}
-    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-    whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": model}
-    (folder / "tokenizer.json").write_text(json.dumps({**whole, **parts}))
-    return TokenizerFiles(folder, {"model_type": "bert"})
+    whole = wordpiece_json(vocabulary, pre_tokenizer={"type": "BertPreTokenizer"}, **parts)
+    return folder_with(folder, {"model_type": "bert"}, tokenizer=whole)
 
 
 def template(ids: list[int], tokens: list[str], name: str = "[CLS]") -> dict[str, Any]:

@@ -96,8 +96,7 @@ def assert_same_weights(captured: Any, expected: dict[str, list[np.ndarray]], to
         traces = captured[stack]
         assert [len(trace.layers) for trace in traces] == [len(layers)] * len(layers[0])
         for row, trace in enumerate(traces):
-            queries = slice(None) if trace.source.queries is None else trace.source.queries
-            keys = slice(None) if trace.source.keys is None else trace.source.keys
+            queries, keys = list(trace.cut.queries), list(trace.cut.keys)
             for layer, attention in enumerate(layers):
                 cells = attention[row][:, queries][:, :, keys]
                 ours = np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])

@@ -58,8 +58,8 @@ def assert_right(traces: list[Trace], q: torch.Tensor, k: torch.Tensor, mask: to
     truth = exact(q, k, mask, torch.float32).numpy()
     none = (~mask if mask.dtype == torch.bool else mask == -INF).expand(*truth.shape).all(-1).numpy()
     for row, trace in enumerate(traces):
-        queries = np.ones(truth.shape[2], bool) if trace.source.queries is None else trace.source.queries
-        keys = np.ones(truth.shape[3], bool) if trace.source.keys is None else trace.source.keys
+        places = zip(truth.shape[2:], (trace.cut.queries, trace.cut.keys), strict=True)
+        queries, keys = (np.isin(np.arange(size), kept) for size, kept in places)
         assert np.abs(truth[row][:, queries][:, :, ~keys]).max(initial=0) == 0, "a key was cut away that is looked at"
         assert not (keys & ~queries).any()
         for head in range(truth.shape[1]):

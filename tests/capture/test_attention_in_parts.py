@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.masks.cells import BatchCells
+from headscope.live.masks.cells import Cells
 from headscope.live.seeing.parts import compact
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
@@ -245,7 +245,7 @@ def test_a_compact_mask_has_the_same_cells(name: str, masked: float | None) -> N
     mask = MASKS[name].expand(1, *(1,) * (3 - MASKS[name].dim()), *MASKS[name].shape)
     mask = mask if masked is None else torch.zeros(mask.shape).masked_fill(~mask, masked)
     found = compact(mask, mask.shape[2])
-    assert isinstance(found, BatchCells)
+    assert isinstance(found, Cells)
     assert (found.shape, found.dtype) == (mask.shape, mask.dtype)
     assert torch.equal(found[0][:, :], mask[0])
     assert torch.equal(found[0][:, 1:2, 3:], mask[0][:, 1:2, 3:])

@@ -11,7 +11,6 @@ from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_ls
 from headscope.attention.scores import EVERYTHING, Mask, attend
 from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.live.masks.analyst import RowRule, Rules, log_sum_exps
 from largest import Largest
 
 KEYS = np.array([True] * 7 + [False] * 2)
@@ -72,12 +71,6 @@ def test_log_sum_exps_of_another_base_are_an_error(
     monkeypatch.setattr(KernelNotes, "lse", lambda *given: right(*given) * factor)  # type: ignore[operator]
     with pytest.raises(UnsupportedError, match=rf"flash_attention_for_cpu[\s\S]*{message}[\s\S]*sdpa_kernel"):
         attend_with_lse(q, q, q, scale=0.5, mask=MASKS[name])
-    _, lse = attend_with_lse(q, q, q, scale=0.5, mask=Mask(window=(8, 8)))  # computed in blocks
-    rules = Rules((RowRule(EVERYTHING),))
-    log_sum_exps(lse, q, q, q, 0.5, rules)
-    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
-    with pytest.raises(UnsupportedError, match=rf"the model's kernel[\s\S]*{message}"):
-        log_sum_exps(lse * factor, q, q, q, 0.5, rules)
 
 
 def test_other_widths_of_values_go_in_blocks() -> None:

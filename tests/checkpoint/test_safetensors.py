@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from commands import python
+from commands import imported
 from headscope.checkpoint import Checkpoint, TensorEntry, open_checkpoint
 from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
 from making import BASE, LARGE, bert_checkpoint, bert_header, header_bytes, write_config, write_safetensors
@@ -123,12 +123,9 @@ def test_published_headers(tmp_path: Path) -> None:
 
 def test_opening_imports_no_numpy(tmp_path: Path) -> None:
     folder = bert_checkpoint(tmp_path, BASE)
-    script = (
-        "import sys; from headscope.checkpoint import open_checkpoint\n"
-        f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')\n"
-        "print([name for name in ('numpy', 'torch', 'huggingface_hub', 'safetensors') if name in sys.modules])"
-    )
-    assert python(script) == "[]\n"
+    script = "from headscope.checkpoint import open_checkpoint\n"
+    script += f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')"
+    assert imported(script, ("numpy", "torch", "huggingface_hub", "safetensors")) == []
 
 
 def shard(folder: Path, *, weight_map: dict[str, str] | None = None) -> Path:

@@ -13,17 +13,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 import headscope as hs
-from checkpoint.tokenizer_folders import BERT_SPECIALS, folder_with
 from commands import run
 from headscope.checkpoint.tokenizer import load_tokenizer
+from making import change_json
 from small_bert import small_bert
+from tokenizer_folders import BERT_SPECIALS, folder_with
 
 PAIR = ("the cat", "sat on it")
-
-
-def rewritten(folder: Path, name: str, **fields: Any) -> None:
-    settings = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
-    (folder / name).write_text(json.dumps({**settings, **fields}))
 
 
 def saved(folder: Path, **options: Any) -> Path:
@@ -44,7 +40,7 @@ def saved(folder: Path, **options: Any) -> Path:
     )
     specials = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
     PreTrainedTokenizerFast(tokenizer_object=rust, **specials, **options).save_pretrained(str(folder))
-    rewritten(folder, "config.json", transformers_version=version)
+    change_json(folder / "config.json", transformers_version=version)
     return folder
 
 
@@ -72,7 +68,7 @@ def test_transformers_4_gave_two(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     for version, said in (("4.41.2", "transformers 4 saved it"), (None, "no file says who saved it")):
-        rewritten(folder, "config.json", transformers_version=version)
+        change_json(folder / "config.json", transformers_version=version)
         tokenizer = hs.open(folder).tokenizer
         assert set(tokenizer.encode(*PAIR).segments) == {0, 1}
         assert said in tokenizer.doubts(pair=True)[0]
@@ -90,7 +86,7 @@ def test_the_caller_chooses(tmp_path: Path) -> None:
         assert ("have one segment" in done.stderr) == (wanted is None)
     with pytest.raises(hs.HeadscopeError, match="unknown segments 'both'"):
         hs.open(folder, segments="both")
-    rewritten(folder, "config.json", type_vocab_size=1)
+    change_json(folder / "config.json", type_vocab_size=1)
     with pytest.raises(hs.HeadscopeError, match="the model has one segment"):
         load_tokenizer(folder_with(tmp_path / "single", {"type_vocab_size": 1}), "two")
 
@@ -104,7 +100,7 @@ def test_every_way_in_keeps_the_choice_or_says_where_versions_differ(tmp_path: P
         BertConfig(**{**config, "num_labels": 1, "initializer_range": 0.3})
     )
     made.save_pretrained(str(folder))
-    rewritten(folder, "config.json", transformers_version=config["transformers_version"])
+    change_json(folder / "config.json", transformers_version=config["transformers_version"])
     ids = AutoTokenizer.from_pretrained(str(folder))(*PAIR, return_tensors="pt")["input_ids"]
     segments = {"one": [0] * 8, "two": [0] * 4 + [1] * 4}
     logits = {
@@ -154,7 +150,7 @@ def plain(folder: Path, rust: Any) -> Any:
     small_bert(folder)
     (folder / "vocab.txt").unlink()
     rust.save(str(folder / "tokenizer.json"))
-    rewritten(folder, "config.json", vocab_size=rust.get_vocab_size())
+    change_json(folder / "config.json", vocab_size=rust.get_vocab_size())
     return load_tokenizer(hs.open(folder).checkpoint)
 
 

@@ -14,22 +14,20 @@ import tokenizers
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, write_json
 
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.errors import CheckpointError, InputError, UnsupportedError
+from tokenizer_folders import BERT_SPECIALS, Folder, folder_with, unigram_json, wordpiece_json, write_json
 
 SMALL = [*BERT_SPECIALS, "the", "cat", "##s"]
-PLAIN = {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
-PLAIN["max_input_chars_per_word"] = 100
 
 
 def wordpiece(**parts: Any) -> str:
     """A tokenizer.json of two words, and these parts."""
-    return json.dumps({"version": "1.0", "model": {**PLAIN, "vocab": {"a": 0, "[UNK]": 1}}, **parts})
+    return json.dumps(wordpiece_json({"a": 0, "[UNK]": 1}, **parts))
 
 
 def template(single: list[Any]) -> dict[str, Any]:
@@ -54,7 +52,7 @@ HOSTILE_TOKENIZERS = {
     "empty unigram": '{"version":"1.0","model":{"type":"Unigram","vocab":[],"unk_id":0}}',
     "unknown beyond": '{"version":"1.0","model":{"type":"Unigram","vocab":[["a",0.0]],"unk_id":5}}',
     "merge of nothing": '{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}',
-    "no unknown token": json.dumps({"version": "1.0", "model": PLAIN}),
+    "no unknown token": json.dumps(wordpiece_json({"a": 0})),
     "template without its tokens": wordpiece(
         post_processor=template([{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, TEXT])
     ),

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_folders import BERT_SPECIALS, folder_with
 
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError, install
+from tokenizer_folders import BERT_SPECIALS, folder_with
 
 JAPANESE = [*BERT_SPECIALS, "猫", "は", "走る", "##る", "ガ", "走"]
 

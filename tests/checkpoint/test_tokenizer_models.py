@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizer_folders import PAIRS, TEXTS, Folder
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -25,14 +24,10 @@ import headscope as hs
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.checkpoint.tokenizer.sentencepiece import read_model
 from headscope.errors import CheckpointError, UnsupportedError
+from tokenizer_folders import PAIRS, RESIDUES, TEXTS, Folder
 
 DATA = Path(__file__).parent.parent / "data" / "sentencepiece"
 """A model of 400 pieces, and what sentencepiece 0.2.3 makes of a few texts with it."""
-
-RESIDUES = [
-    "<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"
-]  # fmt: skip
-"""The vocabulary of ESM-2."""
 
 
 def deberta(folder: Path, **options: object) -> Folder:

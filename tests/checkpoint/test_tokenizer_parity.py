@@ -10,45 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
+from headscope.errors import InputError
 from tokenizer_folders import (
     BERT_SPECIALS,
     PAIRS,
     TEXTS,
     Folder,
-    byte_level_files,
+    bert_folder,
     folder_with,
+    roberta_folder,
     unigram_json,
     wordpiece_vocabulary,
 )
 
-from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
-from headscope.errors import InputError
-
 transformers = pytest.importorskip("transformers")
 
 Both = tuple[Tokenizer, Any]
-
-
-def bert_folder(path: Path, *, lower: bool, model_type: str = "bert", **options: Any) -> Folder:
-    return folder_with(
-        path,
-        {"model_type": model_type} if model_type == "distilbert" else {"model_type": model_type, "type_vocab_size": 2},
-        vocab_txt=wordpiece_vocabulary(lower=lower),
-        tokenizer_config={"do_lower_case": lower, **options},
-    )
-
-
-def roberta_folder(path: Path, **options: Any) -> Folder:
-    vocabulary, merges = byte_level_files()
-    # transformers 5 forgets that RoBERTa's <mask> takes the space before it, unless a file says so.
-    mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False}
-    return folder_with(
-        path,
-        {"model_type": "roberta", "type_vocab_size": 1},
-        vocab=vocabulary,
-        merges_txt=merges,
-        tokenizer_config={"tokenizer_class": "RobertaTokenizer", "mask_token": mask, **options},
-    )
 
 
 def saved_bert(path: Path) -> Folder:

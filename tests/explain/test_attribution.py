@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,8 @@ from headscope.explain.readout import top_gradient
 from headscope.explain.scorers import Pooled
 from headscope.runs.texts import as_input, as_traced
 from naive_layers import MINILM
-from random_models import BERTS_LAYER, FAMILIES, run
+from peak import Peak
+from random_models import BERTS_LAYER, FAMILIES, Made, run
 
 TARGETS = [
     ("Bert", "ForMaskedLM", None),
@@ -160,10 +160,9 @@ def test_memory_grows_with_the_text_and_not_with_its_square(tmp_path: Path, monk
         monkeypatch.setattr(place, 1 << 12)
     peaks = {}
     for words in (118, 238):
-        tracemalloc.start()
-        model.attribute("cat " * words, check=False)
-        peaks[words + 2] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        with Peak() as peak:
+            model.attribute("cat " * words, check=False)
+        peaks[words + 2] = peak.bytes
     assert peaks[240] < 240 * 240 * 64 * 4 / 3
     assert peaks[240] < 2.2 * peaks[120]
 
@@ -179,9 +178,7 @@ def test_an_output_that_is_no_number_is_refused(tmp_path: Path) -> None:
             explain(TEXT, 1)
 
 
-def test_refusals(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_refusals(model: hs.Model) -> None:
     with pytest.raises(InputError, match="73 tokens"):
         model.attribute("[MASK] " + "cat " * 70)
     with pytest.warns(NoteWarning, match="cut to 64 tokens"):
@@ -197,9 +194,8 @@ def test_the_distance_of_a_vector_from_itself_has_no_slope(tmp_path: Path) -> No
         hs.open(tmp_path).attribute(TEXT, ("embedding_distance",))
 
 
-def test_effects_are_correlated_as_numpy_does(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    model = hs.open(tmp_path)
+def test_effects_are_correlated_as_numpy_does(classes: Made) -> None:
+    model = hs.open(classes.folder)
     zero, mean = model.effects(TEXT), model.effects(TEXT, method="mean")
     assert zero.correlation(mean) == pytest.approx(np.corrcoef(zero.change.ravel(), mean.change.ravel())[0, 1])
     with pytest.raises(InputError, match=r"\(3, 4\) and of \(2, 2\)"):
@@ -318,9 +314,8 @@ def test_a_form_without_a_rule_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         model.attribute(TEXT)
 
 
-def test_kappa_is_1_where_nothing_cancels_and_grows_with_what_does(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    result = hs.open(tmp_path).attribute(TEXT, check=False)
+def test_kappa_is_1_where_nothing_cancels_and_grows_with_what_does(model: hs.Model) -> None:
+    result = model.attribute(TEXT, check=False)
     assert result.rest is not None
     size = np.abs(result.scores).sum() + abs(result.rest)
     assert result.kappa == pytest.approx(size / abs(result.total))
@@ -383,9 +378,8 @@ def test_one_target_against_another_is_the_difference_of_both(tmp_path: Path, st
         hs.open(tmp_path / "labels").attribute(TEXT, (("token", 4, "good"), ("token", 5, "bad")))
 
 
-def test_the_prediction_and_its_runner_up(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    model = hs.open(tmp_path)
+def test_the_prediction_and_its_runner_up(classes: Made) -> None:
+    model = hs.open(classes.folder)
     result = model.attribute(TEXT, "bad", check=False)
     logits = model.trace(TEXT).outputs["logits"].array.astype(float)
     shares = np.exp(logits) / np.exp(logits).sum()
@@ -395,9 +389,7 @@ def test_the_prediction_and_its_runner_up(tmp_path: Path) -> None:
     assert model.attribute(TEXT, ("embedding",), check=False).prediction == ()
 
 
-def test_top_gradient_of_a_difference(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_top_gradient_of_a_difference(model: hs.Model) -> None:
     result = model.attribute(TEXT, ("cat", "mat"), check=False)
     last = model.trace(TEXT).outputs["last_hidden_state"].array
     g, bias = top_gradient(model, result.target, last)

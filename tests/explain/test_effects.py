@@ -22,7 +22,7 @@ from headscope.runs.effects import effects_of
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import choose
 from headscope.runs.texts import as_input, encoded_trace
-from random_models import FAMILIES
+from random_models import FAMILIES, Made
 
 LIMIT = 1e-5
 
@@ -73,9 +73,7 @@ def test_effects_are_those_of_naive_runs(tmp_path: Path, stem: str, suffix: str,
     assert np.abs(result.change).max() > 1e-3
 
 
-def test_probabilities_and_cosines_go_with_the_numbers(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_probabilities_and_cosines_go_with_the_numbers(model: hs.Model) -> None:
     result = model.effects(TEXT)
     row = model.trace(TEXT, ablate={(1, 2)}).outputs["logits"].array[result.target.row].astype(float)
     assert result.aside is not None
@@ -92,9 +90,8 @@ def test_probabilities_and_cosines_go_with_the_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [None, ("embedding",)])
 @pytest.mark.parametrize("way", ["mean", "patch", "edge"])
-def test_other_changes_are_those_of_hooks_in_torch(tmp_path: Path, way: str, wanted: Any) -> None:
-    module = readable(tmp_path, "Bert", "ForMaskedLM").module
-    model = hs.open(tmp_path)
+def test_other_changes_are_those_of_hooks_in_torch(words: Made, model: hs.Model, way: str, wanted: Any) -> None:
+    module = words.module
     other = "the dog [MASK] off the hat and sat down !"
     given: dict[str, Any] = {"mean": {"method": way}, "patch": {"patch_from": other}, "edge": {"edge": (3, 2)}}[way]
     result = model.effects(TEXT, wanted, **given)
@@ -162,9 +159,7 @@ def test_the_products_of_all_heads_are_those_of_70_or_78_passes(
     assert 60 < Counted.flops / forward < most
 
 
-def test_long_texts_run_a_few_heads_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_long_texts_run_a_few_heads_at_a_time(model: hs.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = model.effects(TEXT)
     monkeypatch.setattr("headscope.runs.engine.BATCH_TOKENS", 3 * len(whole.axis))
     np.testing.assert_allclose(model.effects(TEXT).change, whole.change, atol=1e-6)
@@ -172,9 +167,7 @@ def test_long_texts_run_a_few_heads_at_a_time(tmp_path: Path, monkeypatch: pytes
     np.testing.assert_allclose(model.effects(TEXT).change, whole.change, atol=1e-6)
 
 
-def test_over_texts(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_over_texts(model: hs.Model) -> None:
     texts = [TEXT, "the [MASK] sat", "she took off [MASK] hat ."]
     result = model.effects(texts)
     each = np.stack([model.effects(text).change for text in texts])
@@ -229,10 +222,8 @@ def test_intervals_are_students() -> None:
     ],
 )
 def test_what_cannot_be_explained_is_refused(
-    tmp_path: Path, options: dict[str, Any], error: type[HeadscopeError] | None, message: str
+    model: hs.Model, options: dict[str, Any], error: type[HeadscopeError] | None, message: str
 ) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
     text = options.pop("text", TEXT)
     if error is None:
         assert model.effects(text, **options).target.kind == "embedding"
@@ -241,9 +232,8 @@ def test_what_cannot_be_explained_is_refused(
         model.effects(text, **options)
 
 
-def test_labels_by_name_and_number(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    model = hs.open(tmp_path)
+def test_labels_by_name_and_number(classes: Made) -> None:
+    model = hs.open(classes.folder)
     for wanted in ("good", "GOOD", 2, ("class", "good"), ("class", 2)):
         target = model.effects("the cat", wanted).target
         assert (target.kind, target.label, target.index, target.row, target.chosen) == ("class", "good", 2, 0, False)
@@ -319,9 +309,7 @@ def test_answers_compute_as_their_arrays() -> None:
     assert len({effects, attribution, ratio}) == 3
 
 
-def test_layers_arrive_from_the_last_to_the_first(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_layers_arrive_from_the_last_to_the_first(model: hs.Model) -> None:
     arrived: dict[int, np.ndarray] = {}
     steps: list[tuple[int, int]] = []
     trace = model.trace(TEXT)
@@ -357,11 +345,11 @@ def sets(source: Base) -> list[frozenset[Edit]]:
 
 
 @pytest.mark.parametrize("contexts", [True, False])
-def test_sets_of_changes_are_those_of_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contexts: bool) -> None:
+def test_sets_of_changes_are_those_of_hooks(
+    words: Made, model: hs.Model, monkeypatch: pytest.MonkeyPatch, contexts: bool
+) -> None:
     """Whole states, and targets that read some rows; side by side, and one run after the other."""
-    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
-    model, module = hs.open(tmp_path), checkpoint.module
-    runner = NumpyRunner(model)
+    module, runner = words.module, NumpyRunner(model)
     encoded = [model.tokenizer.encode(text) for text in TEXTS]
     others = [model.tokenizer.encode(text) for text in OTHERS]
     source = runner.base([as_input(text) for text in others])
@@ -402,28 +390,24 @@ def test_sets_of_changes_are_those_of_hooks(tmp_path: Path, monkeypatch: pytest.
                     assert number == pytest.approx(truth, abs=2e-5)
 
 
-def test_a_pass_with_edits_is_a_base_itself(tmp_path: Path) -> None:
+def test_a_pass_with_edits_is_a_base_itself(words: Made, model: hs.Model) -> None:
     """What is changed in the base stays changed in its runs, also in the layer that they start in and in later ones."""
-    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
     runner, encoded = NumpyRunner(model), model.tokenizer.encode(TEXT)
     gone = frozenset({Edit(0, 1), Edit(1, 2, "mean"), Edit(2, 0, "edge", edge=(0, 1))})
     for contexts in (True, False):
         base = runner.base([as_input(encoded)], edits=gone, contexts=contexts)
-        whole = in_torch(checkpoint.module, list(encoded.ids), gone, [])
+        whole = in_torch(words.module, list(encoded.ids), gone, [])
         np.testing.assert_allclose(base.last, whole, atol=2e-5)
         target = choose(model, encoded, base.last, ("embedding",))
         assert base_readings(model, base, [target]).values == pytest.approx(1)
         for more in (Edit(0, 0), Edit(1, 1), Edit(2, 3, "edge", edge=(3, 0))):
             ((_, (states,)),) = runner.states(base, [frozenset({more})])
             np.testing.assert_allclose(
-                states[0], in_torch(checkpoint.module, list(encoded.ids), gone | {more}, []), atol=2e-5
+                states[0], in_torch(words.module, list(encoded.ids), gone | {more}, []), atol=2e-5
             )
 
 
-def test_refusals(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path)
+def test_refusals(model: hs.Model) -> None:
     runner = NumpyRunner(model)
     text, shorter = (as_input(model.tokenizer.encode(words)) for words in (TEXT, "the cat"))
     base, other, bare = runner.base([text]), runner.base([shorter]), runner.base([text], contexts=False)

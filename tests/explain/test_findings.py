@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from headscope.results.arrays import TokenAxis
 from headscope.results.explained import Cell, Finding
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM, minilm, naive_layers
+from peak import Peak
 from random_models import ids, made, random_model
 from small_bert import small_bert
 
@@ -423,10 +423,8 @@ def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
         source=Writes(),
     )
     assert trace.layers[0].lse.shape == (2, 3000)
-    tracemalloc.start()
-    trace.findings()
-    trace.rollout(to=5)
-    trace.mixing_ratio("Attn-N")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 3000 * 3000 * 4 / 2
+    with Peak() as peak:
+        trace.findings()
+        trace.rollout(to=5)
+        trace.mixing_ratio("Attn-N")
+    assert peak.bytes < 3000 * 3000 * 4 / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from headscope.errors import CheckpointError, InputError, NoteWarning, Unsupport
 from headscope.explain.propagation import hold
 from headscope.results.match_record import SIDES
 from headscope.runs.texts import as_input, as_traced
+from making import change_json
 from naive_layers import MINILM
 
 mpl.use("agg")
@@ -55,11 +55,6 @@ def their_scores(model: Any, query: str, documents: list[str]) -> np.ndarray:
     if isinstance(model, library().CrossEncoder):
         return model.predict([(query, text) for text in documents])
     return model.similarity(model.encode_query([query]), model.encode_document(documents)).numpy()[0]
-
-
-def change_config(folder: Path, name: str, **values: Any) -> None:
-    path = folder / name
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 FAMILIES = [*((kind, stem) for kind in KINDS for stem in ("Bert", "DistilBert")), ("bi", "MPNet"), ("cross", "MPNet")]
@@ -212,9 +207,8 @@ def test_queries_are_expanded_and_skiplists_kept(tmp_path: Path) -> None:
     assert any("filled up with 8 mask tokens" in note for note in result[0].notes)
     tokens = result[0].document.axis.tokens
     assert not {tokens[one.document] for one in result[0].found} & {".", "the"}
-    change_config(
-        tmp_path / "saved",
-        "sentence_bert_config.json",
+    change_json(
+        tmp_path / "saved" / "sentence_bert_config.json",
         query_expansion={"strategy": "fixed", "attend": False, "length": 16},
     )
     with pytest.raises(UnsupportedError, match="query_expansion"):
@@ -257,7 +251,7 @@ def test_a_sparse_vector_keeps_its_largest_weights(tmp_path: Path, measure: str)
         for match in result:
             assert len(match.dimensions) <= 4
             assert match.table.sum() == pytest.approx(match.score, rel=1e-5, abs=1e-6)
-    change_config(tmp_path / "saved", "config_sentence_transformers.json", similarity_fn_name="euclidean")
+    change_json(tmp_path / "saved" / "config_sentence_transformers.json", similarity_fn_name="euclidean")
     with pytest.raises(UnsupportedError, match="the similarity is 'euclidean'; headscope computes cosine and dot"):
         hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
 
@@ -265,13 +259,12 @@ def test_a_sparse_vector_keeps_its_largest_weights(tmp_path: Path, measure: str)
 def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
     model = saved(tmp_path, "bi")
     folder = tmp_path / "saved"
-    change_config(
-        folder,
-        "config_sentence_transformers.json",
+    change_json(
+        folder / "config_sentence_transformers.json",
         prompts={"query": "her hat ", "document": "the mat ", "passage": "sat "},
         similarity_fn_name="dot",
     )
-    change_config(folder, "sentence_bert_config.json", max_seq_length=8)
+    change_json(folder / "sentence_bert_config.json", max_seq_length=8)
     model = library().SentenceTransformer(str(folder), device="cpu")
     with pytest.warns(NoteWarning, match=r"document \d was cut to 8 tokens"):
         result = hs.match(folder, "the cat sat", DOCUMENTS)
@@ -283,7 +276,7 @@ def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
     assert "sentence-transformers leaves out the prompt 'passage'" in notes
     words = [part.label for part in result[1].query.parts() if not part.special]
     assert words == ["the", "cat", "sat"], "words of the prompt are named apart"
-    change_config(folder, "config_sentence_transformers.json", similarity_fn_name="euclidean")
+    change_json(folder / "config_sentence_transformers.json", similarity_fn_name="euclidean")
     with pytest.raises(UnsupportedError, match="similarity is 'euclidean'"):
         hs.match(folder, QUERY, DOCUMENTS)
 
@@ -295,7 +288,7 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
     assert plain[0].scoring.kind == "bi"
     readable(tmp_path / "three", "Bert", "ForSequenceClassification")
     saved(tmp_path / "bi", "bi")
-    change_config(tmp_path / "bi" / "saved" / "1_Pooling", "config.json", pooling_mode="max")
+    change_json(tmp_path / "bi" / "saved" / "1_Pooling" / "config.json", pooling_mode="max")
     for name, arguments, message in (
         (tmp_path / "three", (QUERY, DOCUMENTS), "another head"),
         (tmp_path / "bi" / "saved", (QUERY, DOCUMENTS), "the pooling is"),

@@ -16,27 +16,26 @@ from commands import answer, run
 from explain.tops import NAMES, TEXT, readable
 from headscope.errors import InputError
 from headscope.runs.predicting import outcomes
-from small_bert import small_bert
+from random_models import Made
 
 
-def logits_of(folder: Path, module: Any, text: str) -> np.ndarray:
+def logits_of(made: Made, text: str) -> np.ndarray:
     """The logits of transformers for the ids that headscope reads."""
-    trace = hs.open(str(folder)).trace(text)
+    trace = hs.open(made.folder).trace(text)
     with torch.inference_mode():
-        return module(torch.tensor([trace.ids])).logits[0].double().numpy()
+        return made.module(torch.tensor([trace.ids])).logits[0].double().numpy()
 
 
-def test_classes_have_the_probabilities_of_transformers(tmp_path: Path) -> None:
-    made = readable(tmp_path, "Bert", "ForSequenceClassification")
-    prediction = hs.open(str(tmp_path)).predict(TEXT)
-    logits = logits_of(tmp_path, made.module, TEXT)
+def test_classes_have_the_probabilities_of_transformers(classes: Made) -> None:
+    prediction = hs.open(classes.folder).predict(TEXT)
+    logits = logits_of(classes, TEXT)
     expected = torch.softmax(torch.from_numpy(logits), -1).numpy()
     np.testing.assert_allclose(prediction.probabilities, expected, atol=1e-5)
     assert prediction.label == NAMES[str(logits.argmax())]
     assert [row["label"] for row in prediction.rows()] == [NAMES[str(at)] for at in np.argsort(-logits)]
     assert prediction.kind == "sequence"
     assert prediction.label in repr(prediction)
-    record = answer("predict", str(tmp_path), TEXT)
+    record = answer("predict", classes.folder, TEXT)
     assert record["predictions"] == prediction.rows()
     assert record["task"] == "sequence"
 
@@ -53,7 +52,7 @@ def test_classes_have_the_probabilities_of_transformers(tmp_path: Path) -> None:
 def test_the_config_says_what_logits_mean(tmp_path: Path, config: dict[str, Any], kind: str, formula: Any) -> None:
     made = readable(tmp_path, "Bert", "ForSequenceClassification", **config)
     prediction = hs.open(str(tmp_path)).predict(TEXT)
-    logits = logits_of(tmp_path, made.module, TEXT)
+    logits = logits_of(made, TEXT)
     np.testing.assert_allclose(prediction.logits, logits, atol=1e-4)
     assert prediction.kind == kind
     screen = run("predict", str(tmp_path), TEXT).stdout
@@ -75,7 +74,7 @@ def test_the_config_says_what_logits_mean(tmp_path: Path, config: dict[str, Any]
 def test_a_tagger_predicts_a_label_for_each_token(tmp_path: Path) -> None:
     made = readable(tmp_path, "Bert", "ForTokenClassification")
     prediction = hs.open(str(tmp_path)).predict(TEXT)
-    logits = logits_of(tmp_path, made.module, TEXT)
+    logits = logits_of(made, TEXT)
     shares = torch.softmax(torch.from_numpy(logits), -1).numpy()
     rows = prediction.rows()
     assert [row["label"] for row in rows] == [NAMES[str(at)] for at in logits.argmax(-1)]
@@ -88,37 +87,32 @@ def test_a_tagger_predicts_a_label_for_each_token(tmp_path: Path) -> None:
         prediction.label
 
 
-def test_fill_and_predict_name_each_other(tmp_path: Path) -> None:
-    readable(tmp_path / "classifier", "Bert", "ForSequenceClassification")
-    small_bert(tmp_path / "masked")
+def test_fill_and_predict_name_each_other(classes: Made, bert: hs.Model) -> None:
     with pytest.raises(hs.errors.UnsupportedError, match=r"ask for its classes \(predict\)"):
-        hs.open(tmp_path / "classifier").fill("the [MASK]")
+        hs.open(classes.folder).fill("the [MASK]")
     with pytest.raises(hs.errors.UnsupportedError, match="fill its masks"):
-        hs.open(tmp_path / "masked").predict("the cat")
+        bert.predict("the cat")
 
 
-def test_one_command_predicts_what_the_checkpoint_can(tmp_path: Path) -> None:
+def test_one_command_predicts_what_the_checkpoint_can(small: str, tmp_path: Path) -> None:
     """A model with both heads fills the masks of a text that has some, and classifies one that has none."""
-    small_bert(tmp_path / "masked")
-    assert answer("predict", str(tmp_path / "masked"), "the [MASK] sat")["schema"] == "headscope/fill"
-    assert "no [MASK]" in run("predict", str(tmp_path / "masked"), "the cat", code=2).stderr
-    readable(tmp_path / "both", "Bert", "ForPreTraining")
-    assert answer("predict", str(tmp_path / "both"), "the [MASK] sat")["schema"] == "headscope/fill"
+    assert answer("predict", small, "the [MASK] sat")["schema"] == "headscope/fill"
+    assert "no [MASK]" in run("predict", small, "the cat", code=2).stderr
+    readable(tmp_path, "Bert", "ForPreTraining")
+    assert answer("predict", tmp_path, "the [MASK] sat")["schema"] == "headscope/fill"
 
 
 @pytest.mark.parametrize("command", ["effects", "attribute"])
-def test_an_explanation_of_a_classifier_begins_with_its_prediction(tmp_path: Path, command: str) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    prediction = hs.open(str(tmp_path)).predict(TEXT)
+def test_an_explanation_of_a_classifier_begins_with_its_prediction(classes: Made, command: str) -> None:
+    prediction = hs.open(classes.folder).predict(TEXT)
     best = prediction.rows()[0]
-    screen = " ".join(run(command, str(tmp_path), TEXT).stdout.split())
+    screen = " ".join(run(command, classes.folder, TEXT).stdout.split())
     assert f"the model predicts {best['label']!r}, probability {best['probability']:.4f}; then " in screen
     assert screen.index("the model predicts") < screen.index("logit")
 
 
-def test_silenced_heads_and_pairs(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    model = hs.open(str(tmp_path))
+def test_silenced_heads_and_pairs(classes: Made) -> None:
+    model = hs.open(classes.folder)
     whole, silenced = model.predict(TEXT), model.predict(TEXT, ablate=[(0, 0), (0, 1)])
     assert not np.allclose(whole.logits, silenced.logits)
     paired = model.predict(TEXT, "He took off his hat.")
@@ -134,20 +128,12 @@ def test_a_classifier_with_nan_is_an_error(tmp_path: Path) -> None:
         hs.open(str(tmp_path)).predict(TEXT)
 
 
-def test_every_table_is_a_table_of_pandas(tmp_path: Path) -> None:
+def test_every_table_is_a_table_of_pandas(bert: hs.Model) -> None:
     import pandas
 
-    small_bert(tmp_path)
-    model = hs.open(str(tmp_path))
     masked = "He took off his [MASK]."
-    effects = model.effects(masked)
-    tables = [
-        effects,
-        model.attribute(masked),
-        model.trace(masked).statistics(),
-        model.trace(masked).mixing_ratio(),
-        model.fill(masked)[0],
-    ]
+    effects, trace = bert.effects(masked), bert.trace(masked)
+    tables = [effects, bert.attribute(masked), trace.statistics(), trace.mixing_ratio(), bert.fill(masked)[0]]
     for table in tables:
         frame = table.to_pandas()
         assert isinstance(frame, pandas.DataFrame)

@@ -15,6 +15,7 @@ import headscope as hs
 from commands import answer, run
 from explain.tops import readable
 from headscope.errors import NoteWarning
+from making import change_json
 from naive_layers import MINILM
 
 pytestmark = pytest.mark.filterwarnings("ignore::headscope.errors.NoteWarning")
@@ -25,14 +26,19 @@ B = "Where is the old ship of the line? It left the harbour at dawn. " * 24
 SHORT = "She took off her HAT and sat down."
 
 
+def library_of(folder: Path) -> Any:
+    """The model of a folder as sentence-transformers reads it."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The published model, and what sentence-transformers writes of it."""
-    from sentence_transformers import SentenceTransformer
-
     made = {"published": MINILM}
     for name in ("saved", "cut", "prompt", "without prompt", "first without prompt", "lower"):
-        model = SentenceTransformer(str(MINILM), device="cpu")
+        model = library_of(MINILM)
         model.max_seq_length = 24 if name == "cut" else 48
         if "prompt" in name:
             model.prompts, model.default_prompt_name = {"find": "Find the BEST: "}, "find"
@@ -52,8 +58,7 @@ def _cased(folder: Path) -> None:
         ("tokenizer_config.json", "do_lower_case", False),
         ("sentence_bert_config.json", "do_lower_case", True),
     ):
-        settings = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps({**settings, field: value}))
+        change_json(folder / name, **{field: value})
     state = json.loads((folder / "tokenizer.json").read_text())
     state["normalizer"]["lowercase"] = False
     (folder / "tokenizer.json").write_text(json.dumps(state))
@@ -64,10 +69,8 @@ NAMES = ("published", "saved", "cut", "prompt", "without prompt", "first without
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_way_in_gives_the_library_s_cosine(folders: dict[str, Path], name: str) -> None:
-    from sentence_transformers import SentenceTransformer
-
     first, second = SHORT, A
-    library: Any = SentenceTransformer(str(folders[name]), device="cpu")
+    library = library_of(folders[name])
     vectors = library.encode([first, second]).astype(np.float64)
     cosine = float(vectors[0] @ vectors[1])
     model = hs.open(folders[name])
@@ -84,9 +87,7 @@ def test_every_way_in_gives_the_library_s_cosine(folders: dict[str, Path], name:
 
 @pytest.mark.parametrize("name", ["published", "saved", "cut", "without prompt"])
 def test_long_texts_are_cut_as_the_library_cuts_them(folders: dict[str, Path], name: str) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    library: Any = SentenceTransformer(str(folders[name]), device="cpu")
+    library = library_of(folders[name])
     one, other = library.encode([A, B]).astype(np.float64)
     model = hs.open(folders[name])
     found = model.effects(A, ("similarity", B), method="mean")
@@ -96,9 +97,7 @@ def test_long_texts_are_cut_as_the_library_cuts_them(folders: dict[str, Path], n
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trace_has_the_library_s_tokens_and_vector(folders: dict[str, Path], name: str, tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    library: Any = SentenceTransformer(str(folders[name]), device="cpu")
+    library = library_of(folders[name])
     model = hs.open(folders[name])
     before = library.prompts.get(library.default_prompt_name, "")
     for text, trace in zip([SHORT, A], model.trace([SHORT, A]), strict=True):
@@ -116,9 +115,7 @@ def test_a_trace_has_the_library_s_tokens_and_vector(folders: dict[str, Path], n
 
 
 def test_a_person_s_limit_replaces_the_model_s(folders: dict[str, Path]) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    library: Any = SentenceTransformer(str(folders["cut"]), device="cpu")
+    library = library_of(folders["cut"])
     library.max_seq_length = 512
     model = hs.open(folders["cut"])
     text = A[: len(A) // 3]
@@ -228,10 +225,8 @@ def test_a_cut_is_said_where_people_look(folders: dict[str, Path]) -> None:
 
 
 def test_a_special_token_keeps_its_case(folders: dict[str, Path]) -> None:
-    from sentence_transformers import SentenceTransformer
-
     text = "The [MASK] SAT down."
-    library: Any = SentenceTransformer(str(folders["lower"]), device="cpu")
+    library = library_of(folders["lower"])
     found = hs.open(folders["lower"]).attribute(text, ("embedding",), check=False)
     assert list(found.axis.ids) == library.tokenize([text])["input_ids"][0].tolist()
 

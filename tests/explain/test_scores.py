@@ -17,6 +17,7 @@ from explain.tops import WIDTH, readable
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads import scored
 from headscope.heads.intervals import t_975
+from random_models import Made
 
 TEXTS = [
     "the cat sat",
@@ -64,10 +65,8 @@ def by_hand(metric: Any, rows: torch.Tensor) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> tuple[hs.Model, Any]:
-    folder = tmp_path_factory.mktemp("classifier")
-    module = readable(folder, "Bert", "ForSequenceClassification").module
-    return hs.open(folder), module
+def classifier(classes: Made) -> tuple[hs.Model, Any]:
+    return hs.open(classes.folder), classes.module
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "loss", margin])
@@ -93,10 +92,8 @@ def test_without_labels_accuracy_is_agreement_with_the_model_itself(classifier: 
         assert found[layer, head] == pytest.approx(float(agree) - 1)
 
 
-def test_words_at_masks_vectors_and_numbers(tmp_path: Path) -> None:
+def test_words_at_masks_vectors_and_numbers(model: hs.Model, tmp_path: Path) -> None:
     masked = [f"{text} [MASK]" for text in TEXTS[:3]]
-    readable(tmp_path / "words", "Bert", "ForMaskedLM")
-    model = hs.open(tmp_path / "words")
     loss = model.effects(masked, labels=["cat", "hat", "mat"], metric="loss")
     moved = model.effects(masked, metric="vector", pair=["a dog", "the cat", "it"])
     before, after = [], []

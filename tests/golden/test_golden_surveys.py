@@ -40,7 +40,7 @@ def test_the_numbers(surveyed: Path, request: pytest.FixtureRequest) -> None:
     value = {
         "means": {name: survey[name] for name in survey},
         "q95": survey.measure("entropy", "q95"),
-        "rows": {name: rows[name].to_numpy() for name in rows.column_names if name != "document"},
+        "rows": {name: rows[name].to_numpy() for name in rows.column_names if name not in ("document", "file")},
         "schema": {field.name: str(field.type) for field in rows.schema},
         "examples": {f"{layer}.{head}": repr(survey.examples[layer, head]) for layer in range(2) for head in range(5)},
         "similarity": parquet.read_table(survey.folder / "similarity.parquet"),

@@ -19,7 +19,7 @@ from commands import run
 from explain.tops import readable
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import UnsupportedError
-from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
+from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.trace import page_bytes
 from headscope.page.typed import typed_page
 from headscope.runs.effects import effects
@@ -44,7 +44,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def desk(browser: Browser) -> Iterator[Page]:
     """A page that has the bundled model's desk, as its worker has it."""
     page = page_with(browser, hs.open())
-    names = list(WEIGHTS_ONLY)
+    names = list(ON_PAGE)
     masses = {name: tokens for name in names if (tokens := CATALOG[name].record()["tokens"])}
     page.evaluate(
         "(catalog) => { window.desk = new encoder.Desk(model, catalog); }", {"names": names, "masses": masses}

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import struct
-import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import headscope as hs
 from headscope.atlas.corpus import Corpus, open_corpus
 from headscope.atlas.documents import Document, Refused, Sentence, in_pieces, parts, read_conllu
 from headscope.errors import InputError
+from peak import Peak
 
 TEXTS = ["One.", "Zwei, bitte.", "三。", 'four "quoted", with a comma', "five\nlines\n\nof text"]
 
@@ -246,12 +246,9 @@ def test_memory_is_flat_over_the_length_of_the_corpus(tmp_path, kind):
             head = "" if kind == "jsonl" else "text\n"
             (folder / f"a.{kind}").write_text(head + f"{line}\n" * count)
         corpus = open_corpus(folder)
-        tracemalloc.start()
-        try:
+        with Peak() as held:
             assert sum(len(part.documents) for part in parts(corpus.documents("text", 10_000), 100_000)) == count
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return held.bytes
 
     peak(1)
     small, large = peak(4), peak(16)
@@ -297,12 +294,9 @@ def test_lines_of_csv_are_bounded(tmp_path):
         for _ in range(300):
             sink.write("x" * 100_000)
         sink.write(",2\nlast,3\n")
-    tracemalloc.start()
-    try:
+    with Peak() as peak:
         result = read(open_corpus(file))
-        assert tracemalloc.get_traced_memory()[1] < 3_000_000
-    finally:
-        tracemalloc.stop()
+    assert peak.bytes < 3_000_000
     assert [one.text for one in result if isinstance(one, Document)] == ["first"]
     assert [(one.name, one.reason) for one in result if isinstance(one, Refused)] == [("a.csv#2", "not CSV")]
 

@@ -14,12 +14,7 @@ import headscope as hs
 from commands import run
 from headscope.errors import InputError
 from headscope.results.schemas import LabelRow, columns
-from known_heads import (
-    HEADS,
-    VOCABULARY,
-    known_heads,
-    known_treebank,
-)
+from known_heads import HEADS, VOCABULARY, known_heads, known_treebank
 
 SEEDS = (314159, 265358, 979323)
 ATLAS = {**OPTIONS, "statistics": "entropy", "labels": True, "examples": 5, "part_size": 20_000}
@@ -132,14 +127,6 @@ def test_without_a_treebank(tmp_path: Path) -> None:
     assert book.labels["label"].to_pylist()[:3] == labels[:3]
 
 
-def test_few_documents(tmp_path: Path) -> None:
-    """From one document nothing is held out, so nothing is said."""
-    survey = hs.survey("-", [" ".join(["A cat sat on the mat, and the dog sat."] * 30)], out=tmp_path / "out", **ATLAS)
-    labels = survey.labels.to_pylist()
-    assert {row["label"] for row in labels} == {"none"}
-    assert {row["note"] for row in labels} == {"fewer than 4 documents in a half"}
-
-
 def test_nothing_changes_without_them(tmp_path: Path) -> None:
     """The statistics' files are the same with labels and without; without them there is no trace of them."""
     texts = ["Alice was beginning to get very tired.", "The cat sat on the mat."] * 5
@@ -200,9 +187,11 @@ def test_text_that_the_tokenizer_changes(tmp_path: Path) -> None:
 
 
 def test_one_document_and_an_empty_one(tmp_path: Path) -> None:
+    """From one document nothing is held out, so nothing is said."""
     (tmp_path / "one.txt").write_text("A cat sat on the mat, and the dog slept. " * 20, encoding="utf-8")
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     survey = hs.survey("-", tmp_path, **EVERYTHING)
+    assert set(survey.labels["label"].to_pylist()) == {"none"}
     assert set(survey.labels["note"].to_pylist()) == {"fewer than 4 documents in a half"}
     assert "16 heads without a label: fewer than 4 documents in a half" in screen_of(survey)
     assert "--set pieces=20" in screen_of(survey)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from commands import run
 from headscope.atlas.pair_files import read_marked
 from headscope.atlas.pair_rows import _hits
 from headscope.errors import InputError
+from peak import Peak
 from random_models import made
+from tokenizer_folders import RESIDUES
 
 COUNT = 8
 CHOSEN = 4
@@ -152,20 +153,22 @@ def test_predictions_are_the_highest_scores_of_the_heads(documents: Any, maps: l
         found.predict(model.trace(ids=[2, 3]))
 
 
+def random_esm(folder: Path, **config: int) -> hs.Model:
+    """A random ESM-2 with its vocabulary."""
+    made(folder, "Esm", vocab_size=len(RESIDUES), **config)
+    (folder / "vocab.txt").write_text("\n".join(RESIDUES))
+    return hs.open(folder)
+
+
 def test_heads_of_random_weights_see_nothing_but_chance(tmp_path: Path) -> None:
     """Pairs at random, of random letters: what is held out shows that the choice was worth nothing."""
-    made(tmp_path, "Esm", vocab_size=33)
-    (tmp_path / "vocab.txt").write_text(
-        "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"])
-    )
+    model = random_esm(tmp_path)
     random = np.random.default_rng(0)
     proteins = [
         ("".join(random.choice(list("LAGVSERTIDPKQNFYMHWC"), 24)), random.integers(0, 12, (8, 2)) + np.array([0, 12]))
         for _ in range(20)
     ]
-    found = hs.pair_heads(
-        tmp_path, [(letters, [tuple(map(int, pair)) for pair in pairs]) for letters, pairs in proteins]
-    )
+    found = hs.pair_heads(model, [(letters, [tuple(map(int, pair)) for pair in pairs]) for letters, pairs in proteins])
     assert found.intervals["precision"][0] < found.chance
     assert found.documents == 20
 
@@ -174,18 +177,12 @@ def test_one_layer_is_in_memory(tmp_path: Path) -> None:
     """Three times the layers don't need more of it."""
     peaks = []
     for layers in (2, 6):
-        folder = tmp_path / str(layers)
-        made(folder, "Esm", vocab_size=33, max_position_embeddings=402, num_hidden_layers=layers)
-        (folder / "vocab.txt").write_text(
-            "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"])
-        )
-        model = hs.open(folder)
+        model = random_esm(tmp_path / str(layers), max_position_embeddings=402, num_hidden_layers=layers)
         document = "LAGVSERTIDPK" * 33, [(at, at + 20) for at in range(0, 300, 10)]
         hs.pair_heads(model, [("LAGV", [(0, 2)])] * 2)
-        tracemalloc.start()
-        hs.pair_heads(model, [document] * 2, chosen_on=1)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        with Peak() as peak:
+            hs.pair_heads(model, [document] * 2, chosen_on=1)
+        peaks.append(peak.bytes)
     assert peaks[1] < 1.3 * peaks[0]
 
 

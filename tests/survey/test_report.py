@@ -19,6 +19,7 @@ import pytest
 from pyarrow import parquet
 
 from finished_survey import finished, write_manifest
+from golden.keeping import page_data
 from headscope import pages
 from headscope.atlas.clark_figures import layer_ticks
 from headscope.atlas.layout_2d import classical_scaling, leader, place_labels, round_up
@@ -64,11 +65,7 @@ class Elements(HTMLParser):
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    found = re.search(
-        r'<script type="application/json" id="hs-survey">(.*?)</script>', path.read_text(encoding="utf-8")
-    )
-    assert found is not None
-    return json.loads(found[1])
+    return page_data(path)["hs-survey"]
 
 
 def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:

@@ -326,23 +326,15 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         monkeypatch.setattr(os, name, refuse)
 
 
-WRITTEN = {
-    "site/index.html": {"head_distances": 2, "examples": 2, "report": True},
-}
-"""A file -> the options with which a survey writes it."""
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_finished_survey_on_a_read_only_disk_is_read_by_running_it_again(corpus, tmp_path, monkeypatch, name):
-    out, options = tmp_path / "out", OPTIONS | WRITTEN[name]
+def test_a_finished_survey_on_a_read_only_disk_is_read_by_running_it_again(corpus, tmp_path, monkeypatch):
+    out, options = tmp_path / "out", OPTIONS | {"head_distances": 2, "examples": 2, "report": True}
     first = hs.survey("-", corpus, out=out, **options)
     before = contents(out)
-    assert name in before
+    assert "site/index.html" in before
     failing_disk(monkeypatch, errno.EROFS)
     again = hs.survey("-", corpus, out=out, **options)
     assert again.manifest == first.manifest
-    if "examples" in options:
-        assert len(again.examples[0, 0]) > 0
+    assert len(again.examples[0, 0]) > 0
     assert contents(out) == before
     with pytest.raises(InputError, match=r"the folder can't be made: the disk is read-only"):
         hs.survey("-", corpus, out=tmp_path / "other", **options)

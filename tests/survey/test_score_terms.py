@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from transformers import (
 import headscope as hs
 from headscope.atlas.labels import choices
 from headscope.checkpoint.resolve import BUNDLED
+from peak import Peak
 from small_bert import small_bert
 
 TOKENIZER = AutoTokenizer.from_pretrained(BUNDLED)
@@ -110,25 +111,16 @@ SENTENCES = 16
 """Documents: in twice as many, every head's lists of pairs are full, and every example has its window."""
 
 
+ASKED: dict[str, Any] = {"length": 24, "threads": 1, "labels": True, "examples": 3}
+
+
 def peak_of(model: str, documents: list[str], out: Path) -> tuple[int, int]:
     """The most bytes that Python and NumPy held at once, beyond what they held before; and how many parts it made."""
     gc.collect()  # what earlier tests left is collected when enough has been made since: not in one of two runs
-    tracemalloc.start()
-    try:
-        survey = hs.survey(
-            model,
-            documents,
-            out=out,
-            length=24,
-            part_size=2_000,
-            threads=1,
-            labels=True,
-            examples=3,
-            statistics=["entropy", "first"],
-        )
-        return tracemalloc.get_traced_memory()[1], len(survey.manifest["parts"])
-    finally:
-        tracemalloc.stop()
+    options = {**ASKED, "part_size": 2_000, "statistics": ["entropy", "first"]}
+    with Peak() as peak:
+        survey = hs.survey(model, documents, out=out, **options)
+    return peak.bytes, len(survey.manifest["parts"])
 
 
 DOCUMENTS = [ALICE[at : at + 110] for at in range(0, 110 * SENTENCES, 110)]
@@ -138,7 +130,7 @@ DOCUMENTS = [ALICE[at : at + 110] for at in range(0, 110 * SENTENCES, 110)]
 def model(tmp_path: Path) -> str:
     """A model that has been surveyed, which imports much and keeps some for good."""
     folder = str(small_bert(tmp_path / "model"))
-    hs.survey(folder, DOCUMENTS[:9], length=24, labels=True, examples=3, threads=1)
+    hs.survey(folder, DOCUMENTS[:9], **ASKED)
     return folder
 
 

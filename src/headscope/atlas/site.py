@@ -282,7 +282,7 @@ def _plane(findings: SurveyData) -> dict[str, Any] | None:
         "title": CLUSTERS_TITLE,
         "source": CLUSTERS_SOURCE,
         "windows": len(findings.manifest.get("similarity", {}).get("windows", [])),
-        **plane_of(findings.distances, names, cells),
+        **plane_of(findings.distances.array, names, cells),
     }
 
 

@@ -23,6 +23,7 @@ from headscope.checkpoint.raw_files import open_regular, read_whole
 from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault
 from headscope.heads import CATALOG
+from headscope.results.heads_apart import HeadDistances
 from headscope.results.table import across, in_columns
 
 if TYPE_CHECKING:
@@ -178,15 +179,15 @@ class SurveyData:
         layers: the number of each layer in the model.
         heads: the numbers of the heads, the columns of every table; NaN where a layer lacks a head.
         statistics: name -> field (FIELDS, and `count` of windows) -> (layers, heads).
-        distances: (heads_total, heads_total), layer 0's heads first; None if not measured.
-        named: (layer, head) of every head, in the order of the rows of `distances`.
+        distances: between heads; None if not measured.
+        named: (layer, head) of every head, layer by layer.
     """
 
     manifest: Mapping[str, Any]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     statistics: Mapping[str, Mapping[str, Float[np.ndarray, "layers heads"]]]
-    distances: Float[np.ndarray, "heads_total heads_total"] | None
+    distances: HeadDistances | None
     named: tuple[tuple[int, int], ...]
 
     def values(self, statistic: str, field: str = "mean") -> Float[np.ndarray, "layers heads"]:
@@ -208,14 +209,19 @@ def read_findings(folder: Path, *, parts: bool = True) -> SurveyData:
 
 
 def _findings(folder: Path, manifest: dict[str, Any], aggregates: dict[str, Any]) -> SurveyData:
-    layers = tuple(aggregates["layers"])
-    named = tuple((layer, head) for layer, row in zip(layers, aggregates["heads"], strict=True) for head in row)
+    layers, named = tuple(aggregates["layers"]), named_heads(aggregates)
     statistics = {
         name: {field: table_of(aggregates, name, field) for field in (*FIELDS, "count")}
         for name in aggregates["statistics"]
     }
-    distances = _distances(folder, manifest, named) if "similarity" in manifest else None
+    distances = read_distances(folder, manifest, named) if "similarity" in manifest else None
     return SurveyData(manifest, layers, across(aggregates["heads"]), statistics, distances, named)
+
+
+def named_heads(aggregates: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """(layer, head) of every head, layer by layer."""
+    layers = zip(aggregates["layers"], aggregates["heads"], strict=True)
+    return tuple((layer, head) for layer, heads in layers for head in heads)
 
 
 def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -376,9 +382,12 @@ def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float
     return in_columns([np.array(row, dtype=np.float64) for row in rows], aggregates["heads"])
 
 
-def _distances(
-    folder: Path, manifest: Mapping[str, Any], named: tuple[tuple[int, int], ...]
-) -> Float[np.ndarray, "heads_total heads_total"]:
+def read_distances(folder: Path, manifest: Mapping[str, Any], named: tuple[tuple[int, int], ...]) -> HeadDistances:
+    """The mean distances between a survey's heads.
+
+    Raises:
+        InputError: as in `read_listed`; or the file is of other heads.
+    """
     values = read_table(folder, SIMILARITY, manifest["files"].get(SIMILARITY))["distance"].to_numpy()
     if len(values) != len(named) ** 2:
         raise InputError(
@@ -386,4 +395,4 @@ def _distances(
             where=str(folder / SIMILARITY),
             advice=EMPTY,
         )
-    return np.asarray(values, dtype=np.float64).reshape(len(named), len(named))
+    return HeadDistances.of(np.asarray(values, dtype=np.float64).reshape(len(named), len(named)), named)

@@ -26,7 +26,8 @@ class Statistic(Measure):
     """A number per query that says where the query looks. A head's number is the mean over its queries.
 
     Attributes:
-        needs: `order` if queries and keys must be one sequence, `values` if v and W_O are needed; otherwise empty.
+        needs: `order` if queries and keys must be one sequence, `values` if v and W_O are needed, `tokens` if it is
+            more about tokens than the page knows of them; otherwise empty.
         cell: for a statistic that is one weight of a row: the distance of its key from the query.
         mass: for a statistic that is a sum of weights: the keys' role, a field of `Roles`.
         most, least: predicates for the heads with the highest and the lowest number; empty if that end says nothing.
@@ -86,8 +87,17 @@ CATALOG: Mapping[str, Statistic] = {
             ("strongest weight", "最大の重み", "最大权重"),
             "the largest weight",
             "max_j p_ij",
-            'over heads: Voita et al. 2019, "confidence" (there without the end-of-sentence token)',
+            "-",
             most="holds most to one token at a time",
+        ),
+        Statistic(
+            "confidence",
+            ("confidence", "確信度", "置信度"),
+            "the largest weight on a token that is not special",
+            "max of p_ij over keys j that are not special",
+            "over heads: Voita et al. 2019 (there without the end-of-sentence token alone)",
+            needs="tokens",
+            most="holds most to one token of the text at a time",
         ),
         Statistic(
             "previous",
@@ -155,6 +165,16 @@ CATALOG: Mapping[str, Statistic] = {
             most="looks most at punctuation",
         ),
         Statistic(
+            "rarest",
+            ("rarest word", "最もまれな語", "最罕见的词"),
+            "weight on the text's rarest word",
+            "sum of p_ij over the tokens j of the rarest word: the one whose ids have the greatest sum of logarithms",
+            "Voita et al. 2019 (there rare by counts)",
+            needs="tokens",
+            mass="rarest",
+            most="looks most at the rarest word",
+        ),
+        Statistic(
             "other_sentence",
             ("other text of the pair", "対のもう一方", "另一句"),
             "weight of a token of one text on the other text of a pair",
@@ -217,7 +237,10 @@ CATALOG: Mapping[str, Statistic] = {
 """Name -> statistic, in the order of every table and file."""
 
 WEIGHTS_ONLY = tuple(name for name, statistic in CATALOG.items() if statistic.needs != "values")
-"""The statistics that follow from weights alone."""
+"""The statistics that follow from weights and tokens alone."""
+
+ON_PAGE = tuple(name for name in WEIGHTS_ONLY if CATALOG[name].needs != "tokens")
+"""Those of them that the page shows, which measures what its filters leave by itself."""
 
 CELLS = {name: statistic.cell for name, statistic in CATALOG.items() if statistic.cell is not None}
 """Statistic that is one weight of a row -> distance of its key from the query."""

@@ -197,7 +197,7 @@ class Prepared:
             norms = norms_by_gram(v.to(k.dtype), gram.to(k.dtype))
             norm_columns = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
             columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), norm_columns], -1)
-        return Layer(q, k, scale, d_head, rule.mask, columns, "distance" in self.names)
+        return Layer(q, k, scale, d_head, rule.mask, columns, self.special.to(k.dtype), "distance" in self.names)
 
     def _named(self, layer: Layer, sums: Sums, rule: _Rule, sinks: bool) -> dict[str, torch.Tensor]:
         """The statistics by name; undefined where there is nothing to measure."""
@@ -276,6 +276,7 @@ def _rows_of(layer: Layer, rule: _Rule, terms: Sequence[Terms]) -> Iterator[Laye
             q=layer.q[at],
             k=layer.k[at],
             columns=layer.columns[at if len(layer.columns) > 1 else slice(None)],
+            special=layer.special[at if len(layer.special) > 1 else slice(None)],
             rule=replace(layer.rule, keys=keys),
             terms=of_row,
         )

@@ -10,7 +10,7 @@ import numpy as np
 from headscope.attention.scores import attend
 from headscope.errors import TraceError, UnsupportedError
 from headscope.heads import Roles
-from headscope.heads.catalog import WEIGHTS_ONLY
+from headscope.heads.catalog import ON_PAGE
 from headscope.heads.reference import LayerArrays, measured_blocks, over_queries, value_norms
 from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import LayerRecord, ModelWeights, Trace, is_broken
@@ -63,7 +63,7 @@ def measure_layer(record: LayerRecord, roles: Roles) -> LayerMeasures:
     parts = []
     cells = max(TILE_CELLS, LEAST_ROWS * heads * keys)
     for part, values in measured_blocks(
-        LayerArrays.of(record), roles, WEIGHTS_ONLY, rows=_walked(queries, keys), cells=cells
+        LayerArrays.of(record), roles, ON_PAGE, rows=_walked(queries, keys), cells=cells
     ):
         parts.append(values)
         if lse is not None:
@@ -78,7 +78,7 @@ def measure_layer(record: LayerRecord, roles: Roles) -> LayerMeasures:
         broken = is_broken(record if lse is None else replace(record, lse=lse))
     else:  # log-sum-exps of a long text take minutes
         broken = np.isnan(pooled).any((1, 2)) | ~finite_heads(record.q) | ~finite_heads(record.k, heads)
-    measured = {name: np.concatenate([part[name] for part in parts], axis=-1) for name in WEIGHTS_ONLY}
+    measured = {name: np.concatenate([part[name] for part in parts], axis=-1) for name in ON_PAGE}
     means = {name: np.where(broken, np.nan, over_queries(values)) for name, values in measured.items()}
     return LayerMeasures(thumbs, means, lse, broken)
 

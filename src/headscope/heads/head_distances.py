@@ -9,7 +9,7 @@ import numpy as np
 from headscope.attention.scores import softmax_rows
 from headscope.errors import TraceError
 from headscope.heads.reference import roles_of
-from headscope.results.arrays import Named
+from headscope.results.heads_apart import HeadDistances
 from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headscope.traces import Trace
 
 
-def head_distances(trace: Trace, *, special: bool = True) -> Named:
+def head_distances(trace: Trace, *, special: bool = True) -> HeadDistances:
     """The Jensen-Shannon distances between heads, (heads_total, heads_total), layer 0's heads first.
 
         D_ab = sqrt(mean_i JS(p_a,i || p_b,i)),  JS(p || q) = H((p + q) / 2) - (H(p) + H(q)) / 2    in nats
@@ -53,7 +53,7 @@ def head_distances(trace: Trace, *, special: bool = True) -> Named:
         if len(rows):
             total += _divergences(_rows(trace, rows), np.log(2.0))
     distances = np.sqrt(np.clip(total / use.sum(), 0, np.log(2.0))).astype(np.float32)
-    return Named("head_distances", ("heads_total", "heads_total"), distances, tuple(_names(trace)))
+    return HeadDistances.of(distances, [(layer, head) for layer in trace.numbers for head in trace.head_numbers(layer)])
 
 
 def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cells"]:
@@ -101,8 +101,3 @@ def _negative_entropies(p: Float[np.ndarray, "n cells"]) -> Float[np.ndarray, " 
     logs = np.log(np.maximum(p, np.float32(1e-38)))
     sums: np.ndarray = np.einsum("nc,nc->n", p, logs, dtype=np.float64, casting="unsafe")
     return sums
-
-
-def _names(trace: Trace) -> list[str]:
-    """layer.head of every head, in order."""
-    return [f"{layer}.{head}" for layer in trace.numbers for head in trace.head_numbers(layer)]

@@ -115,6 +115,7 @@ class Roles:
     Attributes:
         cls, sep: (keys,), tokens that begin a text and tokens that end one.
         punctuation: (keys,), tokens of the text that are punctuation only.
+        rarest: (keys,), tokens of the rarest word.
         special: (keys,), tokens that the tokenizer added.
         sentences: (keys,), 0 or 1 for tokens of the first or second text of a pair; -1 for special tokens, and for all
             tokens of a single text.
@@ -127,6 +128,7 @@ class Roles:
     cls: Bool[np.ndarray, " keys"]
     sep: Bool[np.ndarray, " keys"]
     punctuation: Bool[np.ndarray, " keys"]
+    rarest: Bool[np.ndarray, " keys"]
     special: Bool[np.ndarray, " keys"]
     sentences: Int[np.ndarray, " keys"]
     query_sentences: Int[np.ndarray, " queries"]
@@ -137,7 +139,7 @@ class Roles:
     def none(queries: int, keys: int) -> Roles:
         """The roles of a sequence of unknown tokens."""
         no = np.zeros(keys, dtype=bool)
-        return Roles(no, no, no, no, np.full(keys, -1), np.full(queries, -1), np.zeros(queries, dtype=bool))
+        return Roles(no, no, no, no, no, np.full(keys, -1), np.full(queries, -1), np.zeros(queries, dtype=bool))
 
 
 def roles_of(trace: Trace) -> Roles:
@@ -149,16 +151,33 @@ def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair:
     """The roles of tokens, by the rules of docs/statistics.md. The same axis object twice means self-attention."""
     special = np.array(keys.special, dtype=bool)
     sentences = _sentences(keys, pair is not None)
+    signs = np.array(punctuation(keys, text, pair), dtype=bool)
     return Roles(
         cls=special & np.array([token in ROLE_TOKENS["cls"] for token in keys.tokens], dtype=bool),
         sep=special & np.array([token in ROLE_TOKENS["sep"] for token in keys.tokens], dtype=bool),
-        punctuation=np.array(punctuation(keys, text, pair), dtype=bool),
+        punctuation=signs,
+        rarest=_rarest(keys, special | signs),
         special=special,
         sentences=sentences,
         query_sentences=_sentences(queries, pair is not None),
         query_special=np.array(queries.special, dtype=bool),
         aligned=keys is queries,
     )
+
+
+def _rarest(axis: TokenAxis, others: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """The tokens of the rarest word, wherever it stands in the text; `others` are no words.
+
+    Vocabularies list their tokens by frequency, and by Zipf's law the token of rank r has a probability of about 1 / r:
+    so the sum of log r over its tokens says how rare a word is.
+    """
+    ids = np.array(axis.ids, dtype=np.float64)
+    if (ids < 0).all():
+        return np.zeros(len(ids), dtype=bool)
+    begins = [True, *(a is None or a != b for a, b in zip(axis.words[1:], axis.words, strict=False))]
+    number = np.cumsum(begins[: len(ids)]) - 1
+    rarity = np.bincount(number, np.where(others | (ids < 0), 0, np.log1p(np.maximum(ids, 0))))[number]
+    return ~others & (rarity > 0) & (rarity == rarity.max())
 
 
 def _sentences(axis: TokenAxis, pair: bool) -> Int[np.ndarray, " n"]:
@@ -217,6 +236,7 @@ def measured(
         "normalised_entropy": counts > 1,
         "other_sentence": (roles.query_sentences[rows] >= 0) & pair,
         "norm_special": roles.special.any(),
+        "confidence": not roles.special.all(),
         **{name: (at + offset >= 0) & (at + offset < keys) for name, offset in CELLS.items()},
         **{name: getattr(roles, role).any() for name, role in MASSES.items()},
     }
@@ -340,6 +360,7 @@ FORMULAS: dict[str, Callable[[Block], PerQuery]] = {
     "normalised_entropy": normalised_entropy,
     "effective_tokens": effective_tokens,
     "strongest": lambda block: block.weights.max(-1),
+    "confidence": lambda block: np.where(block.roles.special, 0, block.weights).max(-1),
     "first": lambda block: block.weights[..., 0],
     "other_sentence": other_sentence,
     "offset": offset,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +49,7 @@ class Layer:
         rule: the rest of the mask, causal and window, shared by all rows.
         columns: (batch, heads or 1, keys, columns), multiplied by the weights. The first two are 1 and the key's
             position, counted from the middle, where fp32 is finest.
+        special: (batch, 1, keys): 1 for tokens that the tokenizer added.
         distance: True if the mean distance is requested.
         terms: what the model adds to scale * q . k. With terms, a layer is of one row, and its rule hides keys.
     """
@@ -59,6 +60,7 @@ class Layer:
     d_head: int
     rule: Mask
     columns: Float[torch.Tensor, "batch heads_or_1 keys columns"]
+    special: Float[torch.Tensor, "batch 1 keys"]
     distance: bool
     terms: Terms = NO_TERMS
 
@@ -84,8 +86,8 @@ class Sums:
     """The output of a fast way, (batch, heads, queries) each; undefined where there is nothing to measure.
 
     Attributes:
-        by_name: the requested ones of `entropy`, `effective_tokens`, `strongest`, `previous`, `same`, `next`, `first`,
-            `offset`, and `distance` if the layer is two-sided.
+        by_name: the requested ones of `entropy`, `effective_tokens`, `strongest`, `confidence`, `previous`, `same`,
+            `next`, `first`, `offset`, and `distance` if the layer is two-sided.
         mixed: (batch, heads, queries, columns): the weights times the layer's columns, without the first two.
     """
 
@@ -105,10 +107,14 @@ def upcast(
     bound = _largest_score(q, k, scale)
     if bound > FP32_SCORES:
         q, k = q.double(), k.double()
-    if hidden is None:
-        return q, k
-    d_head = q.shape[-1]
-    more = (0, ALIGNMENT)
+    return (q, k) if hidden is None else _hide(q, k, scale, hidden, bound, q.shape[-1])
+
+
+def _hide(
+    q: torch.Tensor, k: torch.Tensor, scale: float, hidden: Bool[torch.Tensor, "batch keys"], bound: float, d_head: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q and k with a coordinate after d_head that puts the scores of hidden keys far below `bound`."""
+    more = (0, d_head + ALIGNMENT - q.shape[-1])
     q = torch.nn.functional.pad(q, more)
     k = torch.nn.functional.pad(k.masked_fill(hidden[:, None, :, None], 0), more)
     q[..., d_head] = 1
@@ -141,6 +147,7 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
     columns = columns.expand(batch, heads, count, keys).reshape(batch * heads, count, keys)
     mixed = layer.q.new_zeros(batch * heads, count, queries)
     rows = {name: layer.q.new_zeros(batch * heads, queries) for name in _needed(layer, names)}
+    content = (1 - layer.special).expand(batch, heads, keys).reshape(batch * heads, 1, keys)
     positions = layer.columns[0, 0, :, 1]
     gaps, gaps_of = positions, slice(0)
     for block in softmax_blocks(
@@ -169,6 +176,8 @@ def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
             rows["offset"][at] = torch.mul(powers, gaps, out=scores).sum(-1)
             if "distance" in rows:
                 rows["distance"][at] = scores.abs_().sum(-1)
+        if "confidence" in rows:
+            rows["confidence"][at] = torch.mul(powers, content[block.heads, :, block.keys], out=scores).amax(-1)
     shape = (batch, heads, queries)
     # A row without keys has no block; 1 keeps it finite until it is set to NaN.
     total = rows.pop("total")
@@ -190,7 +199,7 @@ def _needed(layer: Layer, names: Collection[str]) -> list[str]:
     Totals, offsets and distances are summed separately: a matrix product adds key by key, and next to one large weight
     fp32 then loses the many small ones further away.
     """
-    needed = ["total", *(name for name in ("effective_tokens", "first", *CELLS) if name in names)]
+    needed = ["total", *(name for name in ("effective_tokens", "confidence", "first", *CELLS) if name in names)]
     if "entropy" in names or "normalised_entropy" in names:
         needed.append("entropy")
     if "offset" in names or "distance" in names:
@@ -223,9 +232,10 @@ def _pick(row: Float[torch.Tensor, "all queries"], block: SoftmaxBlock, powers: 
 
 
 def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
-    """Make one call for the entropy and everything linear in the weights, and one more for each of three others.
+    """Make one call for the entropy and everything linear in the weights, and one more for each of four others.
 
-    `effective_tokens` and `strongest` follow from log-sum-exps of scaled scores, `distance` from a causal call.
+    `effective_tokens`, `strongest` and `confidence` follow from log-sum-exps of scaled scores, `distance` from a causal
+    call.
     """
     model_keys = layer.k[..., : layer.d_head]
     keys, columns = layer.k, layer.columns
@@ -246,6 +256,11 @@ def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
         sums["effective_tokens"] = torch.exp(2 * lse - _log_sum(layer, 2.0))
     if "strongest" in names:
         sums["strongest"] = torch.exp(_log_sum(layer, SHARPENING) / SHARPENING - lse).clamp_max(1)
+    if "confidence" in names:
+        bound = _largest_score(layer.q[..., : layer.d_head], layer.k[..., : layer.d_head], layer.scale)
+        q, k = _hide(layer.q, layer.k, layer.scale, layer.special[:, 0] > 0, bound, layer.d_head)
+        content = replace(layer, q=q, k=k)
+        sums["confidence"] = torch.exp(_log_sum(content, SHARPENING) / SHARPENING - lse).clamp_max(1)
     mixed = mixed[..., layer.d_head :]
     # Corrects the kernel's rounding of a row's sum, which should be 1.
     mixed = mixed / mixed[..., :1]

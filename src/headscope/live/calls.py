@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from headscope.attention.kernels import attend_with_lse
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.live.masks.analyst import Analyst, Rules, log_sum_exps
+from headscope.live.masks.analyst import Analyst, Rules
 from headscope.live.progress import Progress, Sizes, sizes_of
 
 if TYPE_CHECKING:
@@ -65,9 +66,8 @@ class Call:
         q: (batch, heads, queries, d_head).
         k: (batch, kv_heads, keys, d_head): not repeated under grouped-query attention.
         v: (batch, kv_heads, keys, d_value): not repeated either.
-        kernel_lse: (batch, heads, queries), log-sum-exp of each query's scores as the module's own kernel computed it;
-            None if it computed none. `lse` is always available.
         context: (batch, heads, queries, d_value): output of the attention, before the output projection.
+        fused: True if one fused kernel computed it.
         scale: factor of q . k.
         rules: the mask's rule and the padding of each row of the batch.
         stage: what q and k are: projected, scaled or rotated.
@@ -91,12 +91,12 @@ class Call:
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
-    kernel_lse: torch.Tensor | None
     context: torch.Tensor
     scale: float
     rules: Rules
     stage: str
     own: bool
+    fused: bool = False
     weights: torch.Tensor | None = None
     extra_keys: tuple[str, ...] = ()
     silenced: Mapping[int, str] = field(default_factory=dict)
@@ -115,9 +115,16 @@ class Call:
 
     @cached_property
     def lse(self) -> torch.Tensor:
-        """(batch, heads, queries): log-sum-exps of the scores, with another fused call if the kernel gave none."""
-        of_kernel = None if self.rounded or {"cap", "sinks"} & {*self.layer_terms.named} else self.kernel_lse
-        return log_sum_exps(of_kernel, self.q, self.k, self.v, self.scale, self.rules, self.layer_terms)
+        """(batch, heads, queries): log-sum-exps of the scores, computed when they are asked for."""
+        v = self.v.to(self.q.dtype)
+        with torch.autocast(self.q.device.type, enabled=False):
+            rows = [
+                attend_with_lse(
+                    self.q[at], self.k[at], v[at], scale=self.scale, mask=self.mask(at), terms=self.terms(at)
+                )
+                for at in range(len(self.q))
+            ]
+        return torch.stack([lse for _, lse in rows])
 
     def mask(self, row: int) -> Mask:
         """The mask of one row of the batch, over all positions, padding included."""

@@ -130,12 +130,11 @@ class Watching:
         self._open.close()
 
 
-def _prepare(observed: list[nn.Module], model: nn.Module) -> None:
+def _prepare(observed: list[nn.Module]) -> None:
     """Prepare a forward pass for functions and hooks that were registered since the block began.
 
     Args:
         observed: the modules whose outputs are observed, after all other hooks.
-        model: the captured model.
     """
     interface.INSTALLED.renew()
     for module in observed:

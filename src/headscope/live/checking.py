@@ -12,7 +12,6 @@ values and sums by a few units of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -136,10 +135,16 @@ def excess(call: Call) -> torch.Tensor | None:
     """Error of the recomputed contexts of a few queries, in multiples of what rounding explains.
 
     Returns:
-        A number on the call's device, which nothing has waited for; NaN if the numbers compared are not finite. None
-        under dropout, where contexts can't be recomputed.
+        A number on the call's device, which nothing has waited for, of the first and the last row of the batch; NaN if
+        the numbers compared are not finite. None without tokens, and under dropout: contexts can't be recomputed.
     """
-    times = [_times(probe, None).amax() for probe in _probes(call)]
+    if call.dropout or not call.context.numel():
+        return None
+    times = [
+        _times(probe_of(call, row, sample, call.q[row, :, sample.index], call.k[row], call.v[row]), None).amax()
+        for row in sorted({0, len(call.q) - 1})
+        if (sample := _sample_of(call, row)) is not None
+    ]
     return torch.stack(times).amax() if times else None
 
 
@@ -180,28 +185,13 @@ def refuse_altered(call: Call) -> None:
                     refuse(float(times.max()), kind, place, call.rules)
 
 
-def sample_of(call: Call, row: int) -> Sample | None:
+def _sample_of(call: Call, row: int) -> Sample | None:
     """The queries of a row of the batch that are recomputed; None if none can be."""
     rule, queries = call.rules.row(row), call.q.shape[2]
     if rule not in _SAMPLES:
         rows = _sampled(rule, queries)
         _SAMPLES[rule] = sample_at(rule, rows, queries, call.k.shape[2], call.q.device) if len(rows) else None
     return _SAMPLES[rule]
-
-
-def probed_rows(call: Call) -> tuple[int, ...]:
-    """The first and the last row of a batch; none under dropout, or without tokens."""
-    if call.dropout or not call.context.numel():
-        return ()
-    return (0,) if len(call.q) == 1 else (0, len(call.q) - 1)
-
-
-def _probes(call: Call) -> Iterator[Probe]:
-    for row in probed_rows(call):
-        sample = sample_of(call, row)
-        if sample is None:
-            continue
-        yield probe_of(call, row, sample, call.q[row, :, sample.index], call.k[row], call.v[row])
 
 
 def probe_of(call: Call, row: int, sample: Sample, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Probe:
@@ -322,8 +312,5 @@ def reach_of_terms(probe: Probe) -> float:
     if probe.terms.nothing:
         return 0.0
     longest_q, longest_k = (float(x.norm(dim=-1).amax()) for x in (probe.q, probe.k))
-    return float(probe.terms.mapped(_on_cpu).reach(longest_q, longest_k, probe.call.scale))
-
-
-def _on_cpu(table: torch.Tensor) -> torch.Tensor:
-    return table.float().cpu()
+    terms = probe.terms.mapped(lambda table: table.float().cpu())
+    return float(terms.reach(longest_q, longest_k, probe.call.scale))

@@ -161,13 +161,10 @@ def runs_as_shipped(cls: type) -> bool:
             return False
         reached += named
         inner = [it for it in cells_of(function) if isinstance(it, FunctionType)]
-        waiting += [*inner, *(it for *_, it in named if isinstance(it, FunctionType) and _is_of_transformers(it))]
+        called = (it for *_, it in named if isinstance(it, FunctionType))
+        waiting += [*inner, *(it for it in called if _root(str(it.__module__)) == "transformers")]
     _REACHED[cls] = functions, reached
     return True
-
-
-def _is_of_transformers(function: FunctionType) -> bool:
-    return _root(str(function.__module__)) == "transformers"
 
 
 _REACHED: dict[type, tuple[tuple[FunctionType, ...], list[tuple[dict[str, Any], str, Any]]]] = {}

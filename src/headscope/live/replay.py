@@ -61,14 +61,15 @@ class PassedWeights(Consumer):
 
     def take(self, forward: Forward, call: Call) -> None:
         """Pass on the weights of one layer."""
-        if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *self.source.sizes):
+        cut = self.source.cut
+        if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *cut.sizes):
             return
         self.layers.add(call.layer)
-        cells, q, k = (x[self.source.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
-        if self.source.queries is not None:
-            cells, q = (x.compress(self.source.queries, axis=1) for x in (cells, q))
-        if self.source.keys is not None:
-            cells, k = cells.compress(self.source.keys, axis=2), k.compress(self.source.keys, axis=1)
+        cells, q, k = (x[cut.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
+        if len(cut.queries) < cut.sizes[0]:
+            cells, q = (x.take(cut.queries, axis=1) for x in (cells, q))
+        if len(cut.keys) < cut.sizes[1]:
+            cells, k = cells.take(cut.keys, axis=2), k.take(cut.keys, axis=1)
         heads = list(self.trace.head_numbers(call.layer))
         self.see(call.layer, cells[heads], q[heads], k[[head * len(k) // len(q) for head in heads]])
 
@@ -216,9 +217,8 @@ class _Entrance(Consumer):
 
     def take(self, forward: Forward, call: Call) -> None:
         """Keep the queries and keys, and end the pass."""
-        if (call.turn, call.q.shape[2], call.k.shape[2]) == (self.source.turn, *self.source.sizes):
-            row = self.source.row
-            q, k = (x[row].transpose(0, 1).flatten(1).float().cpu().numpy() for x in (call.q, call.k))
+        if (call.turn, call.q.shape[2], call.k.shape[2]) == (self.source.turn, *self.source.cut.sizes):
+            q, k = (x[self.source.cut.row].transpose(0, 1).flatten(1).float().cpu().numpy() for x in (call.q, call.k))
             self.sides, self.eps = (q, k), torch.finfo(call.q.dtype).eps
             raise _Reached
 
@@ -257,9 +257,8 @@ def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.nd
     except HeadscopeError as error:
         return error.found
     found = []
-    for side, axis, kept in ((0, trace.queries, source.queries), (1, trace.keys, source.keys)):
-        flags = np.stack(changes[side], axis=1)
-        flags = flags if kept is None else flags[kept]
+    for side, axis, kept in ((0, trace.queries, source.cut.queries), (1, trace.keys, source.cut.keys)):
+        flags = np.stack(changes[side], axis=1).take(kept, axis=0)
         found.append(np.array([_id_of(*pair, ids, codes) for pair in zip(axis.ids, flags, strict=False)]))
     return found[0], found[1]
 

@@ -117,7 +117,6 @@ class Session:
         unrecorded: attention that was not recorded, over all forward passes.
         stray: number of attention calls outside any forward pass.
         hooks: the session's hooks on the model's modules.
-        counted: ids of the modules whose entries are counted.
         tables: the model's tables in which ids are looked up.
     """
 
@@ -129,7 +128,7 @@ class Session:
         *,
         strict: bool,
         may_bypass: frozenset[int],
-        prepare: Callable[[nn.Module], None],
+        prepare: Callable[[], None],
     ) -> None:
         self.model = model
         self.plan = plan
@@ -141,7 +140,6 @@ class Session:
         self.stray = 0
         self.thread = threading.get_ident()
         self.hooks = Hooks()
-        self.counted: set[int] = set()
         self.tables = Tables(plan.modules)
         self._followers: dict[int, Follower] = {}
         self._open: dict[int, tuple[nn.Module, Pass]] = {}
@@ -190,7 +188,6 @@ class Session:
                 self.hooks.before(module, enter, keywords=True)
             if id(module) in self.plan.readers:
                 self.hooks.before(module, project)
-        self.counted = counted | begun
         if self.consumer.follows:
             following.install()
             blocks = Blocks(self.plan)
@@ -248,7 +245,7 @@ class Session:
                 return  # gradient checkpointing runs modules again in the backward pass
             if not self.consumer.silencing:
                 refuse_transforms(module)
-            self.prepare(self.model)
+            self.prepare()
             self.hooks.put_last()
             whole = any(session.consumer.keeps_padding for session in OPEN)
             forward = Pass(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))

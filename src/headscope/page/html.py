@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
-from headscope.heads.catalog import CATALOG, WEIGHTS_ONLY
+from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.runs import is_cheap, runs_of
 from headscope.page.trace import estimated_bytes, model_name, page_file
 from headscope.pages import filled, inert_element, json_element, words
@@ -221,7 +221,7 @@ def page(files: Sequence[bytes], *, home: str, title: str, elements: Sequence[by
         elements: further elements that hold data.
         about: further fields of the page's `hs-about` element.
     """
-    statistics = [CATALOG[name].record() for name in WEIGHTS_ONLY]
+    statistics = [CATALOG[name].record() for name in ON_PAGE]
     start = {"home": home, "traces": len(files), "bytes": list(map(len, files)), "statistics": statistics, **about}
     if start.get("atlas") is None:
         start.pop("atlas", None)

@@ -38,6 +38,13 @@ class ArrayLike(NDArrayOperatorsMixin):
             return np.array(self.array, dtype=dtype)
         return np.asarray(self.array, dtype=dtype)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        array = np.asarray(self)
+        return (array if array.flags.writeable else array.copy()).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return (1, 0)  # a CPU's memory
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         arrays = (value.array if isinstance(value, ArrayLike) else value for value in inputs)
         return getattr(ufunc, method)(*arrays, **options)

@@ -128,10 +128,10 @@ class HeadValues(Rows, Named):
         """The side of a difference that it is subtracted from."""
         return self.sides[1]
 
-    def minus(self, a: HeadValues, **fields: Any) -> HeadValues:
+    def minus(self, a: HeadValues) -> HeadValues:
         """The change from `a`: the difference, with both sides."""
         change = self.array.astype(np.float64) - a.array.astype(np.float64)
-        return HeadValues.of(self.measure, change, self.dims, sides=(a, self), **fields)
+        return HeadValues.of(self.measure, change, self.dims, sides=(a, self))
 
     def far(self) -> Float[np.ndarray, "..."]:
         """A difference in standard deviations over all heads of both sides; 0 where nothing varies."""

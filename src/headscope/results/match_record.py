@@ -401,9 +401,17 @@ class Matches(Rows):
             other.score - sum(part.share for part in of_second),
         )
 
-    def plot(self, document: int | None = None, **form: Any) -> Any:
-        """Draw one document with the query, by default the highest; the arguments are those of `Match.plot`."""
-        return self[self.ranking()[0] if document is None else document].plot(**form)
+    def plot(
+        self,
+        document: int | None = None,
+        *,
+        by: str | None = None,
+        ax: Any = None,
+        width: float = 3.35,
+        save: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Draw one document with the query, by default the highest; the other arguments are those of `Match.plot`."""
+        return self[self.ranking()[0] if document is None else document].plot(by=by, ax=ax, width=width, save=save)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each document: its number, score, kappa, and its strongest words."""

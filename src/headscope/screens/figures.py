@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.atlas.clark_figures import layer_ticks
+from headscope.atlas.layout_2d import classical_scaling, label_widths, leader, place_labels
 from headscope.errors import InputError, require
 from headscope.files import write_atomically
 from headscope.screens.inked import LESS, MORE
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from headscope.results.explained import Attribution
     from headscope.results.head_values import HeadValues
+    from headscope.results.heads_apart import HeadDistances
     from headscope.results.removal import Removal
     from headscope.traces import Trace
 
@@ -56,6 +59,8 @@ SIGNED = ((0.0, LESS), (0.5, "#ffffff"), (1.0, MORE))
 DARK = STOPS[-2][1]
 """The colour of a curve."""
 BROKEN = "#d6003c"
+SMALL = 4.5
+"""Points: letters of the names of heads on a plane."""
 NAMED = 48
 """Most tokens whose names fit beside a matrix; longer texts have positions."""
 
@@ -200,6 +205,38 @@ def plot_removal(
         axes.plot(steps, [base, *curve.score], color=DARK, lw=1.2, label="this order")
         axes.set(xlabel="heads silenced", ylabel=plain([curve.measure.name])[0], xlim=(0, len(curve)))
         axes.legend(frameon=False)
+        return finished(axes, save)
+
+
+def plot_distances(
+    distances: HeadDistances, *, ax: Any = None, width: float = COLUMN, save: str | os.PathLike[str] | None = None
+) -> Any:
+    """Draw heads as points, near to each other where their weights are alike, with their names where there is room.
+
+    Arguments as for `plot_values`.
+    """
+    pyplot = pyplot_for(save)
+    with pyplot.rc_context(STYLE):
+        axes = new_axes(pyplot, ax, (width, width))
+        scaled = classical_scaling(distances.array)
+        layers = [layer for layer, _ in distances.heads]
+        points = axes.scatter(*scaled.points.T, c=layers, s=8, cmap=colours([(0.0, STOPS[2][1]), *STOPS[3:]]))
+        axes.set(aspect="equal", title=f"a plane that holds {scaled.kept:.0%} of the squared distances")
+        axes.axis("off")
+        low, high = np.stack([axes.get_xlim(), axes.get_ylim()], -1)
+        unit = float(max(high - low)) / (axes.get_window_extent().width * 72 / axes.figure.dpi)  # a point, 1/72 inch
+        names, height, radius = distances.labels or (), SMALL * unit, 1.6 * unit
+        widths = label_widths(names, height)
+        middles = place_labels(scaled.points, widths, height, radius=radius, low=low, high=high)
+        for name, point, middle, size in zip(names, scaled.points, middles, widths, strict=True):
+            if np.isfinite(middle).all():
+                axes.text(*middle, name, ha="center", va="center", fontsize=SMALL)
+                ends = leader(point, middle, size, height, radius)
+                axes.plot(*np.transpose(ends if ends else [point, point]), color="#777777", lw=0.3)
+        ticks = layer_ticks(tuple(sorted(set(layers))))
+        bar = axes.figure.colorbar(points, ax=axes, fraction=0.05, pad=0.03, ticks=ticks)
+        bar.set_label("layer")
+        bar.outline.set_linewidth(0.4)
         return finished(axes, save)
 
 

@@ -12,6 +12,7 @@ from headscope.late import late
 if TYPE_CHECKING:
     from headscope.results.arrays import Named
     from headscope.results.explained import Finding, MixingRatio
+    from headscope.results.heads_apart import HeadDistances
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
@@ -84,7 +85,7 @@ class Questions:
         raise NotImplementedError
 
     @late("headscope.heads.head_distances:head_distances")
-    def head_distances(self, *, special: bool = True) -> Named:
+    def head_distances(self, *, special: bool = True) -> HeadDistances:
         """(heads_total, heads_total): Jensen-Shannon distance between heads. See headscope.heads.head_distances.
 
         Args:

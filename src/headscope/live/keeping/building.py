@@ -320,7 +320,6 @@ class TraceBuilder(Consumer):
             forward,
             group.series,
             group.rows[row],
-            kept,
             queries=self.naming.queries(forward, group, row),
             keys=keys_axis,
             outputs=Outputs(group.outputs[row]),
@@ -334,7 +333,6 @@ class TraceBuilder(Consumer):
         forward: Forward,
         series: Series,
         layers: list[LayerCopy],
-        kept: tuple[np.ndarray | None, np.ndarray | None],
         *,
         cut: Cut,
         **others: Any,
@@ -345,7 +343,6 @@ class TraceBuilder(Consumer):
             forward: the forward pass, or that which would compute all of them.
             series: their stack, and which call of its transformer it is.
             layers: the copies.
-            kept: bool over the positions of queries and of keys, True for those that are not padding; None for all.
             cut: the positions that the trace has.
             others: the trace's other fields.
         """
@@ -360,7 +357,7 @@ class TraceBuilder(Consumer):
             layers=records_of(layers),
             ablated=silenced,
             swapped=swapped,
-            source=CapturedModel(self.name, self.model, forward, stack, turn, cut.sizes, cut.row, products, *kept),
+            source=CapturedModel(self.name, self.model, forward, stack, turn, cut, products),
             precision=self.precision,
             stack=stack.name,
             cut=cut,

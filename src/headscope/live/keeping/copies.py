@@ -315,6 +315,6 @@ def products(
         values, directions = values[heads], directions[heads]
     if queries is not None:
         values = values[:, queries]
-    fused = call.kernel_lse is not None and call.weights is None and not call.rounded
+    fused = call.fused and call.weights is None and not call.rounded
     kept = values if values.device == CPU else carrier.copy(values, torch.float32)
     return ContextProducts(kept.numpy(), directions, call.eps, fused)

@@ -199,14 +199,10 @@ class Sequences:
         args, kwargs = self._call(last.forward, self_attention)
         projections = steps[0].forward.projections
         forward = replace(last.forward, args=args, kwargs=kwargs, contents=None, projections=projections)
-        flags = [
-            np.isin(np.arange(size), places) for size, places in zip(cut.sizes, (cut.queries, cut.keys), strict=True)
-        ]
         return self.builder.trace_of(
             forward,
             series,
             layers,
-            (flags[0], flags[1]),
             queries=queries,
             keys=queries if keys is None else keys,
             unrecorded=tuple(dict.fromkeys(str(call) for step in steps for call in step.forward.unrecorded)),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headscope.live.keeping.contents import ContextProducts
     from headscope.live.plan.stacks import Stack
     from headscope.results.arrays import Named
+    from headscope.traces import Cut
 
 
 class CapturedModel:
@@ -26,14 +27,12 @@ class CapturedModel:
     Attributes:
         name: the model's name.
         stack: the trace's stack of attention.
-        row: the trace's row of the batch.
         turn: number of earlier calls of the transformer in the same forward pass.
-        sizes: number of queries and keys of the batch, padding included.
+        cut: the positions of the batch that the trace has.
         args, kwargs: the arguments of the model's call.
         autocast: the autocast setting during the call.
         contents, weights, changed_inside, implementations: as in `Forward`.
         products: for each layer, those of the module's output, or None.
-        queries, keys: bool over the batch's positions, True for those that are not padding; None for all.
     """
 
     fingerprint = ""
@@ -45,17 +44,13 @@ class CapturedModel:
         forward: Forward,
         stack: Stack,
         turn: int,
-        sizes: tuple[int, int],
-        row: int,
+        cut: Cut,
         products: tuple[ContextProducts | None, ...],
-        queries: np.ndarray | None,
-        keys: np.ndarray | None,
     ) -> None:
         self.name = name
         self.stack = stack
         self.turn = turn
-        self.sizes = sizes
-        self.row = row
+        self.cut = cut
         self.args: tuple[Any, ...] = forward.args
         self.kwargs: dict[str, Any] = forward.kwargs
         self.autocast = forward.autocast
@@ -64,8 +59,6 @@ class CapturedModel:
         self.weights = forward.weights
         self.changed_inside = forward.changed_inside
         self.products = products
-        self.queries = queries
-        self.keys = keys
         self._projections = {layer: output for (owner, layer), output in forward.projections.items() if owner == stack}
         self._model: Callable[[], nn.Module | None] = weakref.ref(model)
         self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)

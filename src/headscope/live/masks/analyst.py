@@ -8,25 +8,24 @@ padding.
 Padding is everything masked before the first and after the last key that may be looked at. A token masked out between
 them is kept as a hidden key, so that rules about positions (causal, windows, distances) use the model's positions.
 
-At the end, attention over a batch with a mask for each row: contexts, log-sum-exps, and which queries count.
+At the end, a bound of the scores, and which queries count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from headscope.attention.kernels import attend_with_lse, check_log_sum_exps
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.evaluating import together
 from headscope.live.keeping.contents import Contents
-from headscope.live.masks.cells import BatchCells, row_blocks
+from headscope.live.masks.cells import Cells, row_blocks
 from headscope.live.masks.guess import NEGLIGIBLE, UNDERFLOW, Levels, first_keys, levels_of, rule_of, span, terms_of
 
 
@@ -59,8 +58,8 @@ class RawMask:
         sinks: True if the scores stand beside a sink, which a shift of a whole row doesn't shift.
     """
 
-    mask: torch.Tensor | BatchCells | None = None
-    bias: torch.Tensor | BatchCells | None = None
+    mask: torch.Tensor | Cells | None = None
+    bias: torch.Tensor | Cells | None = None
     keys: torch.Tensor | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
@@ -177,21 +176,6 @@ class Rules:
     def uncut(self) -> Rules:
         """The rules that padding follows, too."""
         return replace(self, rows=tuple(rule.whole or rule for rule in self.rows))
-
-    def flags(self, name: str, batch: int, size: int, *, otherwise: bool) -> torch.Tensor | None:
-        """(batch, size) bool: the flags of this name of each row's rule; None if no rule has any.
-
-        Args:
-            name: the attribute of the rules.
-            batch, size: number of rows, and of flags of each.
-            otherwise: the flags of a row whose rule has none.
-        """
-        rows = [getattr(self.row(index), name) for index in range(batch)]
-        if all(row is None for row in rows):
-            return None
-        return torch.stack(
-            [torch.full((size,), otherwise) if row is None else torch.from_numpy(row.copy()) for row in rows]
-        )
 
     @property
     def shared(self) -> bool:
@@ -368,70 +352,15 @@ def _some(flags: np.ndarray | None) -> np.ndarray | None:
 
 def _unseen(mask: Mask, queries: int, keys: int) -> np.ndarray | None:
     """(queries,): True for queries that see no key; None if there are none."""
-    if mask.everything or (mask.causal and queries <= keys and mask.window is None and mask.keys is None):
-        unseen = None
-    elif mask.causal or mask.window is not None:
-        unseen = np.concatenate(
-            [~mask.allowed(rows, np.arange(keys), (queries, keys)).any(-1) for rows in _row_blocks(queries, keys)]  # type: ignore[union-attr]
-        )
-    else:
-        unseen = None
+    unseen = None
+    plain = mask.window is None and (not mask.causal or (queries <= keys and mask.keys is None))
+    if not plain:
+        blocks = (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
+        unseen = np.concatenate([~mask.allowed(rows, np.arange(keys), (queries, keys)).any(-1) for rows in blocks])  # type: ignore[union-attr]
     if mask.bias is not None:
         by_bias = (mask.bias == float("-inf")).all(-1).all(0).cpu().numpy()
         unseen = by_bias if unseen is None else unseen | by_bias
     return unseen if unseen is not None and unseen.any() else None
-
-
-def _row_blocks(queries: int, keys: int) -> Iterator[np.ndarray]:
-    return (np.arange(rows.start, rows.stop) for rows in row_blocks(1, queries, keys))
-
-
-def contexts(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, rules: Rules, terms: Terms = NO_TERMS
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts (batch, heads, queries, d_value) and log-sum-exps (batch, heads, queries), row by row.
-
-    Args:
-        q, k, v: (batch, heads, tokens, width), with fewer heads in k and v under grouped-query attention.
-        scale: factor of q . k.
-        rules: the masks of the batch.
-        terms: the layer's own terms.
-    """
-    with torch.autocast(q.device.type, enabled=False):
-        if rules.shared:
-            return attend_with_lse(q, k, v, scale=scale, mask=rules.row(0).mask, terms=rules.row(0).with_terms(terms))
-        rows = [
-            attend_with_lse(q[i], k[i], v[i], scale=scale, mask=rule.mask, terms=rule.with_terms(terms))
-            for i, rule in enumerate(map(rules.row, range(len(q))))
-        ]
-    return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
-
-
-def log_sum_exps(
-    lse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    rules: Rules,
-    terms: Terms = NO_TERMS,
-) -> torch.Tensor:
-    """(batch, heads, queries): the log-sum-exps of the model's own kernel, or computed here if it gave none.
-
-    Args:
-        lse: those of the kernel, or None.
-        q, k, v: as in `contexts`.
-        scale: factor of q . k.
-        rules: the masks of the batch.
-        terms: the layer's own terms.
-    """
-    batch, _, queries, _ = q.shape
-    if lse is None:
-        _, lse = contexts(q, k, v.to(q.dtype), scale, rules, terms)
-    elif rules.row(0).with_terms(terms).nothing:
-        check_log_sum_exps("the model's kernel", lse, q, k, scale=scale, mask=rules.row(0).mask)
-    unseen = rules.flags("unseen", batch, queries, otherwise=False)
-    return lse if unseen is None else lse.masked_fill(unseen.to(lse.device)[:, None], float("-inf"))
 
 
 def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
@@ -450,5 +379,8 @@ def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor |
         batch: number of rows.
         like: (batch, heads, queries, …), a tensor of the call.
     """
-    counted = rules.flags("counted", batch, like.shape[2], otherwise=True)
-    return None if counted is None else counted.to(like.device)
+    counted = [rules.row(row).counted for row in range(batch)]
+    if all(flags is None for flags in counted):
+        return None
+    every = np.ones(like.shape[2], dtype=bool)
+    return torch.from_numpy(np.stack([every if flags is None else flags for flags in counted])).to(like.device)

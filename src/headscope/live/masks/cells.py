@@ -28,27 +28,31 @@ def row_blocks(heads: int, queries: int, keys: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The map of one row of the batch, (heads, queries, keys). Indexing computes and returns a tensor.
+    """The maps of a batch, (1 or batch, 1 or heads, queries, keys): 1 if all rows, or all heads, have the same map.
+
+    A number is the index of a row, whose map is one of three axes. Indexing that computes and returns a tensor.
 
     Attributes:
         compute: computes cells.
-        row: the row of the batch.
-        shape: (1 or heads, queries, keys).
+        shape: the sizes.
         dtype, device: of the cells.
         made: True if the model made them all, in parts: they may be kept if they follow no rule.
+        row: of a map of three axes, the row of the batch.
     """
 
     compute: Compute
-    row: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
     made: bool = False
+    row: int = 0
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, index: tuple[Any, ...]) -> torch.Tensor:
+    def __getitem__(self, index: int | tuple[Any, ...]) -> Any:
+        if isinstance(index, int):
+            return replace(self, shape=self.shape[1:], row=index)
         axes = [torch.arange(size, device=self.device) for size in self.shape]
         whole = (*index, *(slice(None),) * (3 - len(index)))
         picked = [axis[part] for axis, part in zip(axes, whole, strict=True)]
@@ -57,66 +61,25 @@ class Cells:
         return cells.reshape([len(part) for part in picked if part.dim()])
 
     def of(self, *, heads: int | None = None, keys: int | None = None) -> Cells:
-        """The same map for the first heads and the first keys only."""
+        """The same map of a row for the first heads and the first keys only."""
         sizes = (heads or self.shape[0], self.shape[1], keys or self.shape[2])
         return replace(self, shape=sizes)
 
     def blocks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """All rows with their cells, in blocks."""
-        for rows in row_blocks(*self.shape):
-            yield rows, self[:, rows]
+        """All queries with their cells, in blocks, row by row."""
+        for one in [self] if len(self.shape) == 3 else map(self.__getitem__, range(len(self))):
+            for queries in row_blocks(*one.shape):
+                yield queries, one[:, queries]
 
     def any(self) -> bool:
         """Return True if any cell is not 0."""
         return any(bool(block.any()) for _, block in self.blocks())
 
-
-@dataclass(frozen=True, eq=False)
-class BatchCells:
-    """The maps of a batch, (1 or batch, 1 or heads, queries, keys): 1 if all rows, or all heads, have the same map.
-
-    Attributes:
-        compute: computes cells.
-        shape: the sizes.
-        dtype, device, made: of the cells.
-    """
-
-    compute: Compute
-    shape: tuple[int, int, int, int]
-    dtype: torch.dtype
-    device: torch.device
-    made: bool = False
-
-    @classmethod
-    def of(cls, compute: Compute, sizes: tuple[int, int, int, int], device: torch.device) -> BatchCells:
-        """Find out on which axes the cells depend, from the memory layout of the first cell.
-
-        Args:
-            compute: computes cells; torch.vmap expands the axes that a function ignores.
-            sizes: (batch, heads, queries, keys).
-            device: of the cells.
-        """
-        batch, heads = (torch.arange(size, device=device) for size in sizes[:2])
-        first = torch.zeros(1, dtype=torch.int64, device=device)
-        cell = compute(batch, heads, first, first)
-        shape = (*(1 if cell.stride(axis) == 0 else sizes[axis] for axis in (0, 1)), *sizes[2:])
-        return cls(compute, (shape[0], shape[1], shape[2], shape[3]), cell.dtype, device)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, row: int) -> Cells:
-        return Cells(self.compute, row, self.shape[1:], self.dtype, self.device, self.made)
-
-    def transpose(self, *_: int) -> BatchCells:
+    def transpose(self, *_: int) -> Cells:
         """The same maps with the rows of the batch as heads, and heads as rows, as a tensor's `transpose(0, 1)`."""
-        batch, heads, queries, keys = self.shape
+        batch, heads, *sizes = self.shape
 
         def compute(rows: torch.Tensor, heads: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
             return self.compute(heads, rows, *places).transpose(0, 1)
 
-        return replace(self, compute=compute, shape=(heads, batch, queries, keys))
-
-    def rows(self) -> Iterator[Cells]:
-        """The map of each row of the batch; a single one if all have the same."""
-        yield from (self[row] for row in range(len(self)))
+        return replace(self, compute=compute, shape=(heads, batch, *sizes))

@@ -15,19 +15,22 @@ for every score, and score terms express it. Anything else on the path raises an
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import Deferred, RawMask
-from headscope.live.masks.cells import BatchCells, Compute
+from headscope.live.masks.cells import Cells
 from headscope.live.masks.guess import NEGLIGIBLE
+from headscope.live.progress import is_plain
 
 aten = torch.ops.aten
 
@@ -81,16 +84,23 @@ def read_score_mod(
     """
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
-    score = torch.zeros((), device=device)
-    places = [torch.zeros((), dtype=torch.int32, device=device) for _ in range(4)]
+    places = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(4)]
     try:
         with torch.no_grad(), TransformGetItemToIndex():
-            graph = make_fx(lambda *given: score_mod(*given))(score, *places, *buffers)
+            given = torch.zeros((), device=device), *(place[0] for place in places), *buffers
+            path = _Path(make_fx(lambda *given: score_mod(*given))(*given), buffers, where)
+            form = path.followed(places)
     except RuntimeError as error:
         raise UnsupportedError(
             f"a score_mod's operators can't be read: {str(error).splitlines()[0]}", where=where, advice=ADVICE
         ) from error
-    return _Path(graph, (score, *places, *buffers), where).scoring()
+    if not isinstance(form, _Form) or form.factor == 0:
+        path.refuse("its result doesn't depend on the score")
+    if form.cap is not None and not form.cap > 0:
+        path.refuse(f"its soft cap is {form.cap}")
+    outer = 1.0 if form.cap is None else form.cap
+    bias = partial(path.bias, outer) if form.added else None
+    return Scoring(outer * form.factor, bias, form.cap, allowed=(path.allowed,) if form.masks else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +117,7 @@ class _Form:
     factor: float = 1.0
     added: tuple[tuple[float, Any], ...] = ()
     cap: float | None = None
-    masks: tuple[tuple[Node, bool], ...] = ()
+    masks: tuple[tuple[torch.Tensor, bool], ...] = ()
 
     def times(self, number: float) -> _Form:
         if self.cap is not None:
@@ -119,58 +129,63 @@ class _Form:
         return replace(self, added=(*self.added, (number, term)))
 
 
-class _Path:
-    """The path of the score through a graph.
+class _Path(Interpreter):
+    """The path of the score through a graph: it is a `_Form` all along, and all else is computed.
 
     Args:
         graph: the score_mod's operators.
-        examples: its arguments.
+        buffers: the arguments after the place.
         where: the module's name.
     """
 
-    def __init__(self, graph: GraphModule, examples: tuple[Any, ...], where: str) -> None:
-        self._graph = graph
-        self._examples = examples
+    def __init__(self, graph: GraphModule, buffers: tuple[Any, ...], where: str) -> None:
+        super().__init__(graph)
+        self.extra_traceback = False
+        self._buffers = buffers
         self._where = where
-        self._forms: dict[Node, _Form] = {}
-        self._placed: set[Node] = set()
 
-    def scoring(self) -> Scoring:
-        """Follow the path to the output."""
-        form = None
-        for at, node in enumerate(self._graph.graph.nodes):
-            inputs = node.all_input_nodes
-            if node.op == "placeholder" and at == 0:
-                self._forms[node] = _Form()
-            elif node.op == "placeholder" and at < 5:
-                self._placed.add(node)
-            elif node.op == "output":
-                form = self._forms.get(node.args[0])
-            elif any(source in self._forms for source in inputs):
-                self._forms[node] = self._after(node)
-            elif any(source in self._placed for source in inputs):
-                self._placed.add(node)
-        if form is None or form.factor == 0:
-            self._refuse("its result doesn't depend on the score")
-        cap = form.cap
-        if cap is not None and not cap > 0:
-            self._refuse(f"its soft cap is {cap}")
-        outer = 1.0 if cap is None else cap
-        added = [(outer * factor, self._place(term)) for factor, term in form.added]
-        allowed = tuple(_kept(self._place(node), keeps) for node, keeps in form.masks)
-        return Scoring(outer * form.factor, _sum(added) if added else None, cap, allowed)
+    def after(self, *place: torch.Tensor) -> Any:
+        """The result of the score_mod at a place: a form, or a number if it doesn't depend on the score."""
+        return self.run(_Form(), *place, *self._buffers)
 
-    def _after(self, node: Node) -> _Form:
+    def followed(self, places: list[torch.Tensor]) -> Any:
+        """The result where torch.vmap tells what depends on the place from constants; places are of one axis each."""
+        forms: list[Any] = []
+
+        def follow(*place: torch.Tensor) -> torch.Tensor:
+            forms.append(self.after(*place))
+            return place[0]
+
+        torch.vmap(follow)(*places)
+        return forms[0]
+
+    def bias(self, outer: float, *place: torch.Tensor) -> torch.Tensor:
+        """The sum of what is added to the score at a place, times a factor."""
+        added = self.after(*place).added
+        first, *others = (_tensor(term, place) * (outer * factor) for factor, term in added)
+        return sum(others, first).float()
+
+    def allowed(self, *place: torch.Tensor) -> torch.Tensor:
+        """True if no condition masks the score at a place."""
+        return _all(condition if keeps else ~condition for condition, keeps in self.after(*place).masks)
+
+    def run_node(self, n: Node) -> Any:
+        """Run an operator, or follow the score through it."""
+        if n.op != "call_function" or not any(isinstance(self.env[source], _Form) for source in n.all_input_nodes):
+            return super().run_node(n)
+        return self._after(n.target, *self.fetch_args_kwargs_from_env(n))
+
+    def _after(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Form:
         """The score after an operator on its path."""
-        target, args = node.target, node.args
-        scores = [arg for arg in args if isinstance(arg, Node) and arg in self._forms]
+        scores = [arg for arg in args if isinstance(arg, _Form)]
         name = str(target).removesuffix(".default")
         if len(scores) != 1:
-            self._refuse(f"it {'uses the score several times, in' if scores else 'changes the score with'} {name}")
-        form, first = self._forms[scores[0]], args[0] is scores[0]
+            self.refuse(f"it {'uses the score several times, in' if scores else 'changes the score with'} {name}")
+        form, first = scores[0], args[0] is scores[0]
         other = args[1 if first else 0] if len(args) > 1 else None
-        alpha = float(node.kwargs.get("alpha", 1))  # type: ignore[arg-type]
-        if target in UNCHANGED or (target in CASTS and self._floating(node)):
+        alpha = float(kwargs.get("alpha", 1))
+        dtype = kwargs.get("dtype", other)
+        if target in UNCHANGED or (target in CASTS and (dtype is None or dtype.is_floating_point)):
             return form
         if target in ADDS | SUBTRACTS and form.cap is None:
             sign = alpha if target in ADDS else -alpha
@@ -180,71 +195,39 @@ class _Path:
                 return form.plus(1.0, other)
             if alpha == 1 and not form.masks:
                 return form.times(-1.0).plus(1.0, other)
-        if target in MULTIPLIES or (target in DIVIDES and first and not node.kwargs):
-            number = self._number(other)
+        if target in MULTIPLIES or (target in DIVIDES and first and not kwargs):
+            number = _number(other)
             if number is not None and number != 0 and (number > 0 or not form.masks):
                 return form.times(number if target in MULTIPLIES else 1 / number)
         if target is aten.neg.default and not form.masks:
             return form.times(-1.0)
         if target is aten.tanh.default and form.cap is None and not form.masks:
             return replace(form, cap=1.0)
-        if target is aten.where.self and args[0] not in scores:
-            kept = args[1] is scores[0]
-            if self._number(args[2 if kept else 1]) == float("-inf"):
-                return replace(form, masks=(*form.masks, (args[0], kept)))  # type: ignore[arg-type]
-        if target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor) and self._number(args[2]) == float("-inf"):
-            return replace(form, masks=(*form.masks, (args[1], False)))  # type: ignore[arg-type]
+        if target is aten.where.self and not first:
+            kept = args[1] is form
+            if _number(args[2 if kept else 1]) == float("-inf"):
+                return replace(form, masks=(*form.masks, (args[0], kept)))
+        if target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor) and _number(args[2]) == float("-inf"):
+            return replace(form, masks=(*form.masks, (args[1], False)))
         after = " after its soft cap" if form.cap is not None else " after a mask" if form.masks else ""
-        return self._refuse(f"it changes the score with {name}{after}")
+        return self.refuse(f"it changes the score with {name}{after}")
 
-    def _floating(self, node: Node) -> bool:
-        dtype = node.kwargs.get("dtype", node.args[1] if len(node.args) > 1 else None)
-        return dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point)
-
-    def _number(self, term: Any) -> float | None:
-        """The value of a constant; None if it depends on the place, or on the score."""
-        if not isinstance(term, Node):
-            return float(term) if isinstance(term, (int, float)) else None
-        if term in self._forms or term in self._placed:
-            return None
-        value = self._function(term)(*self._examples)
-        return float(value) if isinstance(value, torch.Tensor) and value.numel() == 1 else None
-
-    def _place(self, term: Any) -> Place:
-        """A term as a function of the place."""
-        if not isinstance(term, Node):
-            return lambda b, h, i, j: torch.full((), float(term), device=b.device)
-        if term in self._forms:
-            self._refuse("it uses the score several times")
-        function, score, buffers = self._function(term), self._examples[0], self._examples[5:]
-        return lambda b, h, i, j: function(score, b, h, i, j, *buffers)
-
-    def _function(self, node: Node) -> Callable[..., torch.Tensor]:
-        """The part of the graph that computes a node."""
-        graph, copies = Graph(), dict[Node, Node]()
-        for each in self._graph.graph.nodes:
-            if each.op != "output":
-                copies[each] = graph.node_copy(each, copies.__getitem__)
-        graph.output(copies[node])
-        graph.eliminate_dead_code()
-        return GraphModule(self._graph, graph)
-
-    def _refuse(self, reason: str) -> NoReturn:
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise an error for what score terms don't express."""
         raise UnsupportedError(
             f"a score_mod of flex attention is not a sum of score terms: {reason}", where=self._where, advice=ADVICE
         )
 
 
-def _sum(parts: list[tuple[float, Place]]) -> Place:
-    def bias(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-        first, *others = (part(b, h, i, j) * factor for factor, part in parts)
-        return sum(others, first).float()
+def _number(term: Any) -> float | None:
+    """The value of a constant; None for the score, and for what depends on the place, which torch.vmap transforms."""
+    if isinstance(term, (int, float)) or (is_plain(term) and term.numel() == 1):
+        return float(term)
+    return None
 
-    return bias
 
-
-def _kept(condition: Place, keeps: bool) -> Place:
-    return condition if keeps else lambda b, h, i, j: ~condition(b, h, i, j)
+def _tensor(term: Any, place: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return term if isinstance(term, torch.Tensor) else torch.full((), float(term), device=place[0].device)
 
 
 LIBRARY = "torch.nn.attention.flex_attention"
@@ -332,19 +315,19 @@ class Flexed:
         if bias is None:
             return RawMask(mask=mask)
         added = _cells(bias, sizes, device)
-        if all(bool((block > NEGLIGIBLE).all()) for cells in added.rows() for _, block in cells.blocks()):
+        if all(bool((block > NEGLIGIBLE).all()) for _, block in added.blocks()):
             return RawMask(mask=mask, bias=added)
         return RawMask(mask=_cells(_masked(bias, conditions), sizes, device))
 
     def _check_blocks(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> None:
         """Compare the blocks that kernels visit with the function that decides about cells."""
         count, indices, full_count, full_indices = self.blocks
-        partial = _block_map(count, indices, sizes[3], self.block_size[1])
+        partly = _block_map(count, indices, sizes[3], self.block_size[1])
         full = _block_map(full_count, full_indices, sizes[3], self.block_size[1])
-        if partial is None:
+        if partly is None:
             return
-        whole = torch.zeros_like(partial) if full is None else full
-        lists = torch.stack([partial | whole, whole], 1)
+        whole = torch.zeros_like(partly) if full is None else full
+        lists = torch.stack([partly | whole, whole], 1)
         lists = lists[:1] if bool((lists == lists[:1]).all()) else lists
         if self.mask_mod is None and bool(lists[:, 0].all()):
             return
@@ -368,13 +351,11 @@ def _anything(*place: torch.Tensor) -> torch.Tensor:
 
 
 def _every(conditions: list[Place]) -> Place:
-    def allowed(*place: torch.Tensor) -> torch.Tensor:
-        first, *others = (condition(*place) for condition in conditions)
-        for other in others:
-            first = first & other
-        return first
+    return lambda *place: _all(condition(*place) for condition in conditions)
 
-    return allowed
+
+def _all(flags: Iterable[torch.Tensor]) -> torch.Tensor:
+    return reduce(operator.and_, flags)
 
 
 def _masked(bias: Place, conditions: list[Place]) -> Place:
@@ -385,8 +366,12 @@ def _masked(bias: Place, conditions: list[Place]) -> Place:
     return numbers
 
 
-def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device) -> BatchCells:
-    """The cells of a function of one place, computed for many places at once."""
+def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device) -> Cells:
+    """The cells of a function of one place, computed for many places at once.
+
+    The memory layout of the first cell tells on which rows and heads they depend: torch.vmap expands those that a
+    function ignores.
+    """
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
     mapped: Callable[..., torch.Tensor] = function
@@ -397,8 +382,11 @@ def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.devi
         with torch.no_grad(), TransformGetItemToIndex():
             return mapped(*axes)
 
-    computed: Compute = compute
-    return BatchCells.of(computed, sizes, device)
+    batch, heads = (torch.arange(size, device=device) for size in sizes[:2])
+    first = torch.zeros(1, dtype=torch.int64, device=device)
+    cell = compute(batch, heads, first, first)
+    shape = (*(1 if cell.stride(axis) == 0 else sizes[axis] for axis in (0, 1)), *sizes[2:])
+    return Cells(compute, shape, cell.dtype, device)
 
 
 def _block_map(count: torch.Tensor | None, indices: torch.Tensor | None, keys: int, size: int) -> torch.Tensor | None:

@@ -17,9 +17,7 @@ import torch
 
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
-
-BLOCK_CELLS = 1 << 20
-"""Maximum number of cells whose mask is read at once."""
+from headscope.live.masks.cells import row_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +36,8 @@ class Piece:
 
     def blocks(self, total: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Blocks of queries: their positions in the sequence, and (queries, total), True for keys that they may see."""
-        step = max(1, BLOCK_CELLS // max(1, total))
-        for at in range(0, self.count, step):
-            rows = np.arange(at, min(at + step, self.count))
+        for block in row_blocks(1, self.count, total):
+            rows = np.arange(block.start, block.stop)
             allowed_keys = np.zeros((len(rows), total), dtype=bool)
             allowed = self.mask.allowed(rows, np.arange(self.sizes[1]), self.sizes)
             allowed_keys[:, self.begin : self.begin + self.sizes[1]] = True if allowed is None else allowed

@@ -16,7 +16,7 @@ from torch import nn
 
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import RawMask
-from headscope.live.masks.cells import BatchCells
+from headscope.live.masks.cells import Cells
 from headscope.live.masks.flex import Flexed
 from headscope.live.plan.classes import FLEX_NAME
 
@@ -73,16 +73,14 @@ def raw_mask(
     return RawMask(mask=mask, bias=bias), keys
 
 
-def used_keys(mask: torch.Tensor | BatchCells, queries: int) -> int:
+def used_keys(mask: torch.Tensor | Cells, queries: int) -> int:
     """Number of keys without the trailing ones that no query sees, which are the unused slots of a static cache.
 
     In a numeric mask, only -inf and the lowest finite number count as masked, and only in rows that also hold other
     values.
     """
-    if isinstance(mask, torch.Tensor):
-        last = _last_seen(mask)
-    else:
-        last = max(_last_seen(block) for cells in mask.rows() for _, block in cells.blocks())
+    blocks = [mask] if isinstance(mask, torch.Tensor) else (block for _, block in mask.blocks())
+    last = max(map(_last_seen, blocks))
     return max(queries, last + 1 if last >= 0 else mask.shape[-1])
 
 

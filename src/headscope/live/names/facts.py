@@ -23,7 +23,6 @@ from headscope.live.names.sources import (
     NOTHING,
     RESHAPES,
     SEVERAL,
-    Lookup,
     Memory,
     Operator,
     Result,
@@ -249,7 +248,8 @@ class Follower(KnownTensors):
     Attributes:
         memory: what was worked out in earlier passes.
         tokens: the tokens that entered the pass.
-        lookups: the ids that were looked up, in order.
+        lookups: the ids that were looked up, in order, each time with their own sources, None if they come from no
+            argument, and the number of the first one's token.
         valued: True if tokens were moved to places that depend on numbers, not on shapes alone.
         replace: changes the ids that are looked up; None to leave them as they are.
         settings: for each block that ran in this pass, what it depends on beside its arguments; None if on any code.
@@ -267,7 +267,7 @@ class Follower(KnownTensors):
         self.forget()
         self.tokens = Tokens()
         self._tables: list[Tables] = []
-        self.lookups: list[Lookup] = []
+        self.lookups: list[tuple[torch.Tensor, Sources | None, int]] = []
         self.valued = False
         self.settings: dict[nn.Module, tuple[Any, ...] | None] = {}
         self._types: torch.Tensor | None = None
@@ -483,20 +483,20 @@ class Follower(KnownTensors):
             return id(sources), x.shape, x.dtype
         return tuple([self._key(part, labelled) for part in x]) if isinstance(x, (list, tuple)) else x
 
-    def _numbered(self, table: torch.Tensor, ids: torch.Tensor, axes: int) -> Sources:
+    def _numbered(self, ids: torch.Tensor, axes: int) -> Sources:
         """The sources of what was looked up for these ids: new tokens, unless the same ids were looked up before."""
         elements, first = self.known(ids), self._first_of(ids)
         passed, places = self._passed(ids, elements)
         if first == self.tokens.count:
             self.tokens.add(passed, segments_of(places, self._types))
-        self.lookups.append(Lookup(id(table), ids.detach().clone(), elements, first, places))
+        self.lookups.append((ids.detach().clone(), elements, first))
         shape = *ids.shape, *(1,) * (axes - ids.dim())
         return self.memory.interned(torch.arange(first, first + ids.numel(), device="cpu").reshape(shape))
 
     def _looked_up(self, operator: Operator, args: tuple[Any, ...], result: Any) -> Sources | None:
         """The sources of what an operator looks up; None if they aren't those of tokens."""
         ids = self.lookup(operator, args)
-        return self._mapped(args, result) if ids is None else self._numbered(args[0], ids, result.dim())
+        return self._mapped(args, result) if ids is None else self._numbered(ids, result.dim())
 
     def _mapped(self, args: tuple[Any, ...], result: Any) -> Sources | None:
         """The sources of ids that were looked up for others in a table of one number for each: those of the others."""
@@ -545,9 +545,9 @@ class Follower(KnownTensors):
     def _first_of(self, ids: torch.Tensor) -> int:
         """The number of the first token of ids that are looked up: the same as before if they have been looked up."""
         elements = self.known(ids)
-        for lookup in self.lookups:
-            if lookup.elements is elements and lookup.ids.shape == ids.shape and torch.equal(lookup.ids, ids):
-                return lookup.first
+        for known, of_known, first in self.lookups:
+            if of_known is elements and known.shape == ids.shape and torch.equal(known, ids):
+                return first
         return self.tokens.count
 
     def _elements(self, x: torch.Tensor) -> Sources:

@@ -29,9 +29,6 @@ DEEPEST = 3
 class Tables:
     """The tables of a model in which ids are looked up.
 
-    Attributes:
-        embeddings: those of words in transformers models.
-
     Args:
         modules: the model's modules, with their names.
     """
@@ -39,7 +36,6 @@ class Tables:
     def __init__(self, modules: tuple[tuple[str, nn.Module], ...]) -> None:
         self._modules = modules
         self._models = models_in(module for _, module in modules)
-        self.embeddings = word_embeddings(self._models)
         self._offloaded = any(parameter.is_meta for _, module in modules for parameter in module.parameters(False))
 
     def renew(self) -> None:
@@ -51,7 +47,7 @@ class Tables:
     @cached_property
     def words(self) -> set[int]:
         """Ids of the tables of words in transformers models."""
-        return {id(parameter) for embedding in self.embeddings for parameter in embedding.parameters()}
+        return {id(parameter) for embedding in word_embeddings(self._models) for parameter in embedding.parameters()}
 
     @cached_property
     def trigrams(self) -> set[int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -501,24 +501,6 @@ class BlockTokens:
 
     calls: list[tuple[np.ndarray | None, np.ndarray | bool | None]]
     outputs: list[Sources | None]
-
-
-class Lookup(NamedTuple):
-    """Ids that were looked up.
-
-    Attributes:
-        table: id of the table.
-        ids: the ids.
-        elements: their own sources; None if they come from no argument.
-        first: number of the first one's token.
-        places: (ids,): their places in the argument that has token types; None if they come from another one.
-    """
-
-    table: int
-    ids: torch.Tensor
-    elements: Sources | None
-    first: int
-    places: torch.Tensor | None
 
 
 class Memory:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -28,34 +27,23 @@ from headscope.live.seeing.readers import reader_of, reads
 NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
+class Kept(NamedTuple):
     """A plan without its modules, and what it follows from.
 
     Attributes:
         modules: weak references to the modules.
-        classes: their classes.
-        children: for each module, the names and ids of its children, and whether it has parameters beside them.
-        functions: class -> its forward.
-        settings: what readers say of the modules that have one, which modules attend, and their own layer numbers.
+        state: theirs when the plan was found: see `_state`.
         plan: the plan.
     """
 
     modules: tuple[weakref.ref[nn.Module], ...]
-    classes: list[type[nn.Module]]
-    children: list[tuple[Any, ...]]
-    functions: dict[type[nn.Module], Any]
-    settings: list[Any]
+    state: list[Any]
     plan: Plan
 
     def renewed(self) -> Plan | None:
         """The plan of the same modules; None if anything that it follows from has changed."""
         modules = [module for reference in self.modules if (module := reference()) is not None]
-        if list(map(type, modules)) != self.classes or list(map(_children, modules)) != self.children:
-            return None
-        if any(getattr(cls, "forward", None) is not forward for cls, forward in self.functions.items()):
-            return None
-        if _settings(modules, self.plan) != self.settings:
+        if len(modules) < len(self.modules) or _state(modules, self.plan) != self.state:
             return None
         return self.plan.over(tuple(zip(self.plan.known.values(), modules, strict=True)))
 
@@ -95,14 +83,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     if all(cls.named_modules is nn.Module.named_modules for cls in classes):
         if at not in KEPT:
             weakref.finalize(model, KEPT.pop, at, None).atexit = False
-        KEPT[at] = Kept(
-            tuple(map(weakref.ref, modules)),
-            list(map(type, modules)),
-            list(map(_children, modules)),
-            {cls: getattr(cls, "forward", None) for cls in classes},
-            _settings(modules, plan),
-            plan.over(()),
-        )
+        KEPT[at] = Kept(tuple(map(weakref.ref, modules)), _state(modules, plan), plan.over(()))
     return plan
 
 
@@ -155,9 +136,16 @@ def _children(module: nn.Module) -> tuple[Any, ...]:
     return (*children.keys(), *map(id, children.values()), owns)
 
 
-def _settings(modules: Sequence[nn.Module], plan: Plan) -> list[Any]:
-    """Readings of the modules that have a reader, modules that attend, and layer numbers of those that may."""
-    readable = {cls for cls in set(map(type, modules)) if reader_of(cls) is not None}
+def _state(modules: Sequence[nn.Module], plan: Plan) -> list[Any]:
+    """The facts that a plan follows from.
+
+    These are the modules' classes with their forward functions and their children, what readers say of those that have
+    one, which of them attend, and layer numbers of those that may.
+    """
+    classes = list(map(type, modules))
+    forwards = {cls: getattr(cls, "forward", None) for cls in dict.fromkeys(classes)}
+    readable = {cls for cls in forwards if reader_of(cls) is not None}
     readings = [reads(module) for module in modules if type(module) in readable]
     readings += [calls_sdpa(module) for module in modules]
-    return [*readings, *(getattr(module, "layer_idx", None) for module in modules if id(module) in plan.numbered)]
+    numbers = [getattr(module, "layer_idx", None) for module in modules if id(module) in plan.numbered]
+    return [classes, list(map(_children, modules)), forwards, readings, numbers]

@@ -180,7 +180,6 @@ def _observed(
             module,
             recorders,
             **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
-            kernel_lse=None,
             context=context.detach(),
             scale=reading.scale,
             rules=rules,

@@ -94,16 +94,6 @@ class Given(NamedTuple):
         same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
         return cls(query, key, same_tokens, extra_keys(module))
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments of `run_observed` beside the operator's."""
-        return {"same_tokens": self.same_tokens, "extra_keys": self.extra_keys}
-
-    @property
-    def batch(self) -> int:
-        """Number of rows."""
-        return self.query.shape[1] if self.query.dim() == 3 else 1
-
 
 FORWARD = nn.MultiheadAttention.forward.__code__
 
@@ -185,24 +175,18 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     for seat in read.seats:
         seat.forward.forget(mha)
     recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
+    changed = None
     if silenced and again is not None:
         if drops:
             _refuse_dropout(mha, read)
         following.attended(again[0], given["query"], axes)
         changed = again[0], output[1]
-    else:
-        changed = None
-        compares = recorders and not silenced and not drops
-        if compares and (again is not None or not is_unchanged(mha)):
-            _refuse_other_output(mha, read, output[0].detach())
-    _note_projection(mha, recorders)
-    return changed
-
-
-def _note_projection(mha: nn.MultiheadAttention, recorders: list[Seat]) -> None:
+    elif recorders and not silenced and not drops and (again is not None or not is_unchanged(mha)):
+        _refuse_other_output(mha, read, output[0].detach())
     for session, forward, place, _ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
+    return changed
 
 
 def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:

@@ -119,10 +119,10 @@ def _ran(
     query, key, value = (x.detach() for x in tensors)
     context = context.detach()
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
-    lse = notes.lse(max(len(query), len(key)), *query.shape[1:3]) if notes else None
+    fused = notes is not None and notes.lse(max(len(query), len(key)), *query.shape[1:3]) is not None
     dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
     return Ran(
-        name, module, query, key, value, raw, keys, kwargs, context, context, None, lse, dtype, proven, unfused=False
+        name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, dtype, proven, unfused=False
     )
 
 
@@ -173,7 +173,7 @@ def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark:
         q=q,
         k=k,
         v=v,
-        kernel_lse=ran.lse,
+        fused=ran.fused,
         context=ran.context.transpose(1, 2),
         scale=masking.scale,
         rules=masking.rules,

@@ -24,7 +24,7 @@ from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import once
 from headscope.live.keeping.projections import Awaited, Output, mark_of
 from headscope.live.masks.analyst import RawMask
-from headscope.live.masks.cells import BatchCells
+from headscope.live.masks.cells import Cells
 from headscope.live.names.sources import NOTHING
 from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
@@ -61,7 +61,7 @@ class Ran:
         context: (batch, queries, heads, d_value), the result.
         returned: the result as the module got it, which differs in the heads that are silenced.
         weights: (batch, heads, queries, keys), if the function returned them.
-        lse: (batch, heads, queries), if the kernel gave them.
+        fused: True if one fused kernel computed the result.
         dtype: precision in which queries and keys were multiplied.
         proven: True if a library's own code computed the result from these tensors alone.
         unfused: True if scores and weights may have been computed step by step.
@@ -81,7 +81,7 @@ class Ran:
     context: torch.Tensor
     returned: torch.Tensor
     weights: torch.Tensor | None
-    lse: torch.Tensor | None
+    fused: bool
     dtype: torch.dtype
     proven: bool
     unfused: bool
@@ -99,14 +99,14 @@ class Ran:
         if mask:
             raw = replace(raw, mask=compact(raw.mask, self.query.shape[2]), bias=_copy(raw.bias), keys=_copy(raw.keys))
         changes: dict[str, Any] = {"raw": raw}
-        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights", "lse")}
+        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
         return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
 
     def with_heads_first(self) -> Ran:
         """The same call without a batch: its first axis is that of the heads."""
         changes: dict[str, Any] = {name: _swapped(getattr(self.raw, name)) for name in ("mask", "bias")}
         changes = {"raw": replace(self.raw, **changes)}
-        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights", "lse")}
+        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights")}
         changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
         changes["followed"] = tuple(
             None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
@@ -120,7 +120,7 @@ def _copy(x: Any) -> Any:
 
 
 def _swapped(x: Any) -> Any:
-    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, BatchCells)) else x
+    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
 def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
@@ -143,7 +143,6 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
     if ranges is None:
         return None
     keys = max(stop for _, stop in ranges)
-    lse = [part.lse for part in parts if part.lse is not None]
     weights = [part.weights for part in parts if part.weights is not None]
     return replace(
         first,
@@ -154,11 +153,11 @@ def joined(parts: list[Ran], axis: int, x: torch.Tensor) -> Ran | None:
         keys=keys,
         context=context,
         returned=returned,
-        lse=torch.cat(lse, axis) if len(lse) == len(parts) else None,
+        fused=all(part.fused for part in parts),
         proven=all(part.proven for part in parts),
         unfused=any(part.unfused for part in parts),
         followed=_joined_tokens(parts, axis, ranges, keys),
-        weights=_spread(weights, parts, axis, ranges, keys, 0) if len(weights) == len(parts) else None,
+        weights=_spread(weights, parts, axis, ranges, keys) if len(weights) == len(parts) else None,
     )
 
 
@@ -270,7 +269,7 @@ def _joined_mask(parts: list[Ran], axis: int, ranges: list[tuple[int, int]], key
     sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
     sizes[axis] = sum(part.query.shape[axis] for part in parts)
     compute = partial(_joined_cells, parts, axis, ranges, dtype)
-    whole = BatchCells(compute, (sizes[0], sizes[1], sizes[2], sizes[3]), dtype, parts[0].query.device, made=True)
+    whole = Cells(compute, tuple(sizes), dtype, parts[0].query.device, made=True)
     return RawMask(mask=whole)
 
 
@@ -324,11 +323,11 @@ def _cells(part: Ran, index: Sequence[torch.Tensor]) -> torch.Tensor:
     return allowed if total is None else total.masked_fill(~allowed, -torch.inf)
 
 
-def _at(x: torch.Tensor | BatchCells, index: Sequence[torch.Tensor]) -> torch.Tensor:
+def _at(x: torch.Tensor | Cells, index: Sequence[torch.Tensor]) -> torch.Tensor:
     """Cells of a map, of which an axis of size 1 has one; 0 for keys that it doesn't have."""
     at = [places if size > 1 else places[:1] * 0 for places, size in zip(index[:3], x.shape, strict=False)]
     at.append(index[3].clamp(max=x.shape[3] - 1))
-    cells = x.compute(*at) if isinstance(x, BatchCells) else x[_grid(at)]
+    cells = x.compute(*at) if isinstance(x, Cells) else x[_grid(at)]
     return cells.masked_fill(index[3] >= x.shape[3], 0)
 
 
@@ -363,17 +362,17 @@ def compact(x: Any, queries: int) -> Any:
         cells = (index[3] >= some[0]) & (index[3] <= some[1])
         return values[(cells if seen is None else cells & _at(seen, index)).long()]
 
-    return BatchCells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
+    return Cells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
 
 
 def _spread(
-    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int, fill: Any
+    blocks: list[torch.Tensor], parts: list[Ran], axis: int, ranges: list[tuple[int, int]], keys: int
 ) -> torch.Tensor:
-    """One map of all pairs, with the block of each call at its place and `fill` elsewhere."""
+    """One map of all pairs, with the block of each call at its place and 0 elsewhere."""
     shape = [max(len(block) for block in blocks), max(block.shape[1] for block in blocks), blocks[0].shape[2], keys]
     ends = list(accumulate(part.query.shape[axis] for part in parts))
     shape[axis] = ends[-1]
-    whole = blocks[0].new_full(shape, fill)
+    whole = blocks[0].new_zeros(shape)
     for block, part, end, (start, stop) in zip(blocks, parts, ends, ranges, strict=True):
         place = [slice(None), slice(None), slice(None), slice(start, stop)]
         place[axis] = slice(end - part.query.shape[axis], end)

@@ -101,7 +101,8 @@ def _seats(module: nn.Module, given: Given | None, args: tuple[Any, ...], kwargs
     if given is not None:
         query, key = given[:2]
         followed = following.tokens_of(query, key, 1 if query.dim() == 3 else None, 0)
-        return register_call(module, given.batch, len(query), len(key), (query.shape, key.shape), followed)
+        batch = query.shape[1] if query.dim() == 3 else 1
+        return register_call(module, batch, len(query), len(key), (query.shape, key.shape), followed)
     query, key = (sdpa_arguments(args, kwargs)[name] for name in SDPA_ARGUMENTS[:2])
     sizes = tuple(query.shape), tuple(key.shape)
     one_head = query.dim() == 3 or query.shape[1] == 1
@@ -127,6 +128,9 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         output = run()
         return (output.unsqueeze(2) if one_head else output.transpose(1, 2)).contiguous(), None
 
+    others: dict[str, Any] = {}
+    if given is not None:
+        others = {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
     result = run_observed(
         as_the_interface,
         SDPA_NAME,
@@ -138,7 +142,7 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         dropout=arguments.get("dropout_p", 0.0),
         scaling=arguments.get("scale"),
         is_causal=bool(arguments.get("is_causal", False)),
-        **(given.settings if given is not None else {}),
+        **others,
     )
     if given is not None:
         was_read(module, seats, q, k, v, result[0])  # type: ignore[arg-type]

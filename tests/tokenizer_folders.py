@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headscope.checkpoint import raw_files
+
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+RESIDUES = [
+    "<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"
+]  # fmt: skip
+"""The vocabulary of ESM-2."""
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -60,8 +66,7 @@ class Folder:
 
     def file(self, filename: str) -> Path | None:
         self.asked.append(filename)
-        path = self.path / filename
-        return path if path.exists() else None
+        return raw_files.Folder(self.path).path(filename)
 
 
 def write_json(folder: Path, filename: str, value: Any) -> None:
@@ -111,6 +116,35 @@ def byte_level_files() -> tuple[dict[str, int], str]:
     state = json.loads(tokenizer.to_str())
     merges = "".join(" ".join(pair) + "\n" for pair in state["model"]["merges"])
     return state["model"]["vocab"], "#version: 0.2\n" + merges
+
+
+def bert_folder(path: Path, *, lower: bool, model_type: str = "bert", **options: Any) -> Folder:
+    return folder_with(
+        path,
+        {"model_type": model_type} if model_type == "distilbert" else {"model_type": model_type, "type_vocab_size": 2},
+        vocab_txt=wordpiece_vocabulary(lower=lower),
+        tokenizer_config={"do_lower_case": lower, **options},
+    )
+
+
+def roberta_folder(path: Path, **options: Any) -> Folder:
+    vocabulary, merges = byte_level_files()
+    # transformers 5 forgets that RoBERTa's <mask> takes the space before it, unless a file says so.
+    mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False}
+    return folder_with(
+        path,
+        {"model_type": "roberta", "type_vocab_size": 1},
+        vocab=vocabulary,
+        merges_txt=merges,
+        tokenizer_config={"tokenizer_class": "RobertaTokenizer", "mask_token": mask, **options},
+    )
+
+
+def wordpiece_json(vocabulary: Mapping[str, int], **parts: Any) -> dict[str, Any]:
+    """A tokenizer.json of these pieces, and these parts."""
+    model = {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"}
+    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    return {"version": "1.0", "added_tokens": [], "model": model, **parts}
 
 
 def unigram_json(*, prefix: str = "<s>") -> dict[str, Any]:
