@@ -44,7 +44,16 @@ if TYPE_CHECKING:
 
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
-    *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
+    *(
+        "",
+        "chain=1",
+        "pane=compare",
+        "pane=compare&vs=1",
+        "pane=compare&vs=1&by=change",
+        "pane=causes",
+        "pane=causes&way=decompx",
+        "pane=anatomy",
+    ),
     *("mode=text", "mode=lines", "mode=matrix", "mode=text&dir=to&on=3.4", "chain=1&mode=text"),
     *("by=effect", "by=mass", "by=mass&set=1.2&on=3", "by=distance", "by=similarity&vs=1", "by=change&vs=1"),
     *("face=values", "order=high", "of=ab", "of=bb", "normed=1", "words=1", "special=0", "to=head", "scale=log"),

@@ -26,6 +26,9 @@ export function oklch(lightness: number, chroma: number, hue: number): RGB {
 /** Colour of NaN, which is on neither map. */
 const BROKEN: RGB = [214, 0, 60];
 
+/** The end of the colours of a difference, in the matrix and in all tiles. */
+export const MOVED = 0.5;
+
 export const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
 type Stops = [at: number, colour: RGB][];

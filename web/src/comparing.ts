@@ -4,8 +4,9 @@ import { align } from "./align";
 import * as state from "./state";
 import { at, doc, docB, docs, headName, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
 import { say } from "./words";
-import { marked, type Label, type Shown } from "./shown";
-import type { Aligned, Pairs } from "./trace/difference";
+import { marked, regroup, type Label, type Shown } from "./shown";
+import type { View } from "./trace/cells";
+import type { Aligned } from "./trace/difference";
 import type { TraceInfo } from "./trace/trace";
 
 /** The reason why the heads of two traces can't be ranked by change; null if they can. */
@@ -97,25 +98,65 @@ export function swap(): void {
 
 const texts = (labels: Label[]): string[] => labels.map(marked);
 
-/** The alignment of what is on the screen of both. */
-export const pairs = computed<Pairs | null>(() => {
-  const [a, b] = [shown.value, otherShown.value];
-  return a && b && { rows: align(texts(a.rows), texts(b.rows)), columns: align(texts(a.columns), texts(b.columns)) };
+/** Of a run whose tokens were changed, each stands for the one in its place. */
+const inPlace = ({ length }: unknown[]): Aligned => ({ a: Int32Array.from({ length }, (_, n) => n), b: Int32Array.from({ length }, (_, n) => n) });
+
+/** Every word of both that is on the screen. */
+export const pairs = computed<Record<"rows" | "columns", Aligned> | null>(() => {
+  const [one, other, a, b] = [doc.value, docB.value, shown.value, otherShown.value];
+  if (!one || !other || !a || !b) return null;
+  const run = (one.of?.origin ?? one.id) === (other.of?.origin ?? other.id);
+  const of = (side: "rows" | "columns"): Aligned => (run && a[side].length === b[side].length ? inPlace(a[side]) : align(texts(a[side]), texts(b[side])));
+  return { rows: of("rows"), columns: of("columns") };
 });
 
-/** The alignment of all tokens of both texts, for numbers about whole heads. */
-export const tokenPairs = computed<Pairs | null>(() => {
-  const [a, b] = [doc.value?.info, otherDoc.value?.info];
-  return a && b ? { rows: align(a.queries.tokens, b.queries.tokens), columns: align(a.keys.tokens, b.keys.tokens) } : null;
-});
+/** B's row or column for one of A's; -1 where it has none. */
+export function partner(side: "rows" | "columns", place: number | null): number {
+  const both = pairs.value?.[side];
+  return both && place !== null ? (both.b[both.a.indexOf(place)] ?? -1) : -1;
+}
 
-/** Labels of aligned tokens: where they differ, both; where a side has none, a dash. */
-export const alignedLabels = (a: Label[], b: Label[], { a: left, b: right }: Aligned): Label[] =>
-  Array.from(left, (i, n) => {
-    const [one, other] = [a[i], b[right[n]]];
-    if (one && other && marked(one) === marked(other)) return one;
-    return {
-      ...(one ?? other), text: `${one?.text ?? "–"}/${other?.text ?? "–"}`, title: `${one?.title ?? "–"} / ${other?.title ?? "–"}`,
-      continues: false, repeats: null, differs: true, gap: !one || !other,
-    };
+/** The words that stand in both texts, as rows and columns of each; at the end, together, a column of the words of A alone and one of B's. */
+export interface Joint {
+  a: View;
+  b: View;
+  rows: Label[];
+  columns: Label[];
+  /** A's row and column at each; -1 for words together. */
+  toA: Record<"rows" | "columns", Int32Array>;
+  /** How many words stand only in A, and only in B. */
+  alone: [number, number];
+}
+
+/** A label of what stands for the same: where they differ, both. */
+const joined = (one: Label, other: Label): Label =>
+  marked(one) === marked(other) ? one : { ...one, text: `${one.text}/${other.text}`, title: `${one.title} / ${other.title}`, continues: false, repeats: null, differs: true };
+
+export const joint = computed<Joint | null>(() => {
+  const [a, b, all] = [shown.value, otherShown.value, pairs.value];
+  if (!a || !b || !all) return null;
+  const both = ({ a: left, b: right }: Aligned): [number, number][] => Array.from(left, (i, n): [number, number] => [i, right[n]]).filter(([i, j]) => i >= 0 && j >= 0);
+  const [rows, columns] = [both(all.rows), both(all.columns)];
+  const alone = [all.columns.a.filter((_, n) => all.columns.b[n] < 0), all.columns.b.filter((_, n) => all.columns.a[n] < 0)].map((places) => [...places]);
+  const view = ({ view: old }: Shown, side: 0 | 1): View => ({
+    rows: regroup(old.rows, rows.map((pair) => [pair[side]])),
+    columns: regroup(old.columns, [...columns.map((pair) => [pair[side]]), ...alone.flatMap((places, n) => (places.length ? [n === side ? places : []] : []))]),
+    renormalise: old.renormalise,
   });
+  const only = alone.flatMap((places, n): Label[] => (!places.length ? [] : [{
+    text: say("compare_only", { name: "AB"[n] }), title: places.map((place) => (n ? b : a).columns[place].text).join(" "),
+    continues: false, special: true, segment: 0, tokens: [], repeats: null,
+  }]));
+  return {
+    a: view(a, 0), b: view(b, 1),
+    rows: rows.map(([i, j]) => joined(a.rows[i], b.rows[j])), columns: [...columns.map(([i, j]) => joined(a.columns[i], b.columns[j])), ...only],
+    toA: { rows: Int32Array.from(rows, ([i]) => i), columns: Int32Array.from([...columns.map(([i]) => i), ...only.map(() => -1)]) },
+    alone: [alone[0].length, alone[1].length],
+  };
+});
+
+/** True where two texts stand beside each other: the grid then shows how they differ. */
+export const isDuel = computed(() => state.pane.value === "compare" && doc.value !== null && otherDoc.value !== null && joint.value !== null && !apart(doc.value.info, otherDoc.value.info));
+/** What the grid is asked for, and its order. */
+export const asked = computed(() => (!isDuel.value ? state.statistic.value : state.statistic.value === "change" ? "change" : "gap"));
+export const order = computed<state.Order>(() => (!isDuel.value ? state.order.value : asked.value === "change" ? "high" : "place"));

@@ -1,26 +1,26 @@
 // All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
 import { useEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, inkOn, palette, sequential } from "../colour";
+import { css, diverging, inkOn, palette, sequential } from "../colour";
 import { changeName, targetName } from "../ask";
 import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../ranking";
 import { members, memberColour, overlaid, pick } from "../several";
-import { slotB } from "../comparing";
+import { asked, isDuel, joint, order, slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
 import { effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../catalog";
-import { coming, isUniform, known, table } from "../statistics";
+import { changed, coming, isUniform, known, STILL, table } from "../statistics";
 import { wanted } from "../pictures";
 import { sifted } from "../sifted";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../shown";
 import { HeadList } from "./headlist";
-import { corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
+import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
 import { toolsOpen } from "./tools";
@@ -53,15 +53,15 @@ let sheetKey: unknown[] = [];
 
 interface Sheet { canvas: HTMLCanvasElement; w: number; h: number }
 
-/** All thumbnails, painted once, side by side; a pixel of the screen has the largest weight that falls on it, so that a diagonal survives. */
-function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number): Sheet | null {
+/** All thumbnails, painted once, side by side; a pixel of the screen has the byte furthest from `zero` that falls on it, so that a diagonal survives. */
+function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number, zero: number): Sheet | null {
   if (!thumbs) return null;
   const most = Math.ceil(side * devicePixelRatio);
   const [w, h] = [Math.min(most, thumbs.columns), Math.min(most, thumbs.rows)];
-  const key = [thumbs.data, dark, info, w, h];
+  const key = [thumbs.data, dark, info, w, h, zero];
   if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
   const total = info.layers.length * info.heads;
-  const colours = palette(sequential(dark));
+  const colours = palette((zero ? diverging : sequential)(dark));
   const largest = new Uint8Array(w * h);
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
@@ -70,15 +70,16 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < total; n++) {
     const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
-    largest.fill(0);
+    largest.fill(zero);
     for (let cell = 0, r = 0; r < thumbs.rows; r++) {
       const row = Math.floor((r * h) / thumbs.rows) * w;
       for (let c = 0; c < thumbs.columns; c++, cell++) {
         const place = row + Math.floor((c * w) / thumbs.columns);
-        largest[place] = Math.max(largest[place], thumbs.data[n * thumbs.rows * thumbs.columns + cell]);
+        const byte = thumbs.data[n * thumbs.rows * thumbs.columns + cell];
+        if (Math.abs(byte - zero) > Math.abs(largest[place] - zero)) largest[place] = byte;
       }
     }
-    largest.forEach((byte, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[byte]; });
+    largest.forEach((byte, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[zero ? 2 * byte - 1 : byte]; });
   }
   sheet.getContext("2d")!.putImageData(image, 0, 0);
   sheetKey = key;
@@ -99,7 +100,7 @@ export function Grid() {
     const columns = isNamed(info) ? Math.min(PHONE, heads) : heads;
     const rows = Math.ceil((layers * heads) / columns);
     const high = phone.matches && columns === heads ? Math.max(rows * FINGER, document.documentElement.clientHeight - AROUND) : height.value;
-    return slots(columns, rows, width.value, high, state.order.value !== "place", state.face.value === "pictures", isSigned.value);
+    return slots(columns, rows, width.value, high, order.value !== "place", state.face.value === "pictures", isSigned.value);
   };
 
   useEffect(() => {
@@ -128,11 +129,10 @@ export function Grid() {
     const { form, columns, rows, across, side, label, meter, number: below } = now;
     const aside = form === "beside";
     const context = prepare(canvas, now.total);
-    const { thumbs } = sifted.value ?? info;
-    const picture = side && !isSigned.value ? atlas(info, thumbs, dark, side) : null;
-    const numbers = table.value?.[state.statistic.value];
+    const picture = side && !isFlat() ? atlas(info, thumbsOf(info), dark, side, isDuel.value ? STILL : 0) : null;
+    const numbers = table.value?.[asked.value];
     const [, high] = range.value;
-    const sorted = state.order.value !== "place";
+    const sorted = order.value !== "place";
     const [text, plain, quiet, pin] = ["--text", "--ink", "--quiet", "--pin"].map((name) => ink(canvas, name));
     context.font = `12px ${text}`;
     context.fillStyle = quiet;
@@ -160,7 +160,7 @@ export function Grid() {
       const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
-      if (!side || isSigned.value) {
+      if (!side || isFlat()) {
         context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
         if (side) context.fillRect(left, y, side, side);
         else context.fillRect(x, y, now.width, now.height);
@@ -178,7 +178,7 @@ export function Grid() {
         context.fillStyle = n === chosen ? pin : ink(canvas, "--accent");
         context.fillRect(left, y + side + (aside ? 1 : 0), Math.round(side * Math.min(1, tone(value))), aside ? meter - 1 : meter);
       }
-      const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`;
+      const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
       if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
         context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
         context.fillStyle = side ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
@@ -210,7 +210,7 @@ export function Grid() {
       }
       context.globalAlpha = 1;
     });
-    if ((picture || !side || isSigned.value) && document.documentElement.dataset.painted === undefined) {
+    if ((picture || !side || isFlat()) && document.documentElement.dataset.painted === undefined) {
       document.documentElement.dataset.painted = String(performance.now());
     }
   }
@@ -273,13 +273,14 @@ export function Grid() {
   const close = isClose(slot);
   const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
   const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
-  const { thumbs } = sifted.value ?? info;
-  const exact = thumbs && thumbs.rows === shown.value?.rows.length && thumbs.columns === shown.value.columns.length;
+  const thumbs = thumbsOf(info);
+  const seen = isDuel.value ? joint.value : shown.value;
+  const exact = thumbs && thumbs.rows === seen?.rows.length && thumbs.columns === seen.columns.length;
   const measured = sifted.value?.every ?? info.measured;
   const [low, high] = range.value;
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
-  const numbers = table.value?.[state.statistic.value];
+  const numbers = table.value?.[asked.value];
   const rankedName = say(state.order.value === "low" ? "ranked_low" : "ranked");
   const notes = [
     uniform > 0 && say("uniform_count", { n: count(uniform) }),
@@ -289,12 +290,15 @@ export function Grid() {
   ].filter(Boolean);
   return (
     <section class="panel grid" aria-label={say("grid")}>
-      <div class="row asking">
+      <div class="row asking spread">
         <Asked />
-        <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
+        {isDuel.value ? <span class="switch" role="group">{(["gap", "change"] as const).map((name) => (
+          <button key={name} class={asked.value === name ? "on" : ""} aria-pressed={asked.value === name} data-test={`sort-${name}`}
+            onClick={() => { state.statistic.value = name === "gap" ? "weight" : name; }}>{say(`sort_${name}`)}</button>
+        ))}</span> : <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
-        </select>
+        </select>}
       </div>
       {toolsOpen.value && <div class="row tools">
         <select value={state.order.value} aria-label={say("order")} data-test="order"
@@ -355,14 +359,15 @@ export function Grid() {
 function Asked() {
   const words = shown.value;
   const info = doc.value!.info;
-  const name = state.statistic.value;
+  const name = asked.value;
   const about = effectAbout.value;
   const hint = (text: string) => <p class="question hint" data-test="asked">{text}</p>;
   if (name === "effect") {
     return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
   }
-  if (!words || (name !== "weight" && name !== "mass")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
-  if (name === "weight" && !pinnedCell.value) return hint(say("ask_pin"));
+  if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
+  if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
+  if (name !== "mass" && !pinnedCell.value) return hint(say("ask_pin"));
   const sets = chosenSets.value!;
   if (name === "mass" && !sets.to.length) return hint(say("ask_choose"));
   const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
@@ -375,11 +380,16 @@ function Asked() {
   };
   return (
     <h2 class="question" data-test="asked">
-      {tell("ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
+      {tell(name === "gap" ? "ask_gap" : "ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
       {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" onClick={clearSets}>×</Sign>}
     </h2>
   );
 }
+
+/** True where each head is a colour alone: its effect has no picture. */
+const isFlat = (): boolean => isSigned.value && !isDuel.value;
+
+const thumbsOf = (info: TraceInfo): TraceInfo["thumbs"] => (isDuel.value ? changed : sifted).value?.thumbs ?? (isDuel.value ? null : info.thumbs);
 
 /** True where numbers stand so close that only the larger weights have theirs. */
 const isClose = ({ form, down }: Slots): boolean => isWeight.value && (form === "beside" || (form === "value" && down < 28));
@@ -390,12 +400,12 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const hovered = state.hoverHead.value;
   const way = coming.value;
   const looked = hovered ?? [at.value.layer, at.value.head];
-  const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
+  const value = table.value?.[asked.value]?.[looked[0] * info.heads + looked[1]];
   return (
     <div class="reading" data-test="reading">
-      {!hovered && !way && !info.awaited.size ? <span class="quiet">{say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
+      {!hovered && !way && !info.awaited.size ? <span class="quiet">{order.value === "place" && say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked[0], looked[1])}</b>
-        <span>{statisticName(names.includes(state.statistic.value) ? state.statistic.value : "entropy")}</span>
+        <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>
         {way && <span class="quiet">{say("coming", { n: count(way[0]), all: count(way[1]) })}</span>}
       </>}

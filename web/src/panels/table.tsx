@@ -7,7 +7,7 @@ import { count, number, say } from "../words";
 import { maskOf } from "../masking";
 import { marked } from "../shown";
 import { title } from "../several";
-import * as state from "../state";
+import { asked } from "../comparing";
 import { coming, table } from "../statistics";
 import { drawnOf, wanted, wantedKey } from "../pictures";
 import { column, doc, row, sameHeads, shown } from "../store";
@@ -73,7 +73,7 @@ export const gridTableOpen = signal(false);
 export function GridTable() {
   const info = doc.value?.info;
   if (!info) return null;
-  const name = state.statistic.value;
+  const name = asked.value;
   const numbers = table.value?.[name];
   return (
     <div class={gridTableOpen.value ? "gridtable panel" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null} tabIndex={gridTableOpen.value ? 0 : undefined}>
