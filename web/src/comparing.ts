@@ -9,15 +9,10 @@ import type { View } from "./trace/cells";
 import type { Aligned } from "./trace/difference";
 import type { TraceInfo } from "./trace/trace";
 
-/** The reason why the heads of two traces can't be ranked by change; null if they can. */
-export type Apart = { word: "compare_shapes"; a: string; b: string } | null;
+const heads = ({ layerNumbers, headNumbers }: TraceInfo): string => JSON.stringify([layerNumbers, headNumbers]);
 
-const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
-
-export function apart(a: TraceInfo, b: TraceInfo): Apart {
-  if (same(a.layerNumbers, b.layerNumbers) && same(a.headNumbers, b.headNumbers)) return null;
-  return { word: "compare_shapes", a: `${a.layers.length} × ${a.heads}`, b: `${b.layers.length} × ${b.heads}` };
-}
+/** True where the texts have other layers or heads: these can't be ranked by change. */
+export const apart = computed(() => doc.value !== null && otherDoc.value !== null && heads(doc.value.info) !== heads(otherDoc.value.info));
 
 /** The index of the head with these numbers in another trace; null if it has none. */
 export function placeOf(info: TraceInfo, layerNumber: number, headNumber: number): { layer: number; head: number } | null {
@@ -156,7 +151,6 @@ export const joint = computed<Joint | null>(() => {
 });
 
 /** True where two texts stand beside each other: the grid then shows how they differ. */
-export const isDuel = computed(() => state.pane.value === "compare" && doc.value !== null && otherDoc.value !== null && joint.value !== null && !apart(doc.value.info, otherDoc.value.info));
-/** What the grid is asked for, and its order. */
-export const asked = computed(() => (!isDuel.value ? state.statistic.value : state.statistic.value === "change" ? "change" : "gap"));
-export const order = computed<state.Order>(() => (!isDuel.value ? state.order.value : asked.value === "change" ? "high" : "place"));
+export const isDuel = computed(() => state.pane.value === "compare" && otherDoc.value !== null && joint.value !== null && !apart.value);
+/** What the grid is asked for. */
+export const asked = computed(() => (!isDuel.value ? state.statistic.value : state.order.value === "place" ? "gap" : "change"));

@@ -4,7 +4,7 @@ import { divergingAt, MOVED, onScale, sequentialAt, type RGB } from "./colour";
 import * as state from "./state";
 import { betweenSets, pinnedCell } from "./asking";
 import { byNumber, nextPlace } from "./order";
-import { asked, isDuel, order } from "./comparing";
+import { asked, isDuel } from "./comparing";
 import { table } from "./statistics";
 import { at, doc } from "./store";
 import type { TraceInfo } from "./trace/trace";
@@ -20,7 +20,7 @@ const sizes = (numbers: Float32Array): Float32Array => (isSigned.value ? numbers
 export const ranked = computed<number[]>(() => {
   const numbers = numbersOf.value;
   if (!numbers) return [];
-  const sorted = byNumber(sizes(numbers), order.value !== "low");
+  const sorted = byNumber(sizes(numbers), state.order.value !== "low");
   return asked.value === "similarity" ? sorted.filter((n) => n !== selected.value) : sorted;
 });
 
@@ -30,8 +30,8 @@ export const drawn = computed<number[]>(() => {
   if (!info) return [];
   const places = Array.from({ length: info.layers.length * info.heads }, (_, n) => n);
   const numbers = numbersOf.value;
-  if (order.value === "place" || !numbers) return places;
-  const sorted = byNumber(sizes(numbers), order.value === "high");
+  if (state.order.value === "place" || !numbers) return places;
+  const sorted = byNumber(sizes(numbers), state.order.value === "high");
   const placed = new Set(sorted);
   return [...sorted, ...places.filter((n) => !placed.has(n)).sort((a, b) => a - b)];
 });
@@ -93,7 +93,7 @@ export function goToNext(by: 1 | -1): void {
   const info = doc.value?.info;
   if (!info) return;
   const question = [
-    doc.value!.id, asked.value, order.value === "low",
+    doc.value!.id, asked.value, state.order.value === "low",
     asked.value === "weight" && pinnedCell.value?.key, asked.value === "mass" && betweenSets.value?.key,
   ].join(" ");
   const walking = walk.question === question && walk.n === selected.value;

@@ -117,7 +117,7 @@ export const FIELDS = {
   normed: flag(normed),
   scale: among(scale, SCALES),
   to: among(reach, REACHES),
-  by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
+  by: field(statistic, (text) => (/^(?!gap$)[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: share(least),
   way: among(way, WAYS),

@@ -83,8 +83,8 @@ export function followNumbers(): void {
   });
   gather(changed, 6, () => {
     const [a, b, both] = [doc.value, otherDoc.value, joint.value];
-    if (!a || !b || !both || apart(a.info, b.info)) return null;
-    if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
+    if (!a || !b || !both || apart.value) return null;
+    if (state.pane.value !== "compare" && state.statistic.value !== "change") return null;
     const { layers: { length: layers }, heads } = a.info;
     const key = [a.id, b.id, state.filter.value, state.special.value, state.merged.value].join("/");
     const measured = both.rows.map((_, n) => [n]).filter(([n]) => n % everyRow(both.rows.length) === 0);

@@ -1,5 +1,5 @@
-// Two texts, runs or heads beside each other, their tokens aligned: what changes in the pinned cell, both texts, B - A, and the heads that changed most.
-import { useEffect, useMemo } from "preact/hooks";
+// Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
+import { useEffect } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { count, number, say, tell } from "../words";
 import * as state from "../state";
@@ -9,19 +9,16 @@ import { mean, title } from "../several";
 import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
 import { direction } from "../prose";
 import { TANGLE } from "../sentence";
-import { at, column, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, otherDoc, placeOfDoc, row, shown, type Doc } from "../store";
-import { changed } from "../statistics";
+import { at, column, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../store";
 import { engine } from "../trace/engine";
-import { everyRow } from "../trace/parts";
 import { largestPlaces } from "../trace/strongest";
-import { Fill } from "./bar";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
 import { pointed } from "./pointed";
 import { Ink, isOne, said as spelled } from "./ribbon";
 import { Sign } from "./sign";
 import { change as plus, short } from "./slots";
-import { isQuiet, marked, placed, type Label } from "../shown";
+import { isQuiet, marked, type Label } from "../shown";
 
 /** What an effect fetched for a key, once it is there. */
 function useFetched<Found>(key: string, fetch: () => Promise<Found>): Found | null {
@@ -81,26 +78,23 @@ function sideNames(b: Slot): [string, string] {
   return differing.length !== 1 || alone.some(Boolean) ? ["A", "B"] : [shown.value!.rows[differing[0]].text, b.shown.rows[partner("rows", differing[0])].text];
 }
 
-/** How many words are told that a change goes to. */
+/** How many words are told that a change goes to; and how many stand in the ribbons of a long text. */
 const TOLD = 3;
+const STRONGEST = 16;
 
 /** What a word looks at in A and in B. */
 type Rows = [Float32Array | null, Float32Array | null];
 
-/** The pinned cell before and after, and what else changes. */
+/** The pinned cell before and after, and where the weight goes. */
 function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [string, string]; a: Doc; b: Slot; gap: Picture | null }) {
   const words = shown.value!;
   const { columns, rows, toA, alone } = joint.value!;
   const [r, c] = [row.value, column.value];
   const [i, j] = [partner("rows", r), partner("columns", c)];
   const heads = [headLabel(a.info, at.value.layer, at.value.head), headLabel(b.doc.info, b.layer, b.head)];
-  const change = x && y && j >= 0 ? y[j] - x[c!] : 0;
-  const way = -Math.sign(change);
-  const rowAt = (n: number): Float32Array => gap?.full?.subarray(n * columns.length, (n + 1) * columns.length) ?? new Float32Array(0);
-  const moves = useMemo(() => rows.map((_, n) => rowAt(n).reduce((sum, value) => sum + Math.abs(value) / 2, 0)), [gap]);
-  const most = moves.indexOf(Math.max(...moves));
-  const here = toA.rows.indexOf(r ?? -1);
-  const cells = rowAt(here).map((value) => way * value);
+  const way = x && y && j >= 0 ? Math.sign(x[c!] - y[j]) : 0;
+  const start = toA.rows.indexOf(r ?? -1) * columns.length;
+  const cells = (gap?.full ?? new Float32Array(0)).slice(start, start + columns.length).map((value) => way * value);
   const others = largestPlaces(cells, TOLD).filter((n) => cells[n] >= LEAST);
   const [token, text] = [words.rows[r ?? -1]?.text, words.columns[c ?? -1]?.text];
   return (
@@ -108,19 +102,25 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
       <h1 data-test="duel">{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
         : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : "more"}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
       <p class="quiet">
-        {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {most !== here && moves[most] >= LEAST && say("compare_elsewhere", { token: rows[most].text, share: short(moves[most]) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
+        {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
+        {apart.value && <span data-test="apart">{say("compare_shapes")}</span>}
       </p>
     </>
   );
 }
 
-/** Both texts, each word over the one that stands for it; ink and number: how much the word that is looked at looks there. */
-function Ribbons({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]; b: Slot }) {
+/**
+ * Both texts, each word over the one that stands for it; ink and number: how much the word that is looked at looks there.
+ * Of a long text, those that the pinned word looks at most.
+ */
+function Ribbons({ rows: [x, y], pinned: [one, other], names, b }: { rows: Rows; pinned: Rows; names: [string, string]; b: Slot }) {
   const words = shown.value!;
-  const { columns: all } = pairs.value!;
+  const { columns: { a: left, b: right } } = pairs.value!;
   const self = isOne(words, doc.value!.info);
   const [texts, others] = [spelled(words.columns, doc.value!.info.keys), spelled(b.shown.columns, b.doc.info.keys)];
-  const one = (label: Label | undefined, text: string, value: number | undefined, place: number) => (
+  const most = left.length <= TANGLE ? left.length : STRONGEST;
+  const places = largestPlaces(Float32Array.from(left, (i, n) => Math.max(one?.[i] ?? 0, other?.[right[n]] ?? 0)), most).sort((m, n) => m - n);
+  const word = (label: Label | undefined, text: string, value: number | undefined, place: number) => (
     <span class={`said-word${!label ? " gap" : isQuiet(label) ? " special" : ""}${self && place >= 0 && lookedRow.value === place ? " looking" : ""}${place >= 0 && lookedColumn.value === place ? " seen" : ""}`} title={label?.title} data-weight={value}>
       <Ink text={label ? text : "\u00a0"} value={value} most={1} />
     </span>
@@ -128,12 +128,12 @@ function Ribbons({ rows: [x, y], names, b }: { rows: Rows; names: [string, strin
   return (
     <div class="row duel-words"><p class="quiet small">{names.map((name, n) => <bdi key={n} title={fullName(n ? b.doc : doc.value!)}>{name}</bdi>)}</p>
       <div class="sentence small" role="listbox" tabIndex={0} aria-label={say(self ? "queries" : "keys")} dir={direction(words.columns)} {...pointed(self ? "row" : "column", words.columns)} data-test="duel-words">
-        {Array.from(all.a, (i, n) => {
-          const j = all.b[n];
+        {places.map((n) => {
+          const [i, j] = [left[n], right[n]];
           const differs = i < 0 || j < 0 || marked(words.columns[i]) !== marked(b.shown.columns[j]);
           return (
             <span key={n} class={differs ? "both differs" : "both"} role="option" aria-selected={i >= 0 && (self ? row : column).value === i} data-at={i < 0 ? undefined : i}>
-              {one(words.columns[i], texts[i], x?.[i], i)}{one(b.shown.columns[j], others[j], y?.[j], i)}
+              {word(words.columns[i], texts[i], x?.[i], i)}{word(b.shown.columns[j], others[j], y?.[j], i)}
             </span>
           );
         })}
@@ -153,12 +153,13 @@ export function Compare() {
   const { layer, head } = at.value;
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
+  const [one, other] = [looked[0]?.[lookedColumn.value ?? -1], looked[1]?.[partner("columns", lookedColumn.value)]];
   const names = b && both ? sideNames(b) : ["A", "B"] as [string, string];
   return (
     <>
       {b && both && <section class="duel" aria-label={say("pane_compare")}>
         <Headline rows={pinned} names={names} a={a} b={b} gap={gap} />
-        {Math.max(words.columns.length, b.shown.columns.length) <= TANGLE && <Ribbons rows={looked} names={names} b={b} />}
+        <Ribbons rows={looked} pinned={pinned} names={names} b={b} />
       </section>}
       <div class="centre" id="head">
         <section class="panel picture">
@@ -177,88 +178,18 @@ export function Compare() {
             </label>
           </div>
           {!b || !both ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
-            <div class="moved">
-              <div class="large" data-test="difference">
-                <h2>{title()}, {names[1]} − {names[0]}</h2>
-                <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
-                <p class="row spread quiet small"><span>{say("compare_row")}{numbersFrom.value > 0 ? ` · ${say("text_numbers", { n: short(LEAST) })}` : ""}</span>{gap && <Legend picture={gap} />}</p>
-              </div>
-              <div class="beside">
-                <Pairs rows={looked} names={names} b={b} />
-                {otherDoc.value && <Changed a={a} b={otherDoc.value} />}
-              </div>
+            <div class="moved" data-test="difference">
+              <h2>{title()}, {names[1]} − {names[0]}</h2>
+              <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
+              <p class="row spread quiet small">
+                <span>{say("compare_row")}{numbersFrom.value > 0 && ` · ${say("text_numbers", { n: short(LEAST) })}`}</span>
+                <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>
+                {gap && <Legend picture={gap} />}
+              </p>
             </div>
           )}
         </section>
       </div>
     </>
-  );
-}
-
-/** Keys with a pair of bars. */
-const BARS = 8;
-
-/** Where the query that is looked at looks in A and in B, the strongest first, and the three numbers of the cell. */
-function Pairs({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]; b: Slot }) {
-  const { columns: keys } = pairs.value!;
-  const words = shown.value!;
-  const [r, c] = [lookedRow.value, lookedColumn.value];
-  const valueA = (n: number): number | null => (x && keys.a[n] >= 0 ? x[keys.a[n]] : null);
-  const valueB = (n: number): number | null => (y && keys.b[n] >= 0 ? y[keys.b[n]] : null);
-  const order = x ? largestPlaces(Float32Array.from(keys.a, (_, n) => Math.max(valueA(n) ?? 0, valueB(n) ?? 0)), BARS) : [];
-  const cell = c === null ? -1 : keys.a.indexOf(c);
-  const [one, other] = [cell < 0 ? null : valueA(cell), cell < 0 ? null : valueB(cell)];
-  const token = r === null ? "" : words.rows[r]?.text ?? "";
-  return (
-    <section class="pairs">
-      <h2 class="row spread">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <small class="quiet">{names[0]} → {names[1]}</small></h2>
-      <ol data-test="pairs">
-        {order.map((n) => {
-          const [i, j, values] = [keys.a[n], keys.b[n], [valueA(n), valueB(n)]];
-          const label = words.columns[i] ?? b.shown.columns[j];
-          const told = values.map((value) => (value === null ? "–" : short(value)));
-          const change = (values[1] ?? 0) - (values[0] ?? 0);
-          return (
-            <li key={n} class={n === cell ? "chosen" : ""} title={label.title} data-a={values[0]} data-b={values[1]}
-              onPointerEnter={() => { state.hoverColumn.value = i < 0 ? null : i; }} onPointerLeave={() => { state.hoverColumn.value = null; }}
-              onClick={() => { if (i >= 0) state.key.value = words.columns[i].tokens[0]; }}>
-              <bdi>{placed(label)}</bdi>
-              <span>{values.map((value, side) => <span key={side} class={side ? "bar b" : "bar"}><Fill share={value ?? 0} /></span>)}</span>
-              <span>{told[0]} → <b class={Math.abs(change) < TINY ? "" : change < 0 ? "less" : "more"}>{told[1]}</b></span>
-            </li>
-          );
-        })}
-      </ol>
-      <p class="quiet small key"><i /> {names[0]} <i class="b" /> {names[1]} <span data-test="three">{one !== null && other !== null ? <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></> : r !== null && partner("rows", r) < 0 ? say("compare_alone", { token }) : ""}</span></p>
-    </section>
-  );
-}
-
-/** Changes below this have no colour. */
-const TINY = 0.005;
-
-/** Heads ranked by how much their rows differ between two traces. */
-export function Changed({ a, b }: { a: Doc; b: Doc }) {
-  const why = apart(a.info, b.info);
-  const ranked = why ? null : changed.value;
-  const numbers = ranked?.numbers ?? new Float32Array(0);
-  const order = Array.from(numbers.keys()).filter((n) => numbers[n] >= 0).sort((x, y) => numbers[y] - numbers[x] || x - y);
-  const place = order.indexOf(at.value.layer * a.info.heads + at.value.head);
-  const every = everyRow(a.info.queries.tokens.length);
-  return (
-    <section class="changed">
-      <h2>{say("compare_ranked")} {ranked && ranked.done < numbers.length && <small class="quiet">{say("coming", { n: count(ranked.done), all: count(numbers.length) })}</small>}</h2>
-      {why ? <p class="quiet">{say(why.word, { a: why.a, b: why.b })}</p> : <ol class="chips" data-test="changed" aria-busy={!ranked || ranked.done < numbers.length}>
-        {order.slice(0, 12).map((n) => {
-          const [l, h] = [Math.floor(n / a.info.heads), n % a.info.heads];
-          return (
-            <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} data-change={numbers[n]} onClick={() => { state.layer.value = l; state.head.value = h; }}>
-              <b>{headLabel(a.info, l, h)}</b> {short(numbers[n])}
-            </button></li>
-          );
-        })}
-      </ol>}
-      {!why && ranked && place >= 0 && <p class="quiet small">{say("compare_rank", { head: headLabel(a.info, at.value.layer, at.value.head), n: count(place + 1), all: count(numbers.length) })} · {say("unit_change")}{every > 1 ? ` · ${say("every_row", { n: every })}` : ""}</p>}
-    </section>
   );
 }

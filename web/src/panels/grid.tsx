@@ -8,7 +8,7 @@ import { count, number, say, tell } from "../words";
 import * as state from "../state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../ranking";
 import { members, memberColour, overlaid, pick } from "../several";
-import { asked, isDuel, joint, order, slotB } from "../comparing";
+import { asked, isDuel, joint, slotB } from "../comparing";
 import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
 import { effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/parts";
@@ -23,6 +23,7 @@ import { HeadList } from "./headlist";
 import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
+import { Switch } from "./switch";
 import { toolsOpen } from "./tools";
 
 /** Heads that are named below the grid. */
@@ -100,7 +101,7 @@ export function Grid() {
     const columns = isNamed(info) ? Math.min(PHONE, heads) : heads;
     const rows = Math.ceil((layers * heads) / columns);
     const high = phone.matches && columns === heads ? Math.max(rows * FINGER, document.documentElement.clientHeight - AROUND) : height.value;
-    return slots(columns, rows, width.value, high, order.value !== "place", state.face.value === "pictures", isSigned.value);
+    return slots(columns, rows, width.value, high, state.order.value !== "place", state.face.value === "pictures", isSigned.value);
   };
 
   useEffect(() => {
@@ -132,7 +133,7 @@ export function Grid() {
     const picture = side && !isFlat() ? atlas(info, thumbsOf(info), dark, side, isDuel.value ? STILL : 0) : null;
     const numbers = table.value?.[asked.value];
     const [, high] = range.value;
-    const sorted = order.value !== "place";
+    const sorted = state.order.value !== "place";
     const [text, plain, quiet, pin] = ["--text", "--ink", "--quiet", "--pin"].map((name) => ink(canvas, name));
     context.font = `12px ${text}`;
     context.fillStyle = quiet;
@@ -292,10 +293,7 @@ export function Grid() {
     <section class="panel grid" aria-label={say("grid")}>
       <div class="row asking spread">
         <Asked />
-        {isDuel.value ? <span class="switch" role="group">{(["gap", "change"] as const).map((name) => (
-          <button key={name} class={asked.value === name ? "on" : ""} aria-pressed={asked.value === name} data-test={`sort-${name}`}
-            onClick={() => { state.statistic.value = name === "gap" ? "weight" : name; }}>{say(`sort_${name}`)}</button>
-        ))}</span> : <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
+        {isDuel.value ? <Switch held={state.order} names={state.ORDERS.slice(0, 2)} says={(name) => say(`order_${name}`)} test="order" /> : <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
         </select>}
@@ -305,12 +303,7 @@ export function Grid() {
           onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
           {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
         </select>
-        <span class="switch" role="group">
-          {state.FACES.map((name) => (
-            <button key={name} class={state.face.value === name ? "on" : ""} aria-pressed={state.face.value === name} data-test={`face-${name}`}
-              onClick={() => { state.face.value = name; }}>{say(`face_${name}`)}</button>
-          ))}
-        </span>
+        <Switch held={state.face} names={state.FACES} says={(name) => say(`face_${name}`)} test="face" />
         <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
         <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
@@ -365,7 +358,6 @@ function Asked() {
   if (name === "effect") {
     return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
   }
-  if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
   if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
   if (name !== "mass" && !pinnedCell.value) return hint(say("ask_pin"));
   const sets = chosenSets.value!;
@@ -403,7 +395,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const value = table.value?.[asked.value]?.[looked[0] * info.heads + looked[1]];
   return (
     <div class="reading" data-test="reading">
-      {!hovered && !way && !info.awaited.size ? <span class="quiet">{order.value === "place" && say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
+      {!hovered && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" && say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked[0], looked[1])}</b>
         <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>
