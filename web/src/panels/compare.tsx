@@ -1,6 +1,4 @@
 // Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
-import { useEffect } from "preact/hooks";
-import { useSignal } from "@preact/signals";
 import { count, number, say, tell } from "../words";
 import * as state from "../state";
 import { apart, joint, pairs, partner, setB, slotB, swap, type Slot } from "../comparing";
@@ -12,6 +10,7 @@ import { TANGLE } from "../sentence";
 import { at, column, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
+import { useFetched } from "./fetched";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
 import { pointed } from "./pointed";
@@ -19,17 +18,6 @@ import { Ink, isOne, said as spelled } from "./ribbon";
 import { Sign } from "./sign";
 import { change as plus, short } from "./slots";
 import { isQuiet, marked, type Label } from "../shown";
-
-/** What an effect fetched for a key, once it is there. */
-function useFetched<Found>(key: string, fetch: () => Promise<Found>): Found | null {
-  const held = useSignal<{ key: string; found: Found } | null>(null);
-  useEffect(() => {
-    let alive = key !== "";
-    if (alive) void fetch().then((found) => { if (alive) held.value = { key, found }; }, () => undefined);
-    return () => { alive = false; };
-  }, [key]);
-  return held.value?.key === key ? held.value.found : null;
-}
 
 const usePicture = (want: Wanted | null): Picture | null => useFetched(want ? wantedKey(want) : "", () => picture(want!));
 

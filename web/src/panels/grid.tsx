@@ -20,6 +20,7 @@ import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../shown";
 import { HeadList } from "./headlist";
+import { Ramp } from "./legend";
 import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
@@ -327,7 +328,7 @@ export function Grid() {
       <div class="foot row spread">
         <Reading names={names} close={close} />
         <span class="legend"><span>{end(low)}</span>
-          <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12, state.dark.value))).join(",")})` }} />
+          <Ramp low={low} high={high} shade={(value) => shade(value, state.dark.value)} />
           <span>{end(high)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
       </div>
       {info.layers.length <= LISTED && <div class="foot row spread strongest">

@@ -1,7 +1,7 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
-import { divergingAt, inkOn, onScale, sequentialAt } from "../colour";
+import { colourOf, inkOn } from "../colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
 import { isQuiet, placed, type Label } from "../shown";
 import { maskOf } from "../masking";
@@ -195,8 +195,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
         for (let c = left; c < right; c++) {
           const value = at(r, c);
           if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
-          const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
-          context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t, dark) : sequentialAt(t, dark));
+          context.fillStyle = inkOn(colourOf(value, mostOf(now), state.scale.value, dark, now.signed));
           context.fillText((now.signed ? change : short)(value), x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
       }
