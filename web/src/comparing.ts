@@ -2,7 +2,7 @@
 import { batch, computed, effect } from "@preact/signals";
 import { align } from "./align";
 import * as state from "./state";
-import { at, doc, docB, docs, headName, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
+import { at, doc, docB, docs, headName, headOf, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
 import { say } from "./words";
 import { marked, regroup, type Label, type Shown } from "./shown";
 import type { View } from "./trace/cells";
@@ -66,7 +66,7 @@ export function setB(trace: number, layer: number | null, head: number | null): 
 export function holdAgainst(n: number): void {
   const { info } = doc.value!;
   const beside = state.pane.value === "compare" && docB.value ? docB.value : doc.value!;
-  const { l, h } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+  const { l, h } = headName(info, headOf(info, n));
   const place = placeOf(beside.info, l, h);
   if (!place) {
     state.status.value = say("compare_no_head", { l, h });

@@ -6,11 +6,10 @@ import { betweenSets, pinnedCell } from "./asking";
 import { byNumber, nextPlace } from "./order";
 import { asked, isDuel } from "./comparing";
 import { table } from "./statistics";
-import { at, doc } from "./store";
+import { at, doc, headOf } from "./store";
 import type { TraceInfo } from "./trace/trace";
 
 const numbersOf = computed<Float32Array | null>(() => table.value?.[asked.value] ?? null);
-const selected = computed(() => at.value.layer * (doc.value?.info.heads ?? 0) + at.value.head);
 
 /** Effects and differences have a sign: they are ranked by their size, and coloured by it and by their sign. */
 export const isSigned = computed(() => isDuel.value || asked.value === "effect");
@@ -21,7 +20,7 @@ export const ranked = computed<number[]>(() => {
   const numbers = numbersOf.value;
   if (!numbers) return [];
   const sorted = byNumber(sizes(numbers), state.order.value !== "low");
-  return asked.value === "similarity" ? sorted.filter((n) => n !== selected.value) : sorted;
+  return asked.value === "similarity" ? sorted.filter((n) => n !== at.value.n) : sorted;
 });
 
 /** Heads in the order in which they are drawn. */
@@ -78,8 +77,9 @@ export function faint(): number {
 
 export function choose(info: TraceInfo, n: number): void {
   batch(() => {
-    state.layer.value = Math.floor(n / info.heads);
-    state.head.value = n % info.heads;
+    const { layer, head } = headOf(info, n);
+    state.layer.value = layer;
+    state.head.value = head;
   });
 }
 
@@ -96,8 +96,8 @@ export function goToNext(by: 1 | -1): void {
     doc.value!.id, asked.value, state.order.value === "low",
     asked.value === "weight" && pinnedCell.value?.key, asked.value === "mass" && betweenSets.value?.key,
   ].join(" ");
-  const walking = walk.question === question && walk.n === selected.value;
-  const n = nextPlace(ranked.value, selected.value, walking, by);
+  const walking = walk.question === question && walk.n === at.value.n;
+  const n = nextPlace(ranked.value, at.value.n, walking, by);
   if (n === null) return;
   walk = { question, n };
   choose(info, n);

@@ -138,7 +138,6 @@ export function Compare() {
   const rowsOf = (r: number | null): Rows => [useRow(want, r), useRow(wantB, partner("rows", r))];
   const [pinned, looked] = [rowsOf(row.value), rowsOf(lookedRow.value)];
   if (!a || !words || !want) return null;
-  const { layer, head } = at.value;
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   const [one, other] = [looked[0]?.[lookedColumn.value ?? -1], looked[1]?.[partner("columns", lookedColumn.value)]];
@@ -153,7 +152,7 @@ export function Compare() {
         <section class="panel picture">
           {!b && <h1 class="unseen">{say("pane_compare")}</h1>}
           <div class="row tools">
-            <Chooser name="A" holds={a} head={mean.value ? null : layer * a.info.heads + head} onText={lookAt}
+            <Chooser name="A" holds={a} head={mean.value ? null : at.value.n} onText={lookAt}
               onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
             <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
             <Chooser name="B" holds={docB.value} head={b && b.layer * b.doc.info.heads + b.head} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}

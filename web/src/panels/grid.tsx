@@ -9,7 +9,7 @@ import * as state from "../state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../ranking";
 import { members, memberColour, overlaid, pick } from "../several";
 import { asked, isDuel, joint, slotB } from "../comparing";
-import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
+import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../store";
 import { effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../catalog";
@@ -149,7 +149,7 @@ export function Grid() {
       for (let c = 0; heads && c < columns; c += everyColumn) context.fillText(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1);
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
-    const chosen = at.value.layer * info.heads + at.value.head;
+    const chosen = at.value.n;
     const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)) : []);
     const least = isClose(now) ? WRITTEN : 0;
     drawn.value.forEach((n, place) => {
@@ -158,7 +158,7 @@ export function Grid() {
       const value = numbers?.[n] ?? NaN;
       const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
       const colour = Number.isFinite(value) ? shade(value, dark) : null;
-      const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+      const { l: layer, h: head } = headName(info, headOf(info, n));
       const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
@@ -237,7 +237,7 @@ export function Grid() {
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
     members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
     if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2);
-    frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2);
+    frame(at.value.n, ink(canvas, "--pin"), 2);
     const hover = state.hoverHead.value;
     if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
   }
@@ -247,8 +247,7 @@ export function Grid() {
     const [info, element, steps] = [doc.value?.info, scroller.current, walked.value];
     if (!info || !element || !width.value) return;
     const now = layout(info);
-    const { layer, head } = at.value;
-    const y = corner(now, drawn.value.indexOf(layer * info.heads + head))[1];
+    const y = corner(now, drawn.value.indexOf(at.value.n))[1];
     if (height.value) {
       if (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2;
     } else if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
@@ -288,7 +287,7 @@ export function Grid() {
     uniform > 0 && say("uniform_count", { n: count(uniform) }),
     state.face.value === "values" ? say("grid_values") : !exact && thumbs && say("grid_hint", { n: thumbs.rows, m: thumbs.columns }),
     sifted.value && say("grid_sifted"), sifted.value && wanted.value?.normed && say("grid_normed"), measured > 1 && say("grid_measured", { n: measured }),
-    every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") && say("every_row", { n: every }),
+    every > 1 && ["similarity", "change"].includes(asked.value) && say("every_row", { n: every }),
   ].filter(Boolean);
   return (
     <section class="panel grid" aria-label={say("grid")}>

@@ -2,7 +2,7 @@
 import { pick } from "../several";
 import { walked } from "../ranking";
 import * as state from "../state";
-import { at, headLabel } from "../store";
+import { at, headLabel, headOf } from "../store";
 import type { TraceInfo } from "../trace/trace";
 import { number } from "../words";
 import { short } from "./slots";
@@ -16,15 +16,14 @@ interface Props {
 }
 
 export function HeadList({ info, name, order, numbers, test }: Props) {
-  const chosen = at.value.layer * info.heads + at.value.head;
   return (
     <div class="headlist"><span class="quiet small">{name}</span>
       <ol data-test={test}>
         {numbers && order.map((n) => {
-          const [layer, head] = [Math.floor(n / info.heads), n % info.heads];
+          const { layer, head } = headOf(info, n);
           return (
             <li key={n}>
-              <button class={n === chosen ? "here" : ""} aria-pressed={n === chosen} data-head={headLabel(info, layer, head)} data-number={numbers[n]} title={number(numbers[n])}
+              <button class={n === at.value.n ? "here" : ""} aria-pressed={n === at.value.n} data-head={headLabel(info, layer, head)} data-number={numbers[n]} title={number(numbers[n])}
                 onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
                 <b>{headLabel(info, layer, head)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
               </button>
