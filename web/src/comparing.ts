@@ -26,18 +26,17 @@ export interface Slot {
   shown: Shown;
   layer: number;
   head: number;
+  n: number;
 }
 
 /** What B holds; null where there is no second text, or where it lacks the head. */
 export const slotB = computed<Slot | null>(() => {
   const [a, b, words] = [doc.value, docB.value, otherShown.value];
   if (!a || !b || !words) return null;
-  const { layerNumbers, headNumbers } = b.info;
+  const { l, h } = headName(a.info, at.value);
   const [layer, head] = [state.otherLayer.value, state.otherHead.value];
-  if (layer !== null && head !== null) return headNumbers[layer]?.[head] === undefined ? null : { doc: b, shown: words, layer, head };
-  const name = headName(a.info, at.value);
-  const place = layerNumbers.length ? placeOf(b.info, name.l, name.h) : null;
-  return place && { doc: b, shown: words, ...place };
+  const place = layer === null || head === null ? placeOf(b.info, l, h) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head };
+  return place && { doc: b, shown: words, ...place, n: place.layer * b.info.heads + place.head };
 });
 
 /** The text that B's head was chosen in. */

@@ -57,7 +57,7 @@ export function title(): string {
   const info = doc.value!.info;
   if (!mean.value) return say("layer_head", headName(info, at.value));
   if (isLayer.value) return say("mean_layer", { l: info.layerNumbers[at.value.layer] });
-  const names = mean.value.map(([layer, head]) => headLabel(info, layer, head));
+  const names = mean.value.map(([layer, head]) => headLabel(info, layer * info.heads + head));
   return names.length > 4 ? say("mean_heads", { n: names.length }) : say("mean_of", { heads: names.join(", ") });
 }
 

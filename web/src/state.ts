@@ -85,7 +85,7 @@ export const typed = signal("");
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
 export const hoverRow = signal<number | null>(null);
 export const hoverColumn = signal<number | null>(null);
-export const hoverHead = signal<[number, number] | null>(null);
+export const hoverHead = signal<number | null>(null);
 export const help = signal(false);
 export const sharing = signal(false);
 /** True while a phone's header shows all that it has. */

@@ -81,8 +81,8 @@ export const headName = (info: TraceInfo, { layer, head }: { layer: number; head
 /** True if every layer has the heads of the first. */
 export const sameHeads = ({ headNumbers }: TraceInfo): boolean => headNumbers.every((numbers) => numbers.join() === headNumbers[0].join());
 
-export function headLabel(info: TraceInfo, layer: number, head: number): string {
-  const { l, h } = headName(info, { layer, head });
+export function headLabel(info: TraceInfo, n: number): string {
+  const { l, h } = headName(info, headOf(info, n));
   return `${l}.${h}`;
 }
 

@@ -7,7 +7,7 @@ import { mean, title } from "../several";
 import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
 import { direction } from "../prose";
 import { TANGLE } from "../sentence";
-import { at, column, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../store";
+import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
 import { useFetched } from "./fetched";
@@ -51,9 +51,9 @@ function Chooser({ name, holds, head, onText, onHead }: {
         {docs.value.map((tab, index) => <option key={tab.id} value={index}>{short[index]}</option>)}
       </select>
       {info && <select value={head ?? ""} aria-label={say("compare_head", { name })} data-test={`head-${name}`}
-        onChange={(event) => { const n = Number(event.currentTarget.value); onHead(Math.floor(n / info.heads), n % info.heads); }}>
+        onChange={(event) => { const { layer, head } = headOf(info, Number(event.currentTarget.value)); onHead(layer, head); }}>
         {head === null && <option value="">–</option>}
-        {info.layers.flatMap((_, l) => Array.from({ length: info.heads }, (_, h) => <option key={`${l}.${h}`} value={l * info.heads + h}>{headLabel(info, l, h)}</option>))}
+        {Array.from({ length: info.layers.length * info.heads }, (_, n) => <option key={n} value={n}>{headLabel(info, n)}</option>)}
       </select>}
     </span>
   );
@@ -79,7 +79,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   const { columns, rows, toA, alone } = joint.value!;
   const [r, c] = [row.value, column.value];
   const [i, j] = [partner("rows", r), partner("columns", c)];
-  const heads = [headLabel(a.info, at.value.layer, at.value.head), headLabel(b.doc.info, b.layer, b.head)];
+  const heads = [headLabel(a.info, at.value.n), headLabel(b.doc.info, b.n)];
   const way = x && y && j >= 0 ? Math.sign(x[c!] - y[j]) : 0;
   const start = toA.rows.indexOf(r ?? -1) * columns.length;
   const cells = (gap?.full ?? new Float32Array(0)).slice(start, start + columns.length).map((value) => way * value);
@@ -155,7 +155,7 @@ export function Compare() {
             <Chooser name="A" holds={a} head={mean.value ? null : at.value.n} onText={lookAt}
               onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
             <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
-            <Chooser name="B" holds={docB.value} head={b && b.layer * b.doc.info.heads + b.head} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
+            <Chooser name="B" holds={docB.value} head={b && b.n} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
               onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
             <label class="file button">{say("compare_open")}
               <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {

@@ -236,10 +236,10 @@ export function Grid() {
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
     members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
-    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2);
+    if (b) frame(b.n, ink(canvas, "--ink"), 2);
     frame(at.value.n, ink(canvas, "--pin"), 2);
     const hover = state.hoverHead.value;
-    if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
+    if (hover !== null) frame(hover, ink(canvas, "--hover"), 1.5);
   }
 
   /** The head in view is seen, where a grid of very many layers scrolls; one that the ranking leads to, where the page does. */
@@ -273,7 +273,7 @@ export function Grid() {
   const slot = layout(info);
   const close = isClose(slot);
   const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
-  const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
+  const uniform = drawn.value.filter((n) => isUniform(info, n)).length;
   const thumbs = thumbsOf(info);
   const seen = isDuel.value ? joint.value : shown.value;
   const exact = thumbs && thumbs.rows === seen?.rows.length && thumbs.columns === seen.columns.length;
@@ -312,12 +312,7 @@ export function Grid() {
       <div class="scroller" ref={scroller}><div
         class="heads" ref={wrap} role="img" data-form={slot.form} data-side={slot.side}
         aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
-        onPointerMove={(event) => {
-          const n = headAt(event);
-          const now = state.hoverHead.peek();
-          const next: [number, number] | null = n === null ? null : [Math.floor(n / info.heads), n % info.heads];
-          if (now?.[0] !== next?.[0] || now?.[1] !== next?.[1]) state.hoverHead.value = next;
-        }}
+        onPointerMove={(event) => { state.hoverHead.value = headAt(event); }}
         onPointerLeave={() => { state.hoverHead.value = null; }}
         onClick={(event) => { const n = headAt(event); if (n !== null) pick(event, n); }}
       >
@@ -391,12 +386,12 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const info = doc.value!.info;
   const hovered = state.hoverHead.value;
   const way = coming.value;
-  const looked = hovered ?? [at.value.layer, at.value.head];
-  const value = table.value?.[asked.value]?.[looked[0] * info.heads + looked[1]];
+  const looked = hovered ?? at.value.n;
+  const value = table.value?.[asked.value]?.[looked];
   return (
     <div class="reading" data-test="reading">
-      {!hovered && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" && say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
-        <b>{headLabel(info, looked[0], looked[1])}</b>
+      {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" && say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
+        <b>{headLabel(info, looked)}</b>
         <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>
         {way && <span class="quiet">{say("coming", { n: count(way[0]), all: count(way[1]) })}</span>}

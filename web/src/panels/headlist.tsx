@@ -2,7 +2,7 @@
 import { pick } from "../several";
 import { walked } from "../ranking";
 import * as state from "../state";
-import { at, headLabel, headOf } from "../store";
+import { at, headLabel } from "../store";
 import type { TraceInfo } from "../trace/trace";
 import { number } from "../words";
 import { short } from "./slots";
@@ -20,12 +20,11 @@ export function HeadList({ info, name, order, numbers, test }: Props) {
     <div class="headlist"><span class="quiet small">{name}</span>
       <ol data-test={test}>
         {numbers && order.map((n) => {
-          const { layer, head } = headOf(info, n);
           return (
             <li key={n}>
-              <button class={n === at.value.n ? "here" : ""} aria-pressed={n === at.value.n} data-head={headLabel(info, layer, head)} data-number={numbers[n]} title={number(numbers[n])}
-                onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
-                <b>{headLabel(info, layer, head)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
+              <button class={n === at.value.n ? "here" : ""} aria-pressed={n === at.value.n} data-head={headLabel(info, n)} data-number={numbers[n]} title={number(numbers[n])}
+                onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = n; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
+                <b>{headLabel(info, n)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
               </button>
             </li>
           );

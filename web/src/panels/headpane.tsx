@@ -120,14 +120,13 @@ function Together() {
   return (
     <div class="row together" data-test="together">
       <Switch held={state.blend} names={state.BLENDS} says={(name) => say(`blend_${name}`)} test="blend" />
-      {members.value.slice(0, MOST).map(([layer, at], n) => (
-        <button key={`${layer}.${at}`} class="member" title={say("member_drop", { head: headLabel(info, layer, at) })} data-head={headLabel(info, layer, at)} data-weight={weights[n]}
-          onClick={() => gather(layer * info.heads + at)}>
-          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, layer, at)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
+      {members.value.map(([layer, head]) => layer * info.heads + head).slice(0, MOST).map((member, n) => (
+        <button key={member} class="member" title={say("member_drop", { head: headLabel(info, member) })} data-head={headLabel(info, member)} data-weight={weights[n]} onClick={() => gather(member)}>
+          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, member)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
         </button>
       ))}
       {whole && <span class="quiet">+{count(members.value.length - MOST)}</span>}
-      {overlaid.value.length > 0 && state.mode.value !== "lines" && <span class="quiet small">{say("over_note", { head: headLabel(info, at.value.layer, at.value.head) })}</span>}
+      {overlaid.value.length > 0 && state.mode.value !== "lines" && <span class="quiet small">{say("over_note", { head: headLabel(info, at.value.n) })}</span>}
       <Sign class="plain" says={say("together_clear")} data-test="together-clear" onClick={() => { state.several.value = state.NONE; }}>×</Sign>
     </div>
   );

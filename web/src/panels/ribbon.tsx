@@ -47,7 +47,7 @@ export function Ribbon() {
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
           {[undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
             <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "visible" : "hidden" }}>{word === undefined ? say("pick")
-              : tell("ribbon_ink", { head: headLabel(info, at.value.layer, at.value.head), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
+              : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
           ))}
         </div>}
       </div>
