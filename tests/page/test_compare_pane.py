@@ -80,13 +80,29 @@ def triple(page: Page, expected: list[float]) -> None:
     patiently(page, lambda: np.testing.assert_allclose(three(page), expected, atol=CLOSE))
 
 
-def bars(page: Page) -> list[tuple[float | None, float | None]]:
-    """By aligned key, the largest first: A's weight and B's, None where a side has no such token."""
-    until(page, "document.querySelector('[data-test=pairs] li') !== null")
-    found = [
-        tuple(bar.get_attribute(f"data-{side}") for side in "ab") for bar in page.locator("[data-test=pairs] li").all()
+RIBBONS = """[...document.querySelectorAll("[data-test=duel-words] .both")]
+  .map((one) => [...one.children].map((word) => [
+  word.querySelector("bdi").textContent.trim().toLowerCase(),
+  word.dataset.weight === undefined ? null : Number(word.dataset.weight),
+]))"""
+
+
+def ribbons(
+    page: Page, a: hs.Trace, b: hs.Trace, pairs: list[tuple[int | None, int | None]], *rows: np.ndarray
+) -> None:
+    """Wait for both texts word over word, each with its weight in its row; an empty frame where a side has no word."""
+    expected = [
+        [
+            ("", None) if n is None else (text.tokens[n].lower(), pytest.approx(row[n], abs=CLOSE))
+            for n, text, row in sides
+        ]
+        for sides in ([(i, a, rows[0]), (j, b, rows[1])] for i, j in pairs)
     ]
-    return [(None if a is None else float(a), None if b is None else float(b)) for a, b in found]
+
+    def same() -> None:
+        assert [[tuple(word) for word in both] for both in page.evaluate(RIBBONS)] == expected
+
+    patiently(page, same)
 
 
 def aligned(a: hs.Trace, b: hs.Trace) -> list[tuple[int | None, int | None]]:
@@ -136,9 +152,7 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     cells = [f"{weight:.2f}".removeprefix("0") for weight in (a[9, 2], b[9, 2])]
     said = f"A → B: in head {names[0]} → {names[1]} “it” looks at “animal” {cells[0]} → {cells[1]}"
     until(page, f"document.querySelector('[data-test=duel]').textContent === '{said}'")
-    assert page.locator("[data-test=changed]").count() == 0
-    for (x, y), key in zip(bars(page), np.argsort(-np.maximum(a[9], b[9]), kind="stable")[:8], strict=True):
-        assert (x, y) == (pytest.approx(a[9, key], abs=CLOSE), pytest.approx(b[9, key], abs=CLOSE))
+    ribbons(page, one, one, [(n, n) for n in range(len(one))], a[9], b[9])
     page.reload()
     page.wait_for_selector("html[data-painted]")
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
@@ -163,7 +177,7 @@ def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Pa
 
 
 def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:
-    """One click: the only other text is B, the titles say what differs, the heads are ranked."""
+    """One click: the only other text is B, headline and tabs say what differs, the grid has what moves in each head."""
     other = bundled.trace(WIDE)
     page = watch().open(two.as_uri() + "#l=3&h=1&q=9&k=2")
     page.locator("[data-test=pane-compare]").click()
@@ -175,12 +189,8 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model
     tabs = page.locator("[data-test=tab]")
     assert [tabs.nth(n).inner_text() for n in (0, 1)] == ["… was too tired.", "… was too wide."]
     assert str(tabs.nth(0).get_attribute("title")).split("\n") == ["… was too tired.", TIRED]
-    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
-    button = page.locator("[data-test=changed] button").first
-    expected = changes(one, other)
-    name = button.inner_text().split()[0]
-    assert expected[name] == pytest.approx(max(expected.values()), abs=CLOSE)
-    assert float(button.get_attribute("data-change") or 0) == pytest.approx(expected[name], abs=CLOSE)
+    page.locator("[data-test=order-high]").click()
+    patiently(page, lambda: np.testing.assert_allclose(table(page), [*changes(one, other).values()], atol=CLOSE))
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
@@ -196,29 +206,15 @@ def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     a, b = weights(one, 2, 3), weights(other, 2, 3)
     cell = [a[query, 2], b[partner, dict(both)[2]]]
     triple(page, [*cell, cell[1] - cell[0]])
-    message = (
-        f"{len(both)} words stand in both texts and are compared; 0 only in A, {len(pairs) - len(both)} only in B."
-    )
+    message = f"{len(both)} words in both, 0 only in A, {len(pairs) - len(both)} only in B."
     assert page.locator("[data-test=aligned]").inner_text() == message
-    largest = [max(0 if i is None else a[query, i], 0 if j is None else b[partner, j]) for i, j in pairs]
-    expected = [pairs[n] for n in np.argsort(-np.array(largest), kind="stable")[:8]]
-    for (x, y), (i, j) in zip(bars(page), expected, strict=True):
-        assert x == (None if i is None else pytest.approx(a[query, i], abs=CLOSE))
-        assert y == (None if j is None else pytest.approx(b[partner, j], abs=CLOSE))
-    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
-    change = changes(one, other)
-    best = dict(sorted(change.items(), key=lambda pair: -pair[1])[:12])
-    shown = {
-        button.inner_text().split()[0]: float(button.get_attribute("data-change") or 0)
-        for button in page.locator("[data-test=changed] button").all()
-    }
-    assert shown == pytest.approx(best, abs=CLOSE)
+    ribbons(page, one, other, pairs, a[query], b[partner])
 
 
 def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
     watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
 ) -> None:
-    """The pinned cell's change in every head; sorted, the weight that moves; no row is beyond a head's own place."""
+    """The pinned cell's change in every head; sorted, the weight that moves, along which `e` goes."""
     other = bundled.trace(VERY)
     both = {i: j for i, j in aligned(one, other) if i is not None and j is not None}
     page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
@@ -226,20 +222,13 @@ def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
     cells = [weights(other, *at)[both[9], both[2]] - weights(one, *at)[9, 2] for at in heads]
     patiently(page, lambda: np.testing.assert_allclose(table(page), cells, atol=CLOSE))
     assert page.locator("[data-test=asked]").inner_text() == "Where does it → animal change?"
-    page.locator("[data-test=sort-change]").click()
+    page.locator("[data-test=order-high]").click()
     moved = changes(one, other)
     patiently(page, lambda: np.testing.assert_allclose(table(page), [*moved.values()], atol=CLOSE))
     ranks = [str(one.get_attribute("data-head")) for one in page.locator("[data-test=ranks] [data-head]").all()]
     assert ranks == sorted(moved, key=lambda name: -moved[name])[: len(ranks)]
     page.keyboard.press("e")
     until(page, f"{CHOSEN.format('B')} === '{ranks[0]}'")
-
-
-RIBBONS = """[...document.querySelectorAll("[data-test=duel-words] .both")]
-  .map((one) => [...one.children].map((word) => [
-  word.querySelector("bdi").textContent.trim(),
-  word.dataset.weight === undefined ? null : Number(word.dataset.weight),
-]))"""
 
 
 def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: hs.Model, tmp_path: Path) -> None:
@@ -250,15 +239,7 @@ def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: h
     file = to_html([one, other], tmp_path / "refused.html", dtype="fp32")
     page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
     a, b = weights(one, 3, 1), weights(other, 3, 1)
-    until(page, f"{RIBBONS}[0][1][1] !== null")
-    spelled = [
-        [["", None] if i is None else [one.tokens[i], a[9, i]], ["", None] if j is None else [other.tokens[j], b[9, j]]]
-        for i, j in pairs
-    ]
-    for found, expected in zip(page.evaluate(RIBBONS), spelled, strict=True):
-        for (word, weight), (token, value) in zip(found, expected, strict=True):
-            assert word.lower() == token.lower()
-            assert weight == (None if value is None else pytest.approx(value, abs=CLOSE))
+    ribbons(page, one, other, pairs, a[9], b[9])
     size = len([pair for pair in pairs if None not in pair])
     left, top, cell = cells_of(page, "[data-test=difference] .matrix")
     page.locator("[data-test=difference] .matrix").click(position={"x": left + 5.5 * cell, "y": top + 3.5 * cell})
@@ -271,11 +252,23 @@ def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: h
     page.locator("[data-test=duel-words] .both").nth(3).click()
     until(page, "document.querySelector('[data-test=duel]').textContent === '“\\u2068did\\u2069” stands only in A'")
     found = []
-    for state in ("q=9&k=2", "q=9&k=2&by=change", "q=9&k=2&theme=dark"):
+    for state in ("q=9&k=2", "q=9&k=2&order=high", "q=9&k=2&theme=dark"):
         page.evaluate(f"location.hash = '#pane=compare&l=3&h=1&{state}'")
         until(page, SETTLED)
         found += unreadable(page) + inaccessible(page)
     assert found == []
+
+
+def test_of_a_long_text_the_words_that_are_looked_at_most_stand_in_both(
+    watch: Watch, bundled: hs.Model, tmp_path: Path
+) -> None:
+    one, other = (bundled.trace(" ".join([VERY, WIDE, TIRED, WIDE, text])) for text in (TIRED, WIDE))
+    assert len(one) == len(other) > 64
+    file = to_html([one, other], tmp_path / "long.html", dtype="fp32")
+    page = watch().open(file.as_uri() + "#pane=compare&vs=1&l=2&h=3&q=9&k=2")
+    a, b = weights(one, 2, 3)[9], weights(other, 2, 3)[9]
+    most = sorted(np.argsort(-np.maximum(a, b), kind="stable")[:16])
+    ribbons(page, one, other, [(n, n) for n in most], a, b)
 
 
 COLOURS = """(([name, cells]) => {

@@ -44,16 +44,8 @@ if TYPE_CHECKING:
 
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
-    *(
-        "",
-        "chain=1",
-        "pane=compare",
-        "pane=compare&vs=1",
-        "pane=compare&vs=1&by=change",
-        "pane=causes",
-        "pane=causes&way=decompx",
-        "pane=anatomy",
-    ),
+    *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=compare&vs=1&order=high"),
+    *("pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
     *("mode=text", "mode=lines", "mode=matrix", "mode=text&dir=to&on=3.4", "chain=1&mode=text"),
     *("by=effect", "by=mass", "by=mass&set=1.2&on=3", "by=distance", "by=similarity&vs=1", "by=change&vs=1"),
     *("face=values", "order=high", "of=ab", "of=bb", "normed=1", "words=1", "special=0", "to=head", "scale=log"),
@@ -509,5 +501,5 @@ def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language
         for key in ("x", "M"):
             page.keyboard.press(key)
         page.locator("[data-test=run]").click()
-        page.wait_for_selector("[data-test=changed] li")
+        page.wait_for_selector("[data-test=compare]")
         assert complaints(page, page) == []

@@ -323,7 +323,7 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_fi
     page.keyboard.press("2")
     page.set_input_files("[data-test=compare-file]", whole)
     page.wait_for_selector("[data-test=difference] .ramp")
-    assert "or other layers" in page.locator(".changed").inner_text()
+    assert "B has other layers or heads" in page.locator("[data-test=apart]").inner_text()
     assert page.locator("[data-test=difference] .matrix").is_visible()
 
 

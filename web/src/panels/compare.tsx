@@ -140,6 +140,8 @@ export function Compare() {
   if (!a || !words || !want) return null;
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
+  // where no sink takes weight
+  const sums = gap?.full && Math.abs(gap.full.reduce((sum, value) => sum + value, 0)) < 0.01 * gap.rows;
   const [one, other] = [looked[0]?.[lookedColumn.value ?? -1], looked[1]?.[partner("columns", lookedColumn.value)]];
   const names = b && both ? sideNames(b) : ["A", "B"] as [string, string];
   return (
@@ -169,7 +171,7 @@ export function Compare() {
               <h2>{title()}, {names[1]} − {names[0]}</h2>
               <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
               <p class="row spread quiet small">
-                <span>{say("compare_row")}{numbersFrom.value > 0 && ` · ${say("text_numbers", { n: short(LEAST) })}`}</span>
+                <span>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</span>
                 <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>
                 {gap && <Legend picture={gap} />}
               </p>
