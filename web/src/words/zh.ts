@@ -126,7 +126,7 @@ export const zh: Record<Word, string> = {
   compare_text: "{name} 的文本",
   compare_head: "{name} 的头",
   compare_swap: "交换 A 与 B",
-  compare_aligned: "两边都有 {n} 个词，仅 A 有 {a} 个，仅 B 有 {b} 个。",
+  compare_aligned: "两边共有的词 {n} 个，仅 A 有 {a} 个，仅 B 有 {b} 个。",
   compare_says: "{names}：头 {head} 中“{token}”对“{text}”的权重",
   compare_instead: "此消彼长：{list}。",
   compare_only: "仅 {name}",
