@@ -353,6 +353,7 @@ function Asked() {
   if (name === "effect") {
     return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
   }
+  if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
   if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
   if (name !== "mass" && !pinnedCell.value) return hint(say("ask_pin"));
   const sets = chosenSets.value!;
@@ -390,7 +391,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const value = table.value?.[asked.value]?.[looked];
   return (
     <div class="reading" data-test="reading">
-      {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" && say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
+      {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked)}</b>
         <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>

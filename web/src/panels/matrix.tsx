@@ -24,9 +24,9 @@ interface Props {
   toA?: Places;
 }
 
-/** Numbers of a difference in small cells stand from here on. */
+/** Numbers of a difference stand from here on. */
 export const LEAST = 0.05;
-/** The same for weights. */
+/** Those of weights, in small cells. */
 const WRITTEN = 0.1;
 
 export interface Places {
@@ -185,8 +185,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       context.stroke();
       context.globalAlpha = 1;
     }
-    const small = g.cell < 30;
-    if (linked) numbersFrom.value = small && g.cell >= NUMBERED ? (now.signed ? LEAST : WRITTEN) : 0;
+    const least = now.signed ? LEAST : g.cell < 30 ? WRITTEN : 0;
+    if (linked) numbersFrom.value = g.cell >= NUMBERED ? least : 0;
     if (g.cell >= NUMBERED) {
       context.font = `12px ${ink(canvas, "--text")}`;
       context.textAlign = "center";
@@ -194,7 +194,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       for (let r = top; r < bottom; r++) {
         for (let c = left; c < right; c++) {
           const value = at(r, c);
-          if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
+          if (value === null || hidden(r, c) || Math.abs(value) < least) continue;
           context.fillStyle = inkOn(colourOf(value, mostOf(now), state.scale.value, dark, now.signed));
           context.fillText((now.signed ? change : short)(value), x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
