@@ -80,7 +80,7 @@ def triple(page: Page, expected: list[float]) -> None:
     patiently(page, lambda: np.testing.assert_allclose(three(page), expected, atol=CLOSE))
 
 
-RIBBONS = """[...document.querySelectorAll("[data-test=duel-words] .both")]
+RIBBONS = """[...document.querySelectorAll("[data-test=duel-words] .couple")]
   .map((one) => [...one.children].map((word) => [
   word.querySelector("bdi").textContent.trim().toLowerCase(),
   word.dataset.weight === undefined ? null : Number(word.dataset.weight),
@@ -249,7 +249,7 @@ def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: h
         position={"x": left + (size + 1.5) * cell, "y": top + 3.5 * cell}
     )
     assert "k=7" in page.url
-    page.locator("[data-test=duel-words] .both").nth(3).click()
+    page.locator("[data-test=duel-words] .couple").nth(3).click()
     until(page, "document.querySelector('[data-test=duel]').textContent === '“\\u2068did\\u2069” stands only in A'")
     found = []
     for state in ("q=9&k=2", "q=9&k=2&order=high", "q=9&k=2&theme=dark"):

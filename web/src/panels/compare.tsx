@@ -80,7 +80,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   const [r, c] = [row.value, column.value];
   const [i, j] = [partner("rows", r), partner("columns", c)];
   const heads = [headLabel(a.info, at.value.n), headLabel(b.doc.info, b.n)];
-  const way = x && y && j >= 0 ? Math.sign(x[c!] - y[j]) : 0;
+  const way = x && y && j >= 0 && short(x[c!]) !== short(y[j]) ? Math.sign(x[c!] - y[j]) : 0;
   const start = toA.rows.indexOf(r ?? -1) * columns.length;
   const cells = (gap?.full ?? new Float32Array(0)).slice(start, start + columns.length).map((value) => way * value);
   const others = largestPlaces(cells, TOLD).filter((n) => cells[n] >= LEAST);
@@ -88,7 +88,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   return (
     <>
       <h1 data-test="duel">{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
-        : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : "more"}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
+        : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
       <p class="quiet">
         {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
         {apart.value && <span data-test="apart">{say("compare_shapes")}</span>}
@@ -120,7 +120,7 @@ function Ribbons({ rows: [x, y], pinned: [one, other], names, b }: { rows: Rows;
           const [i, j] = [left[n], right[n]];
           const differs = i < 0 || j < 0 || marked(words.columns[i]) !== marked(b.shown.columns[j]);
           return (
-            <span key={n} class={differs ? "both differs" : "both"} role="option" aria-selected={i >= 0 && (self ? row : column).value === i} data-at={i < 0 ? undefined : i}>
+            <span key={n} class={differs ? "couple differs" : "couple"} role="option" aria-selected={i >= 0 && (self ? row : column).value === i} data-at={i < 0 ? undefined : i}>
               {word(words.columns[i], texts[i], x?.[i], i)}{word(b.shown.columns[j], others[j], y?.[j], i)}
             </span>
           );

@@ -8,7 +8,7 @@ export const en = {
   pane_causes: "Causes",
   pane_anatomy: "Model",
   grid: "All heads",
-  grid_hint: "pictures: weights, max-pooled to {n} × {m}, on a square-root scale",
+  grid_hint: "pictures: max-pooled to {n} × {m}, on a square-root scale",
   colour_by: "colour by",
   order: "order",
   order_place: "by position",

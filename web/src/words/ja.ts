@@ -10,7 +10,7 @@ export const ja: Record<Word, string> = {
   pane_causes: "原因",
   pane_anatomy: "モデル",
   grid: "すべてのヘッド",
-  grid_hint: "各図はヘッドの重みを {n} × {m} に最大値プーリングしたもの（平方根スケール）",
+  grid_hint: "各図は {n} × {m} に最大値プーリングしたもの（平方根スケール）",
   colour_by: "色分け",
   order: "並び",
   order_place: "位置順",

@@ -10,7 +10,7 @@ export const zh: Record<Word, string> = {
   pane_causes: "原因",
   pane_anatomy: "模型",
   grid: "所有注意力头",
-  grid_hint: "每幅小图是该头的权重按最大值池化为 {n} × {m} 的结果，平方根刻度",
+  grid_hint: "每幅小图按最大值池化为 {n} × {m}，平方根刻度",
   colour_by: "着色",
   order: "排序",
   order_place: "按位置",
