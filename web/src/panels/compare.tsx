@@ -81,10 +81,11 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   const [i, j] = [partner("rows", r), partner("columns", c)];
   const heads = [headLabel(a.info, at.value.n), headLabel(b.doc.info, b.n)];
   const way = x && y && j >= 0 && short(x[c!]) !== short(y[j]) ? Math.sign(x[c!] - y[j]) : 0;
-  const start = toA.rows.indexOf(r ?? -1) * columns.length;
+  const here = toA.rows.indexOf(r ?? -1);
+  const start = here * columns.length;
   const cells = (gap?.full ?? new Float32Array(0)).slice(start, start + columns.length).map((value) => way * value);
   const others = largestPlaces(cells, TOLD).filter((n) => cells[n] >= LEAST);
-  const [token, text] = [words.rows[r ?? -1]?.text, words.columns[c ?? -1]?.text];
+  const [token, text] = [(rows[here] ?? words.rows[r ?? -1])?.text, c === null ? "" : (columns[toA.columns.indexOf(c)] ?? words.columns[c]).text];
   return (
     <>
       <h1 data-test="duel">{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
