@@ -248,11 +248,10 @@ export function Grid() {
     if (!info || !element || !width.value) return;
     const now = layout(info);
     const y = corner(now, drawn.value.indexOf(at.value.n))[1];
-    if (height.value) {
-      if (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2;
-    } else if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
+    if (height.value && (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight)) element.scrollTop = y - element.clientHeight / 2;
+    if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
       const top = wrap.current!.getBoundingClientRect().top + y;
-      if (top < 0 || top + now.down > innerHeight - BAR) scrollBy(0, top - innerHeight / 2);
+      if (top < 0 || top + now.down > innerHeight - (height.value ? 0 : BAR)) scrollBy(0, top - innerHeight / 2);
     }
     walks.current = steps;
   }
