@@ -183,6 +183,7 @@ export default defineConfig(({ mode }) => {
       outDir: "../src/headscope/page/static",
       emptyOutDir: name === "page",
       target: "es2022",
+      cssTarget: ["chrome123", "firefox121", "safari17.5"],
       modulePreload: false,
       minify: "terser",
       terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false, unsafe: true } },

@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import SETTLED, Watch, box_of, cells_of, eventually, head_of, lists, number, patiently, until
+from looking import (
+    SETTLED,
+    Watch,
+    box_of,
+    cells_of,
+    eventually,
+    head_of,
+    inaccessible,
+    lists,
+    number,
+    patiently,
+    table,
+    unreadable,
+    until,
+)
 
 import headscope as hs
 from headscope.page.html import to_html
@@ -45,6 +59,10 @@ def unequal(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathF
     return to_html([one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32")
 
 
+CHOSEN = "document.querySelector('[data-test=head-{}]').selectedOptions[0].textContent"
+"""The head that a side of the comparison has."""
+
+
 def weights(trace: hs.Trace, layer: int, head: int) -> Float[np.ndarray, "queries keys"]:
     return np.asarray(trace[layer, head].weights)
 
@@ -62,20 +80,36 @@ def triple(page: Page, expected: list[float]) -> None:
     patiently(page, lambda: np.testing.assert_allclose(three(page), expected, atol=CLOSE))
 
 
-def bars(page: Page) -> list[tuple[float | None, float | None]]:
-    """By aligned key, in the order of the text: A's weight and B's, None where a side has no such token."""
-    until(page, "document.querySelector('[data-test=pairs] li') !== null")
-    found = [
-        tuple(bar.get_attribute(f"data-{side}") for side in "ab") for bar in page.locator("[data-test=pairs] li").all()
+RIBBONS = """[...document.querySelectorAll("[data-test=duel-words] .couple")]
+  .map((one) => [...one.children].map((word) => [
+  word.querySelector("bdi").textContent.trim().toLowerCase(),
+  word.dataset.weight === undefined ? null : Number(word.dataset.weight),
+]))"""
+
+
+def ribbons(
+    page: Page, a: hs.Trace, b: hs.Trace, pairs: list[tuple[int | None, int | None]], *rows: np.ndarray
+) -> None:
+    """Wait for both texts word over word, each with its weight in its row; an empty frame where a side has no word."""
+    expected = [
+        [
+            ("", None) if n is None else (text.tokens[n].lower(), pytest.approx(row[n], abs=CLOSE))
+            for n, text, row in sides
+        ]
+        for sides in ([(i, a, rows[0]), (j, b, rows[1])] for i, j in pairs)
     ]
-    return [(None if a is None else float(a), None if b is None else float(b)) for a, b in found]
+
+    def same() -> None:
+        assert [[tuple(word) for word in both] for both in page.evaluate(RIBBONS)] == expected
+
+    patiently(page, same)
 
 
 def aligned(a: hs.Trace, b: hs.Trace) -> list[tuple[int | None, int | None]]:
     """Pairs of tokens by Python's own matcher; for these texts the longest common subsequence is the only one."""
     pairs: list[tuple[int | None, int | None]] = []
     for kind, i, to_i, j, to_j in SequenceMatcher(None, a.tokens, b.tokens, autojunk=False).get_opcodes():
-        if kind == "equal" or to_i - i == to_j - j:
+        if kind == "equal" or to_i - i == to_j - j == 1:
             pairs += zip(range(i, to_i), range(j, to_j), strict=True)
         else:
             pairs += [(place, None) for place in range(i, to_i)]
@@ -114,18 +148,19 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     page.locator("[data-test=ranks] [data-head]").nth(1).click(modifiers=["Shift"])
     a, b = weights(one, *first), weights(one, *second)
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
-    assert f"Head {second[0]}.{second[1]}" in page.locator("[data-test=second] h2").inner_text()
-    assert page.locator("[data-test=changed]").count() == 0
-    for (x, y), key in zip(bars(page), sorted(np.argsort(-np.maximum(a[9], b[9]), kind="stable")[:14]), strict=True):
-        assert (x, y) == (pytest.approx(a[9, key], abs=CLOSE), pytest.approx(b[9, key], abs=CLOSE))
+    names = [f"{layer}.{head}" for layer, head in (first, second)]
+    cells = [f"{weight:.2f}".removeprefix("0") for weight in (a[9, 2], b[9, 2])]
+    said = f"A → B: in head {names[0]} → {names[1]} “it” looks at “animal” {cells[0]} → {cells[1]}"
+    until(page, f"document.querySelector('[data-test=duel]').textContent === '{said}'")
+    ribbons(page, one, one, [(n, n) for n in range(len(one))], a[9], b[9])
     page.reload()
     page.wait_for_selector("html[data-painted]")
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
     page.locator("[data-test=swap]").click()
-    until(page, f"document.querySelector('[data-test=second] h2').textContent.includes('Head {first[0]}.{first[1]}')")
+    until(page, f"document.querySelector('[data-test=duel]').textContent.includes('{names[1]} → {names[0]}')")
     triple(page, [b[9, 2], a[9, 2], a[9, 2] - b[9, 2]])
     page.select_option("[data-test=head-B]", label="0.0")
-    until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 0.0')")
+    until(page, f"document.querySelector('[data-test=duel]').textContent.includes('{names[1]} → 0.0')")
     zero = weights(one, 0, 0)[9, 2]
     triple(page, [b[9, 2], zero, zero - b[9, 2]])
 
@@ -138,28 +173,24 @@ def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Pa
         page,
         "location.hash.includes('lb=0') && location.hash.includes('hb=1') && location.hash.includes('pane=compare')",
     )
-    assert "Head 0.1" in page.locator("[data-test=second] h2").inner_text()
-    assert "Head 1.0" in page.locator("[data-test=first] h2").inner_text()
+    assert [page.evaluate(CHOSEN.format(side)) for side in "AB"] == ["1.0", "0.1"]
 
 
 def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:
-    """One click: the only other text is B, the titles say what differs, the heads are ranked."""
+    """One click: the only other text is B, headline and tabs say what differs, the grid has what moves in each head."""
     other = bundled.trace(WIDE)
     page = watch().open(two.as_uri() + "#l=3&h=1&q=9&k=2")
     page.locator("[data-test=pane-compare]").click()
     a, b = weights(one, 3, 1), weights(other, 3, 1)
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
-    first, second = (page.locator(f"[data-test={name}] h2 bdi").inner_text() for name in ("first", "second"))
-    assert (first, second) == ("… was too tired.", "… was too wide.")
+    cells = [f"{weights(trace, 3, 1)[9, 2]:.2f}".removeprefix("0") for trace in (one, other)]
+    said = f"tired → wide: in head 3.1 “it” looks at “animal” {cells[0]} → {cells[1]}"
+    assert page.locator("[data-test=duel]").inner_text() == said
     tabs = page.locator("[data-test=tab]")
-    assert [tabs.nth(n).inner_text() for n in (0, 1)] == [first, second]
-    assert str(tabs.nth(0).get_attribute("title")).split("\n") == [first, TIRED]
-    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
-    button = page.locator("[data-test=changed] button").first
-    expected = changes(one, other)
-    name = button.inner_text().split()[0]
-    assert expected[name] == pytest.approx(max(expected.values()), abs=CLOSE)
-    assert float(button.get_attribute("data-change") or 0) == pytest.approx(expected[name], abs=CLOSE)
+    assert [tabs.nth(n).inner_text() for n in (0, 1)] == ["… was too tired.", "… was too wide."]
+    assert str(tabs.nth(0).get_attribute("title")).split("\n") == ["… was too tired.", TIRED]
+    page.locator("[data-test=order-high]").click()
+    patiently(page, lambda: np.testing.assert_allclose(table(page), [*changes(one, other).values()], atol=CLOSE))
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
@@ -175,20 +206,69 @@ def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     a, b = weights(one, 2, 3), weights(other, 2, 3)
     cell = [a[query, 2], b[partner, dict(both)[2]]]
     triple(page, [*cell, cell[1] - cell[0]])
-    assert f"{len(both)} of {len(pairs)} aligned, 0 different" in page.locator("[data-test=aligned]").inner_text()
-    largest = [max(0 if i is None else a[query, i], 0 if j is None else b[partner, j]) for i, j in pairs]
-    expected = [pairs[n] for n in sorted(np.argsort(-np.array(largest), kind="stable")[:14])]
-    for (x, y), (i, j) in zip(bars(page), expected, strict=True):
-        assert x == (None if i is None else pytest.approx(a[query, i], abs=CLOSE))
-        assert y == (None if j is None else pytest.approx(b[partner, j], abs=CLOSE))
-    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
-    change = changes(one, other)
-    best = dict(sorted(change.items(), key=lambda pair: -pair[1])[:12])
-    shown = {
-        button.inner_text().split()[0]: float(button.get_attribute("data-change") or 0)
-        for button in page.locator("[data-test=changed] button").all()
-    }
-    assert shown == pytest.approx(best, abs=CLOSE)
+    message = f"{len(both)} words in both, 0 only in A, {len(pairs) - len(both)} only in B."
+    assert page.locator("[data-test=aligned]").inner_text() == message
+    ribbons(page, one, other, pairs, a[query], b[partner])
+
+
+def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
+    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
+) -> None:
+    """The pinned cell's change in every head; sorted, the weight that moves, along which `e` goes."""
+    other = bundled.trace(VERY)
+    both = {i: j for i, j in aligned(one, other) if i is not None and j is not None}
+    page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
+    heads = [(layer, head) for layer in one.numbers for head in one.head_numbers(layer)]
+    cells = [weights(other, *at)[both[9], both[2]] - weights(one, *at)[9, 2] for at in heads]
+    patiently(page, lambda: np.testing.assert_allclose(table(page), cells, atol=CLOSE))
+    assert page.locator("[data-test=asked]").inner_text() == "Where does it → animal change?"
+    page.locator("[data-test=order-high]").click()
+    moved = changes(one, other)
+    patiently(page, lambda: np.testing.assert_allclose(table(page), [*moved.values()], atol=CLOSE))
+    ranks = [str(one.get_attribute("data-head")) for one in page.locator("[data-test=ranks] [data-head]").all()]
+    assert ranks == sorted(moved, key=lambda name: -moved[name])[: len(ranks)]
+    page.keyboard.press("e")
+    until(page, f"{CHOSEN.format('B')} === '{ranks[0]}'")
+
+
+def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: hs.Model, tmp_path: Path) -> None:
+    """An empty frame where a word stands for none; “did” is not held against “refused”, so these have no row."""
+    other = bundled.trace(TIRED.replace("did not", "refused to"))
+    pairs = aligned(one, other)
+    assert len(pairs) == len(one) + 2
+    file = to_html([one, other], tmp_path / "refused.html", dtype="fp32")
+    page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
+    a, b = weights(one, 3, 1), weights(other, 3, 1)
+    ribbons(page, one, other, pairs, a[9], b[9])
+    size = len([pair for pair in pairs if None not in pair])
+    left, top, cell = cells_of(page, "[data-test=difference] .matrix")
+    page.locator("[data-test=difference] .matrix").click(position={"x": left + 5.5 * cell, "y": top + 3.5 * cell})
+    until(page, "location.hash.includes('q=5') && location.hash.includes('k=7')")
+    assert page.locator("[data-test=duel]").inner_text().startswith("A → B: in head 3.1 “cross” looks at “street”")
+    page.locator("[data-test=difference] .matrix").click(
+        position={"x": left + (size + 1.5) * cell, "y": top + 3.5 * cell}
+    )
+    assert "k=7" in page.url
+    page.locator("[data-test=duel-words] .couple").nth(3).click()
+    until(page, "document.querySelector('[data-test=duel]').textContent === '“\\u2068did\\u2069” stands only in A'")
+    found = []
+    for state in ("q=9&k=2", "q=9&k=2&order=high", "q=9&k=2&theme=dark"):
+        page.evaluate(f"location.hash = '#pane=compare&l=3&h=1&{state}'")
+        until(page, SETTLED)
+        found += unreadable(page) + inaccessible(page)
+    assert found == []
+
+
+def test_of_a_long_text_the_words_that_are_looked_at_most_stand_in_both(
+    watch: Watch, bundled: hs.Model, tmp_path: Path
+) -> None:
+    one, other = (bundled.trace(" ".join([VERY, WIDE, TIRED, WIDE, text])) for text in (TIRED, WIDE))
+    assert len(one) == len(other) > 64
+    file = to_html([one, other], tmp_path / "long.html", dtype="fp32")
+    page = watch().open(file.as_uri() + "#pane=compare&vs=1&l=2&h=3&q=9&k=2")
+    a, b = weights(one, 2, 3)[9], weights(other, 2, 3)[9]
+    most = sorted(np.argsort(-np.maximum(a, b), kind="stable")[:16])
+    ribbons(page, one, other, [(n, n) for n in most], a, b)
 
 
 COLOURS = """(([name, cells]) => {
@@ -204,32 +284,29 @@ COLOURS = """(([name, cells]) => {
 def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
 ) -> None:
-    """The picture itself: the sign of B - A at each aligned cell, and grey across a gap."""
+    """The picture itself: the sign of B - A at each cell; words of B alone are one column, so that rows add up to 0."""
     other = bundled.trace(VERY)
-    pairs = aligned(one, other)
+    pairs = [(i, j) for i, j in aligned(one, other) if i is not None and j is not None]
+    only = [n for n in range(len(other)) if n not in dict(pairs).values()]
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector("[data-test=difference] .ramp")
     box = box_of(page, "[data-test=difference] .matrix")
     size = len(pairs)
     left, top, cell = cells_of(page, "[data-test=difference] .matrix")
     a, b = weights(one, 2, 3), weights(other, 2, 3)
-    difference = np.array(
-        [[np.nan if None in (p, q, i, j) else b[q, j] - a[p, i] for i, j in pairs] for p, q in pairs], dtype=float
-    )
-    most = np.nanmax(np.abs(difference))
+    difference = np.array([[*(b[q, j] - a[p, i] for i, j in pairs), b[q, only].sum()] for p, q in pairs])
+    np.testing.assert_allclose(difference.sum(-1), 0, atol=1e-5)
     # a cell that is pointed at shows its numbers
     page.mouse.move(box["x"] + left + 2.5 * cell, box["y"] + top + 3.5 * cell)
     triple(page, [a[pairs[3][0], pairs[2][0]], b[pairs[3][1], pairs[2][1]], difference[3, 2]])
     # the corner of a cell is free of its number
-    corner = [[left + (c + 0.2) * cell, top + (r + 0.2) * cell] for r in range(size) for c in range(size)]
-    colours = np.array(page.evaluate(COLOURS + f"(['difference', {corner}])"), dtype=int).reshape(size, size, 3)
+    corner = [[left + (c + 0.2) * cell, top + (r + 0.2) * cell] for r in range(size) for c in range(size + 1)]
+    colours = np.array(page.evaluate(COLOURS + f"(['difference', {corner}])"), dtype=int).reshape(size, size + 1, 3)
     for value, (red, green, blue) in zip(difference.ravel(), colours.reshape(-1, 3), strict=True):
-        if np.isnan(value):
-            assert max(red, green, blue) - min(red, green, blue) < 20
-        elif value > most / 8:
+        if value > 0.5 / 8:
             assert green > red
             assert green > blue
-        elif value < -most / 8:
+        elif value < -0.5 / 8:
             assert red > green
             assert blue > green
 
@@ -241,7 +318,7 @@ def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, bundl
     page.set_input_files("[data-test=compare-file]", bundled.trace(VERY).save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
     until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
-    until(page, "document.querySelector('[data-test=second] h2').textContent.includes('Head 1.0')")
+    until(page, f"{CHOSEN.format('B')} === '1.0'")
     b = weights(bundled.trace(VERY), 1, 0)[4, 3]
     until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
 
@@ -250,7 +327,7 @@ def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path
     page = watch().open(alone.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     page.keyboard.press("ArrowRight")
     until(page, "location.hash.includes('l=2') || location.hash.includes('h=1')")
-    layer, head = (int(n) for n in re.findall(r"\d+", page.locator("[data-test=first] h2 .quiet").inner_text()))
+    layer, head = (int(n) for n in page.evaluate(CHOSEN.format("A")).split("."))
     a, b = weights(one, layer, head)[4, 3], weights(one, 2, 3)[4, 3]
     triple(page, [a, b, b - a])
 

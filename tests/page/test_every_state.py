@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
-    *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
+    *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=compare&vs=1&order=high"),
+    *("pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
     *("mode=text", "mode=lines", "mode=matrix", "mode=text&dir=to&on=3.4", "chain=1&mode=text"),
     *("by=effect", "by=mass", "by=mass&set=1.2&on=3", "by=distance", "by=similarity&vs=1", "by=change&vs=1"),
     *("face=values", "order=high", "of=ab", "of=bb", "normed=1", "words=1", "special=0", "to=head", "scale=log"),
@@ -306,6 +307,18 @@ def test_a_file_says_why_x_does_nothing(page: Page) -> None:
     assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()
 
 
+def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> None:
+    """Below the sentence, above the head; a wider page names the keys."""
+    named = "[...document.querySelectorAll('button kbd')].filter((one) => one.checkVisibility()).length"
+    assert page.evaluate(named) > 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    sentence, findings, head = (box_of(page, name)["y"] for name in (".ribbon", ".findings", ".centre"))
+    assert sentence < findings < head
+    for state in ("", "all=1", "chain=1", "pane=causes"):
+        go(page, f"{CELL}&{state}")
+        assert page.evaluate(named) == 0
+
+
 def test_axe_finds_nothing(page: Page) -> None:
     found = []
     for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:4], "all=1"))):
@@ -488,5 +501,5 @@ def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language
         for key in ("x", "M"):
             page.keyboard.press(key)
         page.locator("[data-test=run]").click()
-        page.wait_for_selector("[data-test=changed] li")
+        page.wait_for_selector("[data-test=compare]")
         assert complaints(page, page) == []

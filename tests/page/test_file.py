@@ -322,9 +322,9 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_fi
     whole = cat.save(tmp_path / "whole.safetensors")
     page.keyboard.press("2")
     page.set_input_files("[data-test=compare-file]", whole)
-    page.wait_for_selector("[data-test=second] .ramp")
-    assert "or other layers" in page.locator(".changed").inner_text()
-    assert page.locator("[data-test=second] .matrix").is_visible()
+    page.wait_for_selector("[data-test=difference] .ramp")
+    assert "B has other layers or heads" in page.locator("[data-test=apart]").inner_text()
+    assert page.locator("[data-test=difference] .matrix").is_visible()
 
 
 def test_colours_end_at_one_or_at_the_strongest_weight(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:

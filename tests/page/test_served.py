@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, head_of, lists, retype, until
+from looking import HOSTILE, SETTLED, Watch, head_of, lists, patiently, retype, table, until
 from safetensors.numpy import load as read
 from serving import Served, ask, serving, start
 
@@ -62,7 +62,7 @@ def test_silence_a_head_and_mask_a_token(watch: Watch, bert: hs.Model, served: S
     for key in ("x", "M"):
         page.keyboard.press(key)
     page.locator("[data-test=run]").click()
-    page.wait_for_selector("[data-test=changed]")
+    page.wait_for_selector("[data-test=compare]")
     text = page.locator("[data-test=outcomes]").inner_text()
     assert "before" in text
     assert "after" in text
@@ -85,17 +85,17 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     assert tokens.nth(2).get_attribute("aria-pressed") == "true"
     page.locator("[data-test=silence]").click()
     page.locator("[data-test=run]").click()
-    page.wait_for_selector("[data-test=changed] li")
+    page.wait_for_selector("[data-test=compare]")
     message = page.locator("[data-test=outcomes]").inner_text()
     assert "not masked" in message
     assert "originally “\u2068cat\u2069”" in message
-    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
-    ranked_heads = page.locator("[data-test=changed]").inner_text()
+    page.select_option("[data-test=statistic]", "change")
+    until(page, SETTLED)
+    moved = table(page)
     page.keyboard.press("]")
     until(page, "document.querySelectorAll('.tab')[1].classList.contains('on')")
     assert page.locator("[data-test=outcomes]").inner_text() == message
-    until(page, "document.querySelector('[data-test=changed]').getAttribute('aria-busy') === 'false'")
-    assert page.locator("[data-test=changed]").inner_text() == ranked_heads
+    patiently(page, lambda: np.testing.assert_allclose(table(page), moved))
     assert tokens.nth(2).inner_text() == "cat"
     retype(page, "The dog!")
     page.locator("[data-test=text]").press("Enter")

@@ -35,7 +35,7 @@ function equals(a: Int32Array, b: Int32Array, from: number, to: number, start: n
   for (let n = 0; n < tail; n++) pairs.push([to + n, end + n]);
 }
 
-/** Every token of both, in order. Between equal ones, as many of A as of B replace one another; else each stands across a gap. */
+/** Every token of both, in order. Between equal ones, one of A and one of B replace each other; of more, each stands alone. */
 export function align(a: readonly string[], b: readonly string[]): Aligned {
   const ids = new Map<string, number>();
   const coded = (tokens: readonly string[]): Int32Array =>
@@ -46,7 +46,7 @@ export function align(a: readonly string[], b: readonly string[]): Aligned {
   const [left, right]: number[][] = [[], []];
   let [i, j] = [0, 0];
   for (const [nextA, nextB] of pairs) {
-    const replaced = nextA - i === nextB - j;
+    const replaced = nextA - i === 1 && nextB - j === 1;
     while (i < nextA) {
       left.push(i++);
       right.push(replaced ? j++ : -1);

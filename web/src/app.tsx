@@ -2,6 +2,7 @@
 import type { ComponentType } from "preact";
 import { say } from "./words";
 import * as state from "./state";
+import { joint, slotB } from "./comparing";
 import { remarks } from "./opening";
 import { column, doc, failure, row } from "./store";
 import { Anatomy } from "./panels/anatomy";
@@ -35,7 +36,7 @@ export function App({ Typing }: { Typing: ComponentType | undefined }) {
       <Top />
       {Typing && info && <Typing />}
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
-      {info && <Ribbon />}
+      {info && !(state.pane.value === "compare" && slotB.value && joint.value) && <Ribbon />}
       {info && state.pane.value === "head" && !opened && <Findings />}
       {info && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}${deep}`} style={{ "--across": info.heads, "--layers": info.layers.length, ...chosen }}>
         <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value!.id} /><Divider side="right" /></>}<Inspector />

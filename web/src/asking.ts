@@ -1,7 +1,8 @@
 // What the grid is asked: the weight of the pinned cell, or the weight from one set of tokens to another.
 import { batch, computed } from "@preact/signals";
 import * as state from "./state";
-import { column, doc, row, shown } from "./store";
+import { column, doc, row, shown, type Doc } from "./store";
+import type { Shown } from "./shown";
 import type { Sets } from "./trace/masses";
 
 /** A question about tokens, and the same as text, to know it again. */
@@ -9,12 +10,11 @@ export interface Question extends Sets {
   key: string;
 }
 
-const question = (queries: readonly number[], keys: readonly number[]): Question => {
-  const { view } = shown.value!;
+export const question = (queries: readonly number[], keys: readonly number[], one: Doc = doc.value!, { view }: Shown = shown.value!): Question => {
   const kept = view.renormalise ? view.columns.members : null;
-  const normed = state.normed.value && doc.value!.info.hasNorms;
+  const normed = state.normed.value && one.info.hasNorms && state.pane.value !== "compare";
   const more = kept ? `${state.filter.value}/${kept.length}` : "";
-  return { queries, keys, kept, normed, key: `${doc.value!.id}/${queries.join(".")}/${keys.join(".")}/${more}/${normed}` };
+  return { queries, keys, kept, normed, key: `${one.id}/${queries.join(".")}/${keys.join(".")}/${more}/${normed}` };
 };
 
 /** The pinned cell, as the picture shows it: every piece of a joined word. */

@@ -43,7 +43,7 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
   const places = { i: query?.tokens.join("+") ?? "", j: key?.tokens.join("+") ?? "" };
   const notes = remarks();
   if (state.filter.value !== "all") notes.unshift(say(`filter_${state.filter.value}`));
-  if (info.broken.has(at.value.layer * info.heads + at.value.head)) notes.push(say("broken_says"));
+  if (info.broken.has(at.value.n)) notes.push(say("broken_says"));
   const [top, bottom, left, right] = part ?? [0, words.rows.length, 0, words.columns.length];
   const whole = bottom - top === words.rows.length && right - left === words.columns.length;
   return [

@@ -26,6 +26,9 @@ export function oklch(lightness: number, chroma: number, hue: number): RGB {
 /** Colour of NaN, which is on neither map. */
 const BROKEN: RGB = [214, 0, 60];
 
+/** The end of the colours of a difference, in the matrix and in all tiles. */
+export const MOVED = 0.5;
+
 export const css = ([r, g, b]: RGB): string => `rgb(${r} ${g} ${b})`;
 
 type Stops = [at: number, colour: RGB][];
@@ -83,7 +86,6 @@ export const divergingAt = (t: number, dark: boolean): RGB =>
   Number.isNaN(t) ? BROKEN : entry(diverging(dark), 255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
 
 export const sequentialCss = (t: number, dark: boolean): string => css(sequentialAt(t, dark));
-export const divergingCss = (t: number, dark: boolean): string => css(divergingAt(t, dark));
 
 /** Relative luminance, 0 to 1 (WCAG 2.2). */
 export function luminance(colour: RGB): number {
@@ -105,6 +107,12 @@ export function onScale(weight: number, most: number, scale: "sqrt" | "linear" |
   if (scale === "linear") return t;
   if (scale === "sqrt") return Math.sqrt(t);
   return t <= 1e-4 ? 0 : 1 + Math.log10(t) / 4;
+}
+
+/** A number's colour where the scale ends at `most`: a signed one's by its size and its sign. */
+export function colourOf(value: number, most: number, scale: "sqrt" | "linear" | "log", dark: boolean, signed: boolean): RGB {
+  const t = onScale(Math.abs(value), most, scale);
+  return signed ? divergingAt(Math.sign(value) * t, dark) : sequentialAt(t, dark);
 }
 
 const palettes = new Map<Uint8Array, Uint32Array>();

@@ -2,21 +2,17 @@
 import { batch, computed, effect } from "@preact/signals";
 import { align } from "./align";
 import * as state from "./state";
-import { at, doc, docB, docs, headName, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
+import { at, doc, docB, docs, headName, headOf, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
 import { say } from "./words";
-import { marked, type Label, type Shown } from "./shown";
-import type { Aligned, Pairs } from "./trace/difference";
+import { marked, regroup, type Label, type Shown } from "./shown";
+import type { View } from "./trace/cells";
+import type { Aligned } from "./trace/difference";
 import type { TraceInfo } from "./trace/trace";
 
-/** The reason why the heads of two traces can't be ranked by change; null if they can. */
-export type Apart = { word: "compare_shapes"; a: string; b: string } | null;
+const heads = ({ layerNumbers, headNumbers }: TraceInfo): string => JSON.stringify([layerNumbers, headNumbers]);
 
-const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
-
-export function apart(a: TraceInfo, b: TraceInfo): Apart {
-  if (same(a.layerNumbers, b.layerNumbers) && same(a.headNumbers, b.headNumbers)) return null;
-  return { word: "compare_shapes", a: `${a.layers.length} × ${a.heads}`, b: `${b.layers.length} × ${b.heads}` };
-}
+/** True where the texts have other layers or heads: these can't be ranked by change. */
+export const apart = computed(() => doc.value !== null && otherDoc.value !== null && heads(doc.value.info) !== heads(otherDoc.value.info));
 
 /** The index of the head with these numbers in another trace; null if it has none. */
 export function placeOf(info: TraceInfo, layerNumber: number, headNumber: number): { layer: number; head: number } | null {
@@ -30,18 +26,17 @@ export interface Slot {
   shown: Shown;
   layer: number;
   head: number;
+  n: number;
 }
 
 /** What B holds; null where there is no second text, or where it lacks the head. */
 export const slotB = computed<Slot | null>(() => {
   const [a, b, words] = [doc.value, docB.value, otherShown.value];
   if (!a || !b || !words) return null;
-  const { layerNumbers, headNumbers } = b.info;
+  const { l, h } = headName(a.info, at.value);
   const [layer, head] = [state.otherLayer.value, state.otherHead.value];
-  if (layer !== null && head !== null) return headNumbers[layer]?.[head] === undefined ? null : { doc: b, shown: words, layer, head };
-  const name = headName(a.info, at.value);
-  const place = layerNumbers.length ? placeOf(b.info, name.l, name.h) : null;
-  return place && { doc: b, shown: words, ...place };
+  const place = layer === null || head === null ? placeOf(b.info, l, h) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head };
+  return place && { doc: b, shown: words, ...place, n: place.layer * b.info.heads + place.head };
 });
 
 /** The text that B's head was chosen in. */
@@ -70,7 +65,7 @@ export function setB(trace: number, layer: number | null, head: number | null): 
 export function holdAgainst(n: number): void {
   const { info } = doc.value!;
   const beside = state.pane.value === "compare" && docB.value ? docB.value : doc.value!;
-  const { l, h } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+  const { l, h } = headName(info, headOf(info, n));
   const place = placeOf(beside.info, l, h);
   if (!place) {
     state.status.value = say("compare_no_head", { l, h });
@@ -97,25 +92,64 @@ export function swap(): void {
 
 const texts = (labels: Label[]): string[] => labels.map(marked);
 
-/** The alignment of what is on the screen of both. */
-export const pairs = computed<Pairs | null>(() => {
-  const [a, b] = [shown.value, otherShown.value];
-  return a && b && { rows: align(texts(a.rows), texts(b.rows)), columns: align(texts(a.columns), texts(b.columns)) };
+/** Of a run whose tokens were changed, each stands for the one in its place. */
+const inPlace = ({ length }: unknown[]): Aligned => ({ a: Int32Array.from({ length }, (_, n) => n), b: Int32Array.from({ length }, (_, n) => n) });
+
+/** Every word of both that is on the screen. */
+export const pairs = computed<Record<"rows" | "columns", Aligned> | null>(() => {
+  const [one, other, a, b] = [doc.value, docB.value, shown.value, otherShown.value];
+  if (!one || !other || !a || !b) return null;
+  const run = (one.of?.origin ?? one.id) === (other.of?.origin ?? other.id);
+  const of = (side: "rows" | "columns"): Aligned => (run && a[side].length === b[side].length ? inPlace(a[side]) : align(texts(a[side]), texts(b[side])));
+  return { rows: of("rows"), columns: of("columns") };
 });
 
-/** The alignment of all tokens of both texts, for numbers about whole heads. */
-export const tokenPairs = computed<Pairs | null>(() => {
-  const [a, b] = [doc.value?.info, otherDoc.value?.info];
-  return a && b ? { rows: align(a.queries.tokens, b.queries.tokens), columns: align(a.keys.tokens, b.keys.tokens) } : null;
-});
+/** B's row or column for one of A's; -1 where it has none. */
+export function partner(side: "rows" | "columns", place: number | null): number {
+  const both = pairs.value?.[side];
+  return both && place !== null ? (both.b[both.a.indexOf(place)] ?? -1) : -1;
+}
 
-/** Labels of aligned tokens: where they differ, both; where a side has none, a dash. */
-export const alignedLabels = (a: Label[], b: Label[], { a: left, b: right }: Aligned): Label[] =>
-  Array.from(left, (i, n) => {
-    const [one, other] = [a[i], b[right[n]]];
-    if (one && other && marked(one) === marked(other)) return one;
-    return {
-      ...(one ?? other), text: `${one?.text ?? "–"}/${other?.text ?? "–"}`, title: `${one?.title ?? "–"} / ${other?.title ?? "–"}`,
-      continues: false, repeats: null, differs: true, gap: !one || !other,
-    };
+/** The words that stand in both texts, as rows and columns of each; at the end, together, a column of the words of A alone and one of B's. */
+export interface Joint {
+  a: View;
+  b: View;
+  rows: Label[];
+  columns: Label[];
+  /** A's row and column at each; -1 for words together. */
+  toA: Record<"rows" | "columns", Int32Array>;
+  /** How many words stand only in A, and only in B. */
+  alone: [number, number];
+}
+
+/** A label of what stands for the same: where they differ, both. */
+const joined = (one: Label, other: Label): Label =>
+  marked(one) === marked(other) ? one : { ...one, text: `${one.text}/${other.text}`, title: `${one.title} / ${other.title}`, continues: false, repeats: null, differs: true };
+
+export const joint = computed<Joint | null>(() => {
+  const [a, b, all] = [shown.value, otherShown.value, pairs.value];
+  if (!a || !b || !all) return null;
+  const both = ({ a: left, b: right }: Aligned): [number, number][] => Array.from(left, (i, n): [number, number] => [i, right[n]]).filter(([i, j]) => i >= 0 && j >= 0);
+  const [rows, columns] = [both(all.rows), both(all.columns)];
+  const alone = [all.columns.a.filter((_, n) => all.columns.b[n] < 0), all.columns.b.filter((_, n) => all.columns.a[n] < 0)].map((places) => [...places]);
+  const view = ({ view: old }: Shown, side: 0 | 1): View => ({
+    rows: regroup(old.rows, rows.map((pair) => [pair[side]])),
+    columns: regroup(old.columns, [...columns.map((pair) => [pair[side]]), ...alone.flatMap((places, n) => (places.length ? [n === side ? places : []] : []))]),
+    renormalise: old.renormalise,
   });
+  const only = alone.flatMap((places, n): Label[] => (!places.length ? [] : [{
+    text: say("compare_only", { name: "AB"[n] }), title: places.map((place) => (n ? b : a).columns[place].text).join(" "),
+    continues: false, special: true, segment: 0, tokens: [], repeats: null,
+  }]));
+  return {
+    a: view(a, 0), b: view(b, 1),
+    rows: rows.map(([i, j]) => joined(a.rows[i], b.rows[j])), columns: [...columns.map(([i, j]) => joined(a.columns[i], b.columns[j])), ...only],
+    toA: { rows: Int32Array.from(rows, ([i]) => i), columns: Int32Array.from([...columns.map(([i]) => i), ...only.map(() => -1)]) },
+    alone: [alone[0].length, alone[1].length],
+  };
+});
+
+/** True where two texts stand beside each other: the grid then shows how they differ. */
+export const isDuel = computed(() => state.pane.value === "compare" && otherDoc.value !== null && joint.value !== null && !apart.value);
+/** What the grid is asked for. */
+export const asked = computed(() => (!isDuel.value ? state.statistic.value : state.order.value === "place" ? "gap" : "change"));

@@ -1,16 +1,6 @@
-// A component that renders again only if its properties have changed.
-import { Component, type ComponentChild, type FunctionComponent } from "preact";
+// A component that renders again only if its properties have changed; it reads no signals.
+import type { ComponentChild, FunctionComponent } from "preact";
+import { useMemo } from "preact/hooks";
 
-export function memo<P extends object>(draw: (props: P) => ComponentChild): FunctionComponent<P> {
-  class Kept extends Component<P> {
-    override shouldComponentUpdate(next: Readonly<P>): boolean {
-      const names = new Set([...Object.keys(next), ...Object.keys(this.props)]) as Set<keyof P>;
-      return [...names].some((name) => next[name] !== this.props[name]);
-    }
-
-    override render(): ComponentChild {
-      return draw(this.props);
-    }
-  }
-  return Kept as unknown as FunctionComponent<P>;
-}
+export const memo = <P extends object>(draw: (props: P) => ComponentChild): FunctionComponent<P> =>
+  (props) => useMemo(() => draw(props), Object.values(props)) as ReturnType<FunctionComponent<P>>;

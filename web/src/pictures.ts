@@ -1,9 +1,9 @@
 // The picture of the selected head: computed on demand and cached.
 import { batch, computed, effect, signal } from "@preact/signals";
+import { MOVED } from "./colour";
 import { engine, Superseded } from "./trace/engine";
 import type { View } from "./trace/cells";
 import { size } from "./trace/parts";
-import type { Pairs } from "./trace/difference";
 import type { Drawn, Minus } from "./trace/desk";
 import { everyNth, lost, tileOf, tries } from "./away";
 import type { Slot } from "./comparing";
@@ -63,7 +63,7 @@ export const mostOf = (picture: Picture): number =>
 export interface Wanted {
   doc: Doc;
   /** B of a difference B - A. */
-  minus: (Slot & { pairs: Pairs }) | null;
+  minus: (Slot & { view: View }) | null;
   shown: Shown;
   layer: number;
   head: number;
@@ -80,7 +80,7 @@ export const askOf = (wanted: Wanted): Drawn & { view: View; normed: boolean; mi
   const { minus: b, shown: { view }, normed } = wanted;
   return {
     ...drawnOf(wanted), view, normed,
-    minus: b && { trace: b.doc.id, layer: b.layer, head: b.head, mean: null, view: b.shown.view, pairs: b.pairs },
+    minus: b && { trace: b.doc.id, layer: b.layer, head: b.head, mean: null, view: b.view },
   };
 };
 
@@ -88,10 +88,6 @@ export const askOf = (wanted: Wanted): Drawn & { view: View; normed: boolean; mi
 export async function cellAt(wanted: Wanted, r: number, c: number): Promise<number> {
   return (await engine.ask("tile", { ...askOf(wanted), box: [r, r + 1, c, c + 1], height: 1, width: 1 }))[0];
 }
-
-/** Rows and columns of its picture. */
-const sizes = ({ minus, shown: { view } }: Wanted): [number, number] =>
-  minus ? [minus.pairs.rows.a.length, minus.pairs.columns.a.length] : [size(view.rows), size(view.columns)];
 
 export const wantedKey = (wanted: Wanted): string =>
   [wanted.doc.id, wanted.minus ? [wanted.minus.doc.id, wanted.minus.layer, wanted.minus.head].join(".") : "", wanted.layer, wanted.head, wanted.mean?.join(" "), wanted.normed, state.filter.value, state.special.value, state.merged.value].join("/");
@@ -102,7 +98,8 @@ export async function picture(
   const key = wantedKey(wanted);
   const cached = pictures.get(key);
   if (cached) return remember(cached);
-  const [rows, columns] = sizes(wanted);
+  const { rows: down, columns: across } = wanted.shown.view;
+  const [rows, columns] = [size(down), size(across)];
   const ask = askOf(wanted);
   const { minus } = ask;
   const whole = rows * columns <= FULL_CELLS;
@@ -147,12 +144,11 @@ export async function picture(
     };
     await Promise.all(served ? [strips(), strips()] : [strips()]);
   }
-  const scaled = minus || wanted.normed;
   return remember({
     key, rows, columns,
     full: whole ? data : null,
     overview: { data, height, width },
-    ownMost: scaled ? largest(data) || 1 : null,
+    ownMost: minus ? MOVED : wanted.normed ? largest(data) || 1 : null,
     strongest: largest(data) || 1,
     signed: Boolean(minus),
     entropies: null,

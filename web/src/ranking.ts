@@ -1,26 +1,26 @@
 // Heads in the order of the chosen statistic: as the grid draws them, and as `e` walks through them.
 import { batch, computed, signal } from "@preact/signals";
-import { divergingAt, onScale, sequentialAt, type RGB } from "./colour";
+import { divergingAt, MOVED, onScale, sequentialAt, type RGB } from "./colour";
 import * as state from "./state";
 import { betweenSets, pinnedCell } from "./asking";
 import { byNumber, nextPlace } from "./order";
+import { asked, isDuel } from "./comparing";
 import { table } from "./statistics";
-import { at, doc } from "./store";
+import { at, doc, headOf } from "./store";
 import type { TraceInfo } from "./trace/trace";
 
-const numbersOf = computed<Float32Array | null>(() => table.value?.[state.statistic.value] ?? null);
-const selected = computed(() => at.value.layer * (doc.value?.info.heads ?? 0) + at.value.head);
+const numbersOf = computed<Float32Array | null>(() => table.value?.[asked.value] ?? null);
 
-/** Effects have a sign: they are ranked by their size, and coloured by it and by their sign. */
-export const isSigned = computed(() => state.statistic.value === "effect");
+/** Effects and differences have a sign: they are ranked by their size, and coloured by it and by their sign. */
+export const isSigned = computed(() => isDuel.value || asked.value === "effect");
 const sizes = (numbers: Float32Array): Float32Array => (isSigned.value ? numbers.map(Math.abs) : numbers);
 
 /** By the chosen statistic, without the head that others are held against. */
 export const ranked = computed<number[]>(() => {
   const numbers = numbersOf.value;
   if (!numbers) return [];
-  const order = byNumber(sizes(numbers), state.order.value !== "low");
-  return state.statistic.value === "similarity" ? order.filter((n) => n !== selected.value) : order;
+  const sorted = byNumber(sizes(numbers), state.order.value !== "low");
+  return asked.value === "similarity" ? sorted.filter((n) => n !== at.value.n) : sorted;
 });
 
 /** Heads in the order in which they are drawn. */
@@ -30,16 +30,17 @@ export const drawn = computed<number[]>(() => {
   const places = Array.from({ length: info.layers.length * info.heads }, (_, n) => n);
   const numbers = numbersOf.value;
   if (state.order.value === "place" || !numbers) return places;
-  const order = byNumber(sizes(numbers), state.order.value === "high");
-  const placed = new Set(order);
-  return [...order, ...places.filter((n) => !placed.has(n)).sort((a, b) => a - b)];
+  const sorted = byNumber(sizes(numbers), state.order.value === "high");
+  const placed = new Set(sorted);
+  return [...sorted, ...places.filter((n) => !placed.has(n)).sort((a, b) => a - b)];
 });
 
 /** Weights share one scale for every question: 0 to 1. Of other statistics, from the least to the most. */
-export const isWeight = computed(() => (state.statistic.value === "weight" || state.statistic.value === "mass") && !state.normed.value);
+export const isWeight = computed(() => (asked.value === "weight" || asked.value === "mass") && !state.normed.value);
 
 export const range = computed<[number, number]>(() => {
   const numbers = numbersOf.value;
+  if (isDuel.value) return [-MOVED, MOVED];
   if (isWeight.value || !numbers) return [0, 1];
   let [low, high] = [Infinity, -Infinity];
   for (const value of numbers) {
@@ -76,8 +77,9 @@ export function faint(): number {
 
 export function choose(info: TraceInfo, n: number): void {
   batch(() => {
-    state.layer.value = Math.floor(n / info.heads);
-    state.head.value = n % info.heads;
+    const { layer, head } = headOf(info, n);
+    state.layer.value = layer;
+    state.head.value = head;
   });
 }
 
@@ -91,11 +93,11 @@ export function goToNext(by: 1 | -1): void {
   const info = doc.value?.info;
   if (!info) return;
   const question = [
-    doc.value!.id, state.statistic.value, state.order.value === "low",
-    state.statistic.value === "weight" && pinnedCell.value?.key, state.statistic.value === "mass" && betweenSets.value?.key,
+    doc.value!.id, asked.value, state.order.value === "low",
+    asked.value === "weight" && pinnedCell.value?.key, asked.value === "mass" && betweenSets.value?.key,
   ].join(" ");
-  const walking = walk.question === question && walk.n === selected.value;
-  const n = nextPlace(ranked.value, selected.value, walking, by);
+  const walking = walk.question === question && walk.n === at.value.n;
+  const n = nextPlace(ranked.value, at.value.n, walking, by);
   if (n === null) return;
   walk = { question, n };
   choose(info, n);

@@ -4,7 +4,7 @@ import { askKey, changeName, NOTHING, type Ask, type Run } from "./ask";
 import { placeOf } from "./comparing";
 import { abortable, backend, run, running, start, trouble, told } from "./remote";
 import * as state from "./state";
-import { at, column, doc, docs, headName, lookAt, placeOfDoc, row, shown, type Doc } from "./store";
+import { at, column, doc, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "./store";
 import { say, type Word } from "./words";
 
 /** All runs, the oldest first. */
@@ -88,7 +88,7 @@ export const effects = computed<Float32Array | null>(() => {
   const change = arriving.value?.base === doc.value?.remote ? arriving.value?.change : effectRun.value?.result.change;
   if (!info || !change) return null;
   return Float32Array.from({ length: info.layers.length * info.heads }, (_, n) => {
-    const { l, h } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+    const { l, h } = headName(info, headOf(info, n));
     return change[l]?.[h] ?? NaN;
   });
 });

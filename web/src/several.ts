@@ -23,7 +23,7 @@ export const overlaid = computed(() => (state.blend.value === "over" ? members.v
 /** Ctrl-click: add a head to those that are looked at together, or take it out. */
 export function gather(n: number): void {
   const info = doc.value!.info;
-  const here = at.peek().layer * info.heads + at.peek().head;
+  const here = at.peek().n;
   const now = state.several.value.length ? state.several.value : [here];
   const next = now.includes(n) ? now.filter((other) => other !== n) : [...now, n].sort((a, b) => a - b);
   batch(() => {
@@ -57,7 +57,7 @@ export function title(): string {
   const info = doc.value!.info;
   if (!mean.value) return say("layer_head", headName(info, at.value));
   if (isLayer.value) return say("mean_layer", { l: info.layerNumbers[at.value.layer] });
-  const names = mean.value.map(([layer, head]) => headLabel(info, layer, head));
+  const names = mean.value.map(([layer, head]) => headLabel(info, layer * info.heads + head));
   return names.length > 4 ? say("mean_heads", { n: names.length }) : say("mean_of", { heads: names.join(", ") });
 }
 
@@ -67,8 +67,6 @@ export const memberColour = (n: number): string => headColour(n, Math.max(2, mem
 /** Looking at another head lets go of the others. */
 export function followSeveral(): void {
   effect(() => {
-    const info = doc.value?.info;
-    if (!info || !state.several.value.length) return;
-    if (!state.several.value.includes(at.value.layer * info.heads + at.value.head)) state.several.value = state.NONE;
+    if (doc.value && state.several.value.length && !state.several.value.includes(at.value.n)) state.several.value = state.NONE;
   });
 }

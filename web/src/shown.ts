@@ -13,9 +13,8 @@ export interface Label {
   tokens: number[];
   /** Its place, where the same word stands elsewhere in the text as well. */
   repeats: number | null;
-  /** In a comparison: not the same in both texts; missing in one. */
+  /** In a comparison: not the same in both texts. */
   differs?: boolean;
-  gap?: boolean;
 }
 
 export interface Shown {
@@ -146,6 +145,13 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
   for (const label of labels) if ((seen.get(key(label)) ?? 0) > 1 && !label.special && !isSpace(label)) label.repeats = label.tokens[0];
   joinCuts(labels, labels);
   return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };
+}
+
+/** Some groups of tokens, each of several of the old ones. */
+export function regroup({ starts, members }: Groups, groups: number[][]): Groups {
+  const all = groups.map((places) => places.flatMap((n) => Array.from(members.subarray(starts[n], starts[n + 1]))));
+  let end = 0;
+  return { starts: Int32Array.from([0, ...all.map(({ length }) => (end += length))]), members: Int32Array.from(all.flat()) };
 }
 
 export function makeShown(info: TraceInfo, filter: Filter, special: boolean, merged: boolean): Shown {

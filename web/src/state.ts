@@ -85,7 +85,7 @@ export const typed = signal("");
 /** Row and column of the picture under the pointer or the keyboard's focus. Never in the URL. */
 export const hoverRow = signal<number | null>(null);
 export const hoverColumn = signal<number | null>(null);
-export const hoverHead = signal<[number, number] | null>(null);
+export const hoverHead = signal<number | null>(null);
 export const help = signal(false);
 export const sharing = signal(false);
 /** True while a phone's header shows all that it has. */
@@ -117,7 +117,7 @@ export const FIELDS = {
   normed: flag(normed),
   scale: among(scale, SCALES),
   to: among(reach, REACHES),
-  by: field(statistic, (text) => (/^[a-z_]{1,24}$/.test(text) ? text : undefined)),
+  by: field(statistic, (text) => (/^(?!gap$)[a-z_]{1,24}$/.test(text) ? text : undefined)),
   order: among(order, ORDERS),
   least: share(least),
   way: among(way, WAYS),

@@ -1,14 +1,17 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
 import { computed, signal, type Signal } from "@preact/signals";
+import { MOVED } from "./colour";
 import * as state from "./state";
-import { betweenSets, pinnedCell, type Question } from "./asking";
+import { betweenSets, pinnedCell, question, type Question } from "./asking";
 import { catalog } from "./catalog";
-import { apart, tokenPairs } from "./comparing";
+import { apart, asked, isDuel, joint, partner } from "./comparing";
+import { regroup } from "./shown";
 import { each, gather, type Ask, type Gathered } from "./gathering";
-import { at, doc, otherDoc } from "./store";
+import { at, column, doc, otherDoc, otherShown, row, type Doc } from "./store";
 import { effects } from "./runs";
 import { engine } from "./trace/engine";
-import { everyRow } from "./trace/parts";
+import type { Difference } from "./trace/difference";
+import { everyRow, size } from "./trace/parts";
 import type { TraceInfo } from "./trace/trace";
 import { sifted } from "./sifted";
 
@@ -30,10 +33,14 @@ export const known = computed<string[]>(() => {
 });
 
 export const alike = signal<Coming | null>(null);
-export const changed = signal<Coming | null>(null);
+/** How much of each head's weight moves from A to B, and pictures of that: a byte a cell, `STILL` where nothing does. */
+export const changed = signal<(Coming & Pick<TraceInfo, "thumbs">) | null>(null);
+export const STILL = 128;
+const THUMB = 48;
 
-/** The weight of the pinned cell, and between two sets of tokens. */
+/** The weight of the pinned cell, the same in B, and between two sets of tokens. */
 export const weight = signal<Coming | null>(null);
+const weightB = signal<Coming | null>(null);
 export const mass = signal<Coming | null>(null);
 
 function follow(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask<number> } | null): void {
@@ -50,11 +57,11 @@ function follow(target: Signal<Coming | null>, wanted: () => { key: string; laye
   });
 }
 
-const between = (held: Signal<Coming | null>, question: () => Question | null): void =>
+const between = (held: Signal<Coming | null>, asks: () => Question | null, of: Signal<Doc | null> = doc): void =>
   follow(held, () => {
-    const [one, asked] = [doc.value, question()];
-    if (!one || !asked) return null;
-    const { key, ...sets } = asked;
+    const [one, sought] = [of.value, asks()];
+    if (!one || !sought) return null;
+    const { key, ...sets } = sought;
     return {
       key, layers: one.info.layers.length, heads: one.info.heads,
       ask: (layer) => engine.ask("masses", { trace: one.id, layer, ...sets }, undefined, "background"),
@@ -74,22 +81,36 @@ export function followNumbers(): void {
         engine.ask("distance", { trace: one.id, layer, head, to: { layer: l, head: h } }, undefined, "background")),
     };
   });
-  follow(changed, () => {
-    const [a, b] = [doc.value, otherDoc.value];
-    if (!a || !b || apart(a.info, b.info)) return null;
-    if (state.pane.value !== "compare" && state.pane.value !== "causes" && state.statistic.value !== "change") return null;
-    const key = `${a.id}/${b.id}`;
-    const aligned = tokenPairs.value!;
-    const both = Array.from(aligned.rows.a.keys()).filter((n) => aligned.rows.a[n] >= 0 && aligned.rows.b[n] >= 0);
-    const measured = both.filter((_, n) => n % everyRow(both.length) === 0);
-    const rows = { a: Int32Array.from(measured, (n) => aligned.rows.a[n]), b: Int32Array.from(measured, (n) => aligned.rows.b[n]) };
+  gather(changed, 6, () => {
+    const [a, b, both] = [doc.value, otherDoc.value, joint.value];
+    if (!a || !b || !both || apart.value) return null;
+    if (state.pane.value !== "compare" && state.statistic.value !== "change") return null;
+    const { layers: { length: layers }, heads } = a.info;
+    const key = [a.id, b.id, state.filter.value, state.special.value, state.merged.value].join("/");
+    const measured = both.rows.map((_, n) => [n]).filter(([n]) => n % everyRow(both.rows.length) === 0);
+    const [view, other] = [both.a, both.b].map((whole) => ({ ...whole, rows: regroup(whole.rows, measured) }));
+    const [rows, columns] = [Math.min(THUMB, measured.length), Math.min(THUMB, size(view.columns))];
     return {
-      key, layers: a.info.layers.length, heads: a.info.heads,
-      ask: each(a.info.heads, changed, key, (layer, head) =>
-        engine.ask("change", { trace: a.id, other: b.id, layer, head, rows, keys: aligned.columns }, undefined, "background")),
+      layers, heads,
+      blank: { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0, thumbs: { data: new Uint8Array(layers * heads * rows * columns).fill(STILL), rows, columns } },
+      ask: each(heads, changed, key, (layer, head) => engine.ask("moved", {
+        trace: a.id, layer, head, mean: null, view, minus: { trace: b.id, layer, head, mean: null, view: other }, height: rows, width: columns,
+      }, undefined, "background")),
+      add: ({ numbers: before, thumbs }: NonNullable<typeof changed.value>, answers: ArrayLike<Difference>, from: number) => {
+        const [numbers, data] = [before.slice(), thumbs!.data.slice()];
+        Array.from(answers).forEach((answer, n) => {
+          numbers[from + n] = answer.moved;
+          data.set(Uint8Array.from(answer.data, (value) => STILL + Math.sign(value) * Math.round(127 * Math.sqrt(Math.min(1, Math.abs(value) / MOVED)))), (from + n) * rows * columns);
+        });
+        return { numbers, thumbs: { ...thumbs!, data } };
+      },
     };
   });
   between(weight, () => pinnedCell.value);
+  between(weightB, () => {
+    const [words, r, c] = [otherShown.value, partner("rows", row.value), partner("columns", column.value)];
+    return isDuel.value && words?.rows[r] && words.columns[c] ? question(words.rows[r].tokens, words.columns[c].tokens, otherDoc.value!, words) : null;
+  }, otherDoc);
   between(mass, () => (state.statistic.value === "mass" ? betweenSets.value : null));
 }
 
@@ -101,6 +122,8 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
   if (alike.value) found.similarity = alike.value.numbers;
   if (changed.value) found.change = changed.value.numbers;
   if (weight.value) found.weight = weight.value.numbers;
+  const [one, other] = [weight.value?.numbers, weightB.value?.numbers];
+  if (one && other) found.gap = one.map((value, n) => other[n] - value);
   if (mass.value) found.mass = mass.value.numbers;
   if (effects.value) found.effect = effects.value;
   return found;
@@ -108,7 +131,7 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
 
 /** Progress of the chosen statistic, if incomplete: heads done, of all. */
 export const coming = computed<[number, number] | null>(() => {
-  const held = { similarity: alike, change: changed, weight, mass }[state.statistic.value]?.value;
+  const held = { similarity: alike, change: changed, weight, gap: weightB, mass }[asked.value]?.value;
   const all = (doc.value?.info.layers.length ?? 0) * (doc.value?.info.heads ?? 0);
   if (!held && sifted.value && sifted.value.done < all) return [sifted.value.done, all];
   return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;

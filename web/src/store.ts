@@ -25,13 +25,14 @@ export const docB = computed<Doc | null>(() => {
   return docs.value.length === 2 ? docs.value.find((other) => other !== doc.value)! : null;
 });
 export const otherDoc = computed<Doc | null>(() => (docB.value === doc.value ? null : docB.value));
+/** The head in view. */
 export const at = computed(() => {
-  const info = doc.value?.info;
-  return {
-    layer: Math.min(state.layer.value, (info?.layers.length ?? 1) - 1),
-    head: Math.min(state.head.value, (info?.heads ?? 1) - 1),
-  };
+  const [layers, heads] = [doc.value?.info.layers.length ?? 1, doc.value?.info.heads ?? 1];
+  const [layer, head] = [Math.min(state.layer.value, layers - 1), Math.min(state.head.value, heads - 1)];
+  return { layer, head, n: layer * heads + head };
 });
+/** The nth head, layer by layer. */
+export const headOf = ({ heads }: TraceInfo, n: number): { layer: number; head: number } => ({ layer: Math.floor(n / heads), head: n % heads });
 /** Thumbnails that arrive make another info of the same text. */
 const text = computed(() => doc.value?.info.queries);
 export const shown = computed<Shown | null>(() => {
@@ -80,8 +81,8 @@ export const headName = (info: TraceInfo, { layer, head }: { layer: number; head
 /** True if every layer has the heads of the first. */
 export const sameHeads = ({ headNumbers }: TraceInfo): boolean => headNumbers.every((numbers) => numbers.join() === headNumbers[0].join());
 
-export function headLabel(info: TraceInfo, layer: number, head: number): string {
-  const { l, h } = headName(info, { layer, head });
+export function headLabel(info: TraceInfo, n: number): string {
+  const { l, h } = headName(info, headOf(info, n));
   return `${l}.${h}`;
 }
 

@@ -3,7 +3,9 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { entropy, size, tile, viewRows, weightRow, wholeHead } from "../src/trace/cells";
 import { chain } from "../src/trace/chain";
-import { change, distance, measure, measuredShare, sample } from "../src/trace/measures";
+import type { HeadArrays } from "../src/trace/head";
+import { difference } from "../src/trace/difference";
+import { distance, measure, measuredShare, sample } from "../src/trace/measures";
 import { largestPlaces, strongestKeys } from "../src/trace/strongest";
 import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
 import { HeldTrace, plainLabel } from "../src/trace/trace";
@@ -86,16 +88,18 @@ test("distance and change of two heads, from their definitions", () => {
   const [a, b] = [sample(held.head(0, 0)), sample(held.head(0, 1))];
   expect(distance(a, b)).toBeCloseTo(Math.sqrt(js / S), 5);
   expect(distance(a, a)).toBeCloseTo(0, 3);
-  const all = Int32Array.from({ length: S }, (_, n) => n);
-  expect(change(a, b, { a: all, b: all })).toBeCloseTo(apart / S / 2, 5);
-  expect(change(a, a, { a: all, b: all })).toBe(0);
+  const side = (head: HeadArrays) => ({ heads: head, view: makeShown(held.info, "all", true, false).view, normed: false });
+  const moved = (one: HeadArrays, other: HeadArrays): number => difference(side(one), side(other), [0, S, 0, S], S, S).moved;
+  expect(moved(held.head(0, 0), held.head(0, 1))).toBeCloseTo(apart / S / 2, 5);
+  expect(moved(held.head(0, 0), held.head(0, 0))).toBe(0);
 });
 
 test("rows that see nothing count nowhere; where there are no others, there is no number", () => {
   const blind = { ...held.head(0, 0), rule: { ...held.head(0, 0).rule, keys: new Uint8Array(S) } };
   const statistics = measure(blind, roles, false).statistics;
   expect(statistics).toEqual({});
-  expect(change(sample(blind), sample(held.head(0, 1)), { a: new Int32Array(0), b: new Int32Array(0) })).toBeNaN();
+  const { view } = makeShown(held.info, "all", true, false);
+  expect(difference({ heads: blind, view, normed: false }, { heads: held.head(0, 1), view, normed: false }, [0, S, 0, S], S, S).moved).toBeNaN();
   const crossed = measure(held.head(0, 0), roles, false).statistics;
   expect(Object.keys(wanted.statistics[0]).filter((name) => !(name in crossed)).sort()).toEqual(["distance", "next", "offset", "other_sentence", "previous", "same"]);
 });

@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
+import { FIELDS } from "../src/state";
 import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
 import { maskOf } from "../src/masking";
 import { byNumber, nextPlace } from "../src/order";
@@ -97,6 +98,8 @@ test("a hash sets what it can, and names what it can't", () => {
   expect(toHash(fields, (name) => name === "q")).toBe("q=4");
   expect(toShare(fields)).toBe("q=4&mass=0.5");
   expect(fromHash(fields, "")).toEqual([]);
+  // the grid of a comparison alone asks this
+  expect(["gap", "change"].map(FIELDS.by.read)).toEqual([undefined, "change"]);
   expect([pin.value, mass.value, theme.value]).toEqual([null, 0.7, "auto"]);
 });
 

@@ -4,12 +4,11 @@ import { changeName, signed, targetName, type Outcome, type Run, type Target } f
 import { cancel, outcomes, running, start } from "../remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
 import * as state from "../state";
-import { doc, docs, lookAt, lookedRow, otherDoc, placeOfDoc, shown } from "../store";
+import { doc, docs, lookAt, lookedRow, placeOfDoc, shown } from "../store";
 import { plainLabel } from "../trace/parts";
 import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";
-import { Changed } from "./compare";
 import { Bars, EachHead, inOrder } from "./effects";
 import { Inked } from "./inked";
 import { Sign } from "./sign";
@@ -60,7 +59,6 @@ export function Causes() {
   if (!server && !runs.value.length) return <EmptyCentre>{say("offline_keys")}</EmptyCentre>;
   const one = shownRun.value;
   const coming = arriving.value?.base === base.remote ? arriving.value : null;
-  const pair = one && [doc.value, otherDoc.value].some((tab) => tab?.of?.run.id === one.id) && [doc.value, otherDoc.value].includes(base);
   return (
     <div class="centre" id="head">
       <section class="panel picture causes">
@@ -79,7 +77,6 @@ export function Causes() {
           <RunList />
         </div>
       </section>
-      {pair && <Changed a={doc.value!} b={otherDoc.value!} />}
     </div>
   );
 }

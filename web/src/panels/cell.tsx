@@ -97,7 +97,7 @@ function Line({ found, from, to }: Shown) {
   ];
   return (
     <section class="panel cell line" aria-label={say("cell")}>
-      <h2 data-test="cell">{say("how_weight", { weight: number(drawn) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.layer, at.value.head) })}</small></h2>
+      <h2 data-test="cell">{say("how_weight", { weight: number(drawn) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.n) })}</small></h2>
       {chain.masked && <p>{say("cell_masked")}</p>}
       <p class="quiet small">{ofTokens(found)}</p>
       <ol class="numbers5">{numbers.map(([value, says, test]) => <li key={says}><b data-test={test}>{value}</b><small>{says}</small></li>)}</ol>
@@ -133,7 +133,7 @@ function Opened({ found, from, to }: Shown) {
   return (
     <section class="panel cell chain" aria-label={say("cell")}>
       <div class="row spread">
-        <h1 data-test="cell">{say("layer_head_short", { head: headLabel(info, at.value.layer, at.value.head) })}, <Pair from={from} to={to} />: <b>{number(drawn)}</b></h1>
+        <h1 data-test="cell">{say("layer_head_short", { head: headLabel(info, at.value.n) })}, <Pair from={from} to={to} />: <b>{number(drawn)}</b></h1>
         <span class="row">
           <button onClick={nextStep} data-test="step">{state.step.value === 0 ? say("walk") : state.step.value < state.STEPS ? say("walk_at", { n: state.step.value, of: state.STEPS }) : say("step_all")} <kbd>⏎</kbd></button>
           <CutEdge />

@@ -1,50 +1,29 @@
-// A beside B and B - A, their tokens aligned: a text or run, a layer and a head in each. Below, the heads that changed most.
-import { useEffect } from "preact/hooks";
-import { useSignal, type Signal } from "@preact/signals";
-import { count, number, say } from "../words";
+// Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
+import { count, number, say, tell } from "../words";
 import * as state from "../state";
-import { alignedLabels, apart, pairs, setB, slotB, swap } from "../comparing";
-import { distinct, fullName, shortNames } from "../naming";
+import { apart, joint, pairs, partner, setB, slotB, swap, type Slot } from "../comparing";
+import { fullName, shortNames } from "../naming";
 import { mean, title } from "../several";
 import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
-import { at, doc, docB, docs, failure, headLabel, headName, lookAt, lookedColumn, lookedRow, openTrace, otherDoc, placeOfDoc, shown, type Doc } from "../store";
-import { changed } from "../statistics";
+import { direction } from "../prose";
+import { TANGLE } from "../sentence";
+import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../store";
 import { engine } from "../trace/engine";
-import { everyRow } from "../trace/parts";
 import { largestPlaces } from "../trace/strongest";
-import { Fill } from "./bar";
+import { useFetched } from "./fetched";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
+import { pointed } from "./pointed";
+import { Ink, isOne, said as spelled } from "./ribbon";
 import { Sign } from "./sign";
-import { short } from "./slots";
-import { placed, type Label } from "../shown";
-import type { Aligned } from "../trace/difference";
+import { change as plus, short } from "./slots";
+import { isQuiet, marked, type Label } from "../shown";
 
-function usePicture(want: Wanted | null, lane: string): Signal<Picture | null> {
-  const result = useSignal<Picture | null>(null);
-  const key = want ? wantedKey(want) : "";
-  useEffect(() => {
-    let alive = true;
-    if (!want) result.value = null;
-    else picture(want, lane, () => { if (!alive) throw new Error("left"); }).then((answer) => { if (alive) result.value = answer; }, () => undefined);
-    return () => { alive = false; };
-  }, [key]);
-  return result;
-}
+const usePicture = (want: Wanted | null): Picture | null => useFetched(want ? wantedKey(want) : "", () => picture(want!));
 
-/** Row r of a picture, requested where the picture is pooled. */
-function useRow(want: Wanted | null, drawn: Picture | null, r: number | null, lane: string): Float32Array | null {
-  const far = useSignal<{ key: string; data: Float32Array } | null>(null);
-  const key = want && r !== null && drawn && !drawn.full ? `${wantedKey(want)} ${r}` : "";
-  useEffect(() => {
-    if (!key) return;
-    engine.ask("rows", { ...drawnOf(want!), view: want!.shown.view, from: r!, to: r! + 1, normed: false }, lane)
-      .then((data) => { far.value = { key, data }; }, () => undefined);
-  }, [key]);
-  if (!want || !drawn || r === null || r < 0) return null;
-  if (drawn.full) return drawn.key === wantedKey(want) ? drawn.full.subarray(r * drawn.columns, (r + 1) * drawn.columns) : null;
-  return far.value?.key === key ? far.value.data : null;
-}
+/** Row r of a picture. */
+const useRow = (want: Wanted | null, r: number | null): Float32Array | null =>
+  useFetched(want && r !== null && r >= 0 ? `${wantedKey(want)} ${r}` : "", () => engine.ask("rows", { ...drawnOf(want!), view: want!.shown.view, from: r!, to: r! + 1, normed: false }));
 
 export async function openFile(file: File): Promise<void> {
   try {
@@ -72,144 +51,135 @@ function Chooser({ name, holds, head, onText, onHead }: {
         {docs.value.map((tab, index) => <option key={tab.id} value={index}>{short[index]}</option>)}
       </select>
       {info && <select value={head ?? ""} aria-label={say("compare_head", { name })} data-test={`head-${name}`}
-        onChange={(event) => { const n = Number(event.currentTarget.value); onHead(Math.floor(n / info.heads), n % info.heads); }}>
+        onChange={(event) => { const { layer, head } = headOf(info, Number(event.currentTarget.value)); onHead(layer, head); }}>
         {head === null && <option value="">–</option>}
-        {info.layers.flatMap((_, l) => Array.from({ length: info.heads }, (_, h) => <option key={`${l}.${h}`} value={l * info.heads + h}>{headLabel(info, l, h)}</option>))}
+        {Array.from({ length: info.layers.length * info.heads }, (_, n) => <option key={n} value={n}>{headLabel(info, n)}</option>)}
       </select>}
     </span>
   );
 }
 
+/** The words that B has in place of A's, where it is one; else letters. */
+function sideNames(b: Slot): [string, string] {
+  const { alone, rows, toA } = joint.value!;
+  const differing = rows.map(({ differs }, n) => (differs ? toA.rows[n] : -1)).filter((place) => place >= 0);
+  return differing.length !== 1 || alone.some(Boolean) ? ["A", "B"] : [shown.value!.rows[differing[0]].text, b.shown.rows[partner("rows", differing[0])].text];
+}
+
+/** How many words are told that a change goes to; and how many stand in the ribbons of a long text. */
+const TOLD = 3;
+const STRONGEST = 16;
+
+/** What a word looks at in A and in B. */
+type Rows = [Float32Array | null, Float32Array | null];
+
+/** The pinned cell before and after, and where the weight goes. */
+function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [string, string]; a: Doc; b: Slot; gap: Picture | null }) {
+  const words = shown.value!;
+  const { columns, rows, toA, alone } = joint.value!;
+  const [r, c] = [row.value, column.value];
+  const [i, j] = [partner("rows", r), partner("columns", c)];
+  const heads = [headLabel(a.info, at.value.n), headLabel(b.doc.info, b.n)];
+  const way = x && y && j >= 0 && short(x[c!]) !== short(y[j]) ? Math.sign(x[c!] - y[j]) : 0;
+  const here = toA.rows.indexOf(r ?? -1);
+  const start = here * columns.length;
+  const cells = (gap?.full ?? new Float32Array(0)).slice(start, start + columns.length).map((value) => way * value);
+  const others = largestPlaces(cells, TOLD).filter((n) => cells[n] >= LEAST);
+  const [token, text] = [(rows[here] ?? words.rows[r ?? -1])?.text, c === null ? "" : (columns[toA.columns.indexOf(c)] ?? words.columns[c]).text];
+  return (
+    <>
+      <h1 data-test="duel">{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
+        : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
+      <p class="quiet">
+        {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
+        {apart.value && <span data-test="apart">{say("compare_shapes")}</span>}
+      </p>
+    </>
+  );
+}
+
+/**
+ * Both texts, each word over the one that stands for it; ink and number: how much the word that is looked at looks there.
+ * Of a long text, those that the pinned word looks at most.
+ */
+function Ribbons({ rows: [x, y], pinned: [one, other], names, b }: { rows: Rows; pinned: Rows; names: [string, string]; b: Slot }) {
+  const words = shown.value!;
+  const { columns: { a: left, b: right } } = pairs.value!;
+  const self = isOne(words, doc.value!.info);
+  const [texts, others] = [spelled(words.columns, doc.value!.info.keys), spelled(b.shown.columns, b.doc.info.keys)];
+  const most = left.length <= TANGLE ? left.length : STRONGEST;
+  const places = largestPlaces(Float32Array.from(left, (i, n) => Math.max(one?.[i] ?? 0, other?.[right[n]] ?? 0)), most).sort((m, n) => m - n);
+  const word = (label: Label | undefined, text: string, value: number | undefined, place: number) => (
+    <span class={`said-word${!label ? " gap" : isQuiet(label) ? " special" : ""}${self && place >= 0 && lookedRow.value === place ? " looking" : ""}${place >= 0 && lookedColumn.value === place ? " seen" : ""}`} title={label?.title} data-weight={value}>
+      <Ink text={label ? text : "\u00a0"} value={value} most={1} />
+    </span>
+  );
+  return (
+    <div class="row duel-words"><p class="quiet small">{names.map((name, n) => <bdi key={n} title={fullName(n ? b.doc : doc.value!)}>{name}</bdi>)}</p>
+      <div class="sentence small" role="listbox" tabIndex={0} aria-label={say(self ? "queries" : "keys")} dir={direction(words.columns)} {...pointed(self ? "row" : "column", words.columns)} data-test="duel-words">
+        {places.map((n) => {
+          const [i, j] = [left[n], right[n]];
+          const differs = i < 0 || j < 0 || marked(words.columns[i]) !== marked(b.shown.columns[j]);
+          return (
+            <span key={n} class={differs ? "couple differs" : "couple"} role="option" aria-selected={i >= 0 && (self ? row : column).value === i} data-at={i < 0 ? undefined : i}>
+              {word(words.columns[i], texts[i], x?.[i], i)}{word(b.shown.columns[j], others[j], y?.[j], i)}
+            </span>
+          );
+        })}
+      </div></div>
+  );
+}
+
 export function Compare() {
-  const [a, b, labelsA] = [doc.value, slotB.value, shown.value];
-  const aligned = docB.value && labelsA ? pairs.value : null;
+  const [a, b, words, both] = [doc.value, slotB.value, shown.value, joint.value];
   const want = wanted.value && { ...wanted.value, normed: false };
   const wantB: Wanted | null = b && { ...b, minus: null, normed: false, mean: null };
-  const minus: Wanted | null = want && b && aligned ? { ...want, minus: { ...b, pairs: aligned } } : null;
-  const left = usePicture(want, "compare a").value;
-  const right = usePicture(wantB, "compare b").value;
-  const gap = usePicture(minus, "compare difference").value;
-  if (!a || !labelsA || !want) return null;
-  const { layer, head } = at.value;
-  const [nameA, nameB] = docB.value && docB.value !== a ? distinct([fullName(a), fullName(docB.value)]) : ["", ""];
-  const heading = (name: string, text: string, called: string, trace: Doc) => (
-    <h2 title={`${text} ${called}\n${fullName(trace)}`}><b>{name}</b> {text && <bdi>{text}</bdi>} <span class="quiet">{called}</span></h2>
-  );
-  const rows = aligned && b ? alignedLabels(labelsA.rows, b.shown.rows, aligned.rows) : [];
-  const columns = aligned && b ? alignedLabels(labelsA.columns, b.shown.columns, aligned.columns) : [];
+  const minus: Wanted | null = want && b && both ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
+  const gap = usePicture(minus);
+  const rowsOf = (r: number | null): Rows => [useRow(want, r), useRow(wantB, partner("rows", r))];
+  const [pinned, looked] = [rowsOf(row.value), rowsOf(lookedRow.value)];
+  if (!a || !words || !want) return null;
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
+  // where no sink takes weight
+  const sums = gap?.full && Math.abs(gap.full.reduce((sum, value) => sum + value, 0)) < 0.01 * gap.rows;
+  const [one, other] = [looked[0]?.[lookedColumn.value ?? -1], looked[1]?.[partner("columns", lookedColumn.value)]];
+  const names = b && both ? sideNames(b) : ["A", "B"] as [string, string];
   return (
-    <div class="centre" id="head">
-      <section class="panel picture">
-        <h1 class="unseen">{say("pane_compare")}</h1>
-        <div class="row tools">
-          <Chooser name="A" holds={a} head={mean.value ? null : layer * a.info.heads + head} onText={lookAt}
-            onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
-          <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
-          <Chooser name="B" holds={docB.value} head={b && b.layer * b.doc.info.heads + b.head} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
-            onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
-          <label class="file button">{say("compare_open")}
-            <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
-              const file = event.currentTarget.files?.[0];
-              if (file) void openFile(file);
-            }} />
-          </label>
-        </div>
-        {!b || !aligned || !wantB ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
-          <>
-            <div class="duel">
-              <div class="large" data-test="difference">
-                <h2 title={alignment(aligned.rows, rows)}>B − A <span class="quiet" data-test="aligned">{alignment(aligned.rows, rows)}</span></h2>
-                <Matrix picture={gap} wanted={minus} rows={rows} columns={columns} linked name="B − A" toA={{ rows: aligned.rows.a, columns: aligned.columns.a }} />
+    <>
+      {b && both && <section class="duel" aria-label={say("pane_compare")}>
+        <Headline rows={pinned} names={names} a={a} b={b} gap={gap} />
+        <Ribbons rows={looked} pinned={pinned} names={names} b={b} />
+      </section>}
+      <div class="centre" id="head">
+        <section class="panel picture">
+          {!b && <h1 class="unseen">{say("pane_compare")}</h1>}
+          <div class="row tools">
+            <Chooser name="A" holds={a} head={mean.value ? null : at.value.n} onText={lookAt}
+              onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
+            <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
+            <Chooser name="B" holds={docB.value} head={b && b.n} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
+              onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
+            <label class="file button">{say("compare_open")}
+              <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
+                const file = event.currentTarget.files?.[0];
+                if (file) void openFile(file);
+              }} />
+            </label>
+          </div>
+          {!b || !both ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
+            <div class="moved" data-test="difference">
+              <h2>{title()}, {names[1]} − {names[0]}</h2>
+              <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
+              <p class="row spread quiet small">
+                <span>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</span>
+                <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>
                 {gap && <Legend picture={gap} />}
-              </div>
-              <div data-test="first">{heading("A", nameA, title(), a)}
-                <Matrix picture={left} wanted={want} rows={labelsA.rows} columns={labelsA.columns} linked bare name="A" />{left && <Legend picture={left} />}</div>
-              <div data-test="second">{heading("B", nameB, say("layer_head", headName(b.doc.info, b)), b.doc)}
-                <Matrix picture={right} wanted={wantB} rows={b.shown.rows} columns={b.shown.columns} linked bare name="B" toA={{ rows: backwards(aligned.rows), columns: backwards(aligned.columns) }} />{right && <Legend picture={right} />}</div>
+              </p>
             </div>
-            <Pairs want={want} wantB={wantB} left={left} right={right} columns={columns} />
-          </>
-        )}
-      </section>
-      {otherDoc.value && <Changed a={a} b={otherDoc.value} />}
-    </div>
-  );
-}
-
-/** A's place at each of B's. */
-function backwards({ a, b }: Aligned): Int32Array {
-  const out = new Int32Array(b.reduce((most, j) => Math.max(most, j + 1), 0)).fill(-1);
-  b.forEach((j, n) => { if (j >= 0) out[j] = a[n]; });
-  return out;
-}
-
-function alignment({ a, b }: Aligned, labels: Label[]): string {
-  const both = a.reduce((sum, i, n) => sum + Number(i >= 0 && b[n] >= 0), 0);
-  const differ = labels.filter(({ differs, gap }) => differs && !gap).length;
-  return `${say("compare_aligned", { n: count(both), all: count(a.length), differ: count(differ) })}${numbersFrom.value > 0 ? ` · ${say("text_numbers", { n: LEAST })}` : ""}`;
-}
-
-/** Keys with a pair of bars. */
-const BARS = 14;
-
-/** Where the query that is looked at looks in A and in B, and the three numbers of the cell. */
-function Pairs({ want, wantB, left, right, columns }: { want: Wanted; wantB: Wanted; left: Picture | null; right: Picture | null; columns: Label[] }) {
-  const { rows, columns: keys } = pairs.value!;
-  const r = lookedRow.value;
-  const place = r === null ? -1 : rows.a.indexOf(r);
-  const partner = place < 0 ? null : rows.b[place];
-  const [x, y] = [useRow(want, left, r, "row a"), useRow(wantB, right, partner, "row b")];
-  const valueA = (n: number): number | null => (x && keys.a[n] >= 0 ? x[keys.a[n]] : null);
-  const valueB = (n: number): number | null => (y && keys.b[n] >= 0 ? y[keys.b[n]] : null);
-  const order = x ? largestPlaces(columns.map((_, n) => Math.max(valueA(n) ?? 0, valueB(n) ?? 0)), BARS).sort((one, other) => one - other) : [];
-  const c = lookedColumn.value === null ? -1 : keys.a.indexOf(lookedColumn.value);
-  const [one, other] = [c < 0 ? null : valueA(c), c < 0 ? null : valueB(c)];
-  const token = r === null ? "" : shown.value!.rows[r]?.text ?? "";
-  return (
-    <section class="pairs">
-      <h2 class="row">{r === null ? <span class="quiet">{say("pick")}</span> : say("looks_at", { token })} <span class="key"><i /> A <i class="b" /> B</span>
-        <span data-test="three">{one !== null && other !== null ? <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></> : r !== null && partner !== null && partner < 0 ? say("compare_alone", { token }) : ""}</span></h2>
-      <ol data-test="pairs">
-        {order.map((n) => {
-          const label = columns[n];
-          const both = [valueA(n), valueB(n)];
-          return (
-            <li key={n} class={n === c ? "chosen" : ""} title={`${placed(label)} (${label.title}): A ${both[0] === null ? "–" : number(both[0])} · B ${both[1] === null ? "–" : number(both[1])}`} data-a={both[0]} data-b={both[1]}
-              onPointerEnter={() => { state.hoverColumn.value = keys.a[n] < 0 ? null : keys.a[n]; }} onPointerLeave={() => { state.hoverColumn.value = null; }}
-              onClick={() => { if (keys.a[n] >= 0) state.key.value = shown.value!.columns[keys.a[n]].tokens[0]; }}>
-              <bdi class={label.differs ? "differs" : ""}>{placed(label)}</bdi>
-              {both.map((value, side) => <><span class={side ? "bar b" : "bar"}><Fill share={value ?? 0} /></span><b>{value === null ? "–" : short(value)}</b></>)}
-            </li>
-          );
-        })}
-      </ol>
-    </section>
-  );
-}
-
-/** Heads ranked by how much their rows differ between two traces. */
-export function Changed({ a, b }: { a: Doc; b: Doc }) {
-  const why = apart(a.info, b.info);
-  const ranked = why ? null : changed.value;
-  const numbers = ranked?.numbers ?? new Float32Array(0);
-  const order = Array.from(numbers.keys()).filter((n) => numbers[n] >= 0).sort((x, y) => numbers[y] - numbers[x] || x - y).slice(0, 12);
-  const every = everyRow(a.info.queries.tokens.length);
-  return (
-    <section class="panel changed">
-      <h2>{say("compare_ranked")} {ranked && ranked.done < numbers.length && <small class="quiet">{say("coming", { n: count(ranked.done), all: count(numbers.length) })}</small>}</h2>
-      {why ? <p class="quiet">{say(why.word, { a: why.a, b: why.b })}</p> : <ol class="chips" data-test="changed" aria-busy={!ranked || ranked.done < numbers.length}>
-        {order.map((n) => {
-          const [l, h] = [Math.floor(n / a.info.heads), n % a.info.heads];
-          return (
-            <li key={n}><button class={l === at.value.layer && h === at.value.head ? "on" : ""} data-change={numbers[n]} onClick={() => { state.layer.value = l; state.head.value = h; }}>
-              <b>{headLabel(a.info, l, h)}</b> {number(numbers[n])}
-            </button></li>
-          );
-        })}
-      </ol>}
-      {!why && <p class="quiet small">{say("unit_change")}{every > 1 ? ` · ${say("every_row", { n: every })}` : ""}</p>}
-    </section>
+          )}
+        </section>
+      </div>
+    </>
   );
 }

@@ -2,8 +2,9 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Signal } from "@preact/signals";
+import { say } from "../words";
 
-export function Dialog({ open, label, children }: { open: Signal<boolean>; label: string; children: ComponentChildren }) {
+export function Dialog({ open, title, children }: { open: Signal<boolean>; title: string; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const wanted = open.value;
   useEffect(() => {
@@ -13,8 +14,8 @@ export function Dialog({ open, label, children }: { open: Signal<boolean>; label
   }, [wanted]);
   const close = (): void => { open.value = false; };
   return (
-    <dialog ref={dialog} aria-label={label} onClose={close} onClick={(event) => { if (event.target === event.currentTarget) close(); }}>
-      <div class="dialog">{wanted && children}</div>
+    <dialog ref={dialog} aria-label={title} onClose={close} onClick={(event) => { if (event.target === event.currentTarget) close(); }}>
+      <div class="dialog">{wanted && <><div class="row spread"><h1>{title}</h1><button onClick={close}>{say("close")}</button></div>{children}</>}</div>
     </dialog>
   );
 }

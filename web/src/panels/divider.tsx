@@ -1,5 +1,6 @@
 // A line between two panels that can be dragged, or moved with the arrow keys. Its place is kept in this browser.
 import { signal, type Signal } from "@preact/signals";
+import { keep, kept } from "../kept";
 import { say } from "../words";
 
 type Side = "left" | "right";
@@ -7,7 +8,6 @@ const LEAST: Record<Side, number> = { left: 220, right: 210 };
 /** The middle keeps at least this. */
 const MIDDLE = 380;
 const STEP = 16;
-const NAME = "headscope.widths";
 
 /** Widths that the reader chose; null is the style sheet's. */
 export const widths: Record<Side, Signal<number | null>> = { left: signal(null), right: signal(null) };
@@ -16,28 +16,12 @@ export const widths: Record<Side, Signal<number | null>> = { left: signal(null),
 export const within = (side: Side, width: number, page: number, other: number): number =>
   Math.round(Math.max(LEAST[side], Math.min(width, page - other - MIDDLE)));
 
-/** Files and notebooks may have no storage, or forbid it: then nothing is kept. */
-function kept(): Partial<Record<Side, number>> {
-  try {
-    const found: unknown = JSON.parse(localStorage.getItem(NAME) ?? "{}");
-    return typeof found === "object" && found !== null ? found : {};
-  } catch {
-    return {};
-  }
-}
-
-function keep(): void {
-  try {
-    localStorage.setItem(NAME, JSON.stringify({ left: widths.left.value, right: widths.right.value }));
-  } catch {
-    // a frame without storage
-  }
-}
+const keepWidths = (): void => keep("widths", { left: widths.left.value, right: widths.right.value });
 
 export function restoreWidths(): void {
-  const found = kept();
+  const found = kept("widths") as Partial<Record<Side, unknown>> | null;
   for (const side of ["left", "right"] as const) {
-    const width = found[side];
+    const width = found?.[side];
     if (typeof width === "number" && Number.isFinite(width)) widths[side].value = Math.max(LEAST[side], Math.min(width, 900));
   }
 }
@@ -63,7 +47,7 @@ export function Divider({ side }: { side: Side }) {
         const move = (later: PointerEvent): void => set(side, from + sign * (later.clientX - start));
         const stop = (): void => {
           handle.removeEventListener("pointermove", move);
-          keep();
+          keepWidths();
         };
         handle.setPointerCapture(event.pointerId);
         handle.addEventListener("pointermove", move);
@@ -76,9 +60,9 @@ export function Divider({ side }: { side: Side }) {
         event.stopPropagation();
         if (by) set(side, panelOf(side).offsetWidth + sign * by);
         else widths[side].value = null;
-        keep();
+        keepWidths();
       }}
-      onDblClick={() => { widths[side].value = null; keep(); }}
+      onDblClick={() => { widths[side].value = null; keepWidths(); }}
     />
   );
 }

@@ -51,7 +51,7 @@ export function EachHead({ run }: { run: Run }) {
   );
 }
 
-const isHere = (effect: Effect): boolean => doc.value !== null && headLabel(doc.value.info, at.value.layer, at.value.head) === name(effect);
+const isHere = (effect: Effect): boolean => doc.value !== null && headLabel(doc.value.info, at.value.n) === name(effect);
 
 /** Look at a head of the text in view, if it has it. */
 function look(effect: Effect | undefined): void {

@@ -1,28 +1,30 @@
 // All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
 import { useEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, inkOn, palette, sequential } from "../colour";
+import { css, diverging, inkOn, palette, sequential } from "../colour";
 import { changeName, targetName } from "../ask";
 import { chosenSets, clearSets, pinnedCell } from "../asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../ranking";
 import { members, memberColour, overlaid, pick } from "../several";
-import { slotB } from "../comparing";
-import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../store";
+import { asked, isDuel, joint, slotB } from "../comparing";
+import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../store";
 import { effects, effectAbout } from "../runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../catalog";
-import { coming, isUniform, known, table } from "../statistics";
+import { changed, coming, isUniform, known, STILL, table } from "../statistics";
 import { wanted } from "../pictures";
 import { sifted } from "../sifted";
 import { fresh, ink } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../shown";
 import { HeadList } from "./headlist";
-import { corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
+import { Ramp } from "./legend";
+import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { Sign } from "./sign";
+import { Switch } from "./switch";
 import { toolsOpen } from "./tools";
 
 /** Heads that are named below the grid. */
@@ -53,15 +55,15 @@ let sheetKey: unknown[] = [];
 
 interface Sheet { canvas: HTMLCanvasElement; w: number; h: number }
 
-/** All thumbnails, painted once, side by side; a pixel of the screen has the largest weight that falls on it, so that a diagonal survives. */
-function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number): Sheet | null {
+/** All thumbnails, painted once, side by side; a pixel of the screen has the byte furthest from `zero` that falls on it, so that a diagonal survives. */
+function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number, zero: number): Sheet | null {
   if (!thumbs) return null;
   const most = Math.ceil(side * devicePixelRatio);
   const [w, h] = [Math.min(most, thumbs.columns), Math.min(most, thumbs.rows)];
-  const key = [thumbs.data, dark, info, w, h];
+  const key = [thumbs.data, dark, info, w, h, zero];
   if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
   const total = info.layers.length * info.heads;
-  const colours = palette(sequential(dark));
+  const colours = palette((zero ? diverging : sequential)(dark));
   const largest = new Uint8Array(w * h);
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
@@ -70,15 +72,16 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < total; n++) {
     const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
-    largest.fill(0);
+    largest.fill(zero);
     for (let cell = 0, r = 0; r < thumbs.rows; r++) {
       const row = Math.floor((r * h) / thumbs.rows) * w;
       for (let c = 0; c < thumbs.columns; c++, cell++) {
         const place = row + Math.floor((c * w) / thumbs.columns);
-        largest[place] = Math.max(largest[place], thumbs.data[n * thumbs.rows * thumbs.columns + cell]);
+        const byte = thumbs.data[n * thumbs.rows * thumbs.columns + cell];
+        if (Math.abs(byte - zero) > Math.abs(largest[place] - zero)) largest[place] = byte;
       }
     }
-    largest.forEach((byte, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[byte]; });
+    largest.forEach((byte, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[zero ? 2 * byte - 1 : byte]; });
   }
   sheet.getContext("2d")!.putImageData(image, 0, 0);
   sheetKey = key;
@@ -128,9 +131,8 @@ export function Grid() {
     const { form, columns, rows, across, side, label, meter, number: below } = now;
     const aside = form === "beside";
     const context = prepare(canvas, now.total);
-    const { thumbs } = sifted.value ?? info;
-    const picture = side && !isSigned.value ? atlas(info, thumbs, dark, side) : null;
-    const numbers = table.value?.[state.statistic.value];
+    const picture = side && !isFlat() ? atlas(info, thumbsOf(info), dark, side, isDuel.value ? STILL : 0) : null;
+    const numbers = table.value?.[asked.value];
     const [, high] = range.value;
     const sorted = state.order.value !== "place";
     const [text, plain, quiet, pin] = ["--text", "--ink", "--quiet", "--pin"].map((name) => ink(canvas, name));
@@ -147,7 +149,7 @@ export function Grid() {
       for (let c = 0; heads && c < columns; c += everyColumn) context.fillText(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1);
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
-    const chosen = at.value.layer * info.heads + at.value.head;
+    const chosen = at.value.n;
     const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)) : []);
     const least = isClose(now) ? WRITTEN : 0;
     drawn.value.forEach((n, place) => {
@@ -156,11 +158,11 @@ export function Grid() {
       const value = numbers?.[n] ?? NaN;
       const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
       const colour = Number.isFinite(value) ? shade(value, dark) : null;
-      const { l: layer, h: head } = headName(info, { layer: Math.floor(n / info.heads), head: n % info.heads });
+      const { l: layer, h: head } = headName(info, headOf(info, n));
       const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
-      if (!side || isSigned.value) {
+      if (!side || isFlat()) {
         context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
         if (side) context.fillRect(left, y, side, side);
         else context.fillRect(x, y, now.width, now.height);
@@ -178,7 +180,7 @@ export function Grid() {
         context.fillStyle = n === chosen ? pin : ink(canvas, "--accent");
         context.fillRect(left, y + side + (aside ? 1 : 0), Math.round(side * Math.min(1, tone(value))), aside ? meter - 1 : meter);
       }
-      const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${isSigned.value && value > 0 ? "+" : ""}${short(value, isSigned.value ? high : undefined)}`;
+      const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
       if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
         context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
         context.fillStyle = side ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
@@ -210,7 +212,7 @@ export function Grid() {
       }
       context.globalAlpha = 1;
     });
-    if ((picture || !side || isSigned.value) && document.documentElement.dataset.painted === undefined) {
+    if ((picture || !side || isFlat()) && document.documentElement.dataset.painted === undefined) {
       document.documentElement.dataset.painted = String(performance.now());
     }
   }
@@ -234,10 +236,10 @@ export function Grid() {
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
     members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
-    if (b) frame(b.layer * info.heads + b.head, ink(canvas, "--ink"), 2);
-    frame(at.value.layer * info.heads + at.value.head, ink(canvas, "--pin"), 2);
+    if (b) frame(b.n, ink(canvas, "--ink"), 2);
+    frame(at.value.n, ink(canvas, "--pin"), 2);
     const hover = state.hoverHead.value;
-    if (hover) frame(hover[0] * info.heads + hover[1], ink(canvas, "--hover"), 1.5);
+    if (hover !== null) frame(hover, ink(canvas, "--hover"), 1.5);
   }
 
   /** The head in view is seen, where a grid of very many layers scrolls; one that the ranking leads to, where the page does. */
@@ -245,13 +247,11 @@ export function Grid() {
     const [info, element, steps] = [doc.value?.info, scroller.current, walked.value];
     if (!info || !element || !width.value) return;
     const now = layout(info);
-    const { layer, head } = at.value;
-    const y = corner(now, drawn.value.indexOf(layer * info.heads + head))[1];
-    if (height.value) {
-      if (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2;
-    } else if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
+    const y = corner(now, drawn.value.indexOf(at.value.n))[1];
+    if (height.value && (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight)) element.scrollTop = y - element.clientHeight / 2;
+    if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
       const top = wrap.current!.getBoundingClientRect().top + y;
-      if (top < 0 || top + now.down > innerHeight - BAR) scrollBy(0, top - innerHeight / 2);
+      if (top < 0 || top + now.down > innerHeight - (height.value ? 0 : BAR)) scrollBy(0, top - innerHeight / 2);
     }
     walks.current = steps;
   }
@@ -272,41 +272,37 @@ export function Grid() {
   const slot = layout(info);
   const close = isClose(slot);
   const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
-  const uniform = Array.from({ length: info.layers.length * info.heads }, (_, n) => n).filter((n) => isUniform(info, n)).length;
-  const { thumbs } = sifted.value ?? info;
-  const exact = thumbs && thumbs.rows === shown.value?.rows.length && thumbs.columns === shown.value.columns.length;
+  const uniform = drawn.value.filter((n) => isUniform(info, n)).length;
+  const thumbs = thumbsOf(info);
+  const seen = isDuel.value ? joint.value : shown.value;
+  const exact = thumbs && thumbs.rows === seen?.rows.length && thumbs.columns === seen.columns.length;
   const measured = sifted.value?.every ?? info.measured;
   const [low, high] = range.value;
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
-  const numbers = table.value?.[state.statistic.value];
+  const numbers = table.value?.[asked.value];
   const rankedName = say(state.order.value === "low" ? "ranked_low" : "ranked");
   const notes = [
     uniform > 0 && say("uniform_count", { n: count(uniform) }),
     state.face.value === "values" ? say("grid_values") : !exact && thumbs && say("grid_hint", { n: thumbs.rows, m: thumbs.columns }),
     sifted.value && say("grid_sifted"), sifted.value && wanted.value?.normed && say("grid_normed"), measured > 1 && say("grid_measured", { n: measured }),
-    every > 1 && (state.statistic.value === "similarity" || state.statistic.value === "change") && say("every_row", { n: every }),
+    every > 1 && ["similarity", "change"].includes(asked.value) && say("every_row", { n: every }),
   ].filter(Boolean);
   return (
     <section class="panel grid" aria-label={say("grid")}>
-      <div class="row asking">
+      <div class="row asking spread">
         <Asked />
-        <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
+        {isDuel.value ? <Switch held={state.order} names={state.ORDERS.slice(0, 2)} says={(name) => say(`order_${name}`)} test="order" /> : <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
-        </select>
+        </select>}
       </div>
       {toolsOpen.value && <div class="row tools">
         <select value={state.order.value} aria-label={say("order")} data-test="order"
           onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
           {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
         </select>
-        <span class="switch" role="group">
-          {state.FACES.map((name) => (
-            <button key={name} class={state.face.value === name ? "on" : ""} aria-pressed={state.face.value === name} data-test={`face-${name}`}
-              onClick={() => { state.face.value = name; }}>{say(`face_${name}`)}</button>
-          ))}
-        </span>
+        <Switch held={state.face} names={state.FACES} says={(name) => say(`face_${name}`)} test="face" />
         <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
         <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
@@ -315,12 +311,7 @@ export function Grid() {
       <div class="scroller" ref={scroller}><div
         class="heads" ref={wrap} role="img" data-form={slot.form} data-side={slot.side}
         aria-label={`${say("grid")}. ${say("layer_head", headName(info, at.value))}`}
-        onPointerMove={(event) => {
-          const n = headAt(event);
-          const now = state.hoverHead.peek();
-          const next: [number, number] | null = n === null ? null : [Math.floor(n / info.heads), n % info.heads];
-          if (now?.[0] !== next?.[0] || now?.[1] !== next?.[1]) state.hoverHead.value = next;
-        }}
+        onPointerMove={(event) => { state.hoverHead.value = headAt(event); }}
         onPointerLeave={() => { state.hoverHead.value = null; }}
         onClick={(event) => { const n = headAt(event); if (n !== null) pick(event, n); }}
       >
@@ -330,7 +321,7 @@ export function Grid() {
       <div class="foot row spread">
         <Reading names={names} close={close} />
         <span class="legend"><span>{end(low)}</span>
-          <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12, state.dark.value))).join(",")})` }} />
+          <Ramp low={low} high={high} shade={(value) => shade(value, state.dark.value)} />
           <span>{end(high)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
       </div>
       {info.layers.length <= LISTED && <div class="foot row spread strongest">
@@ -355,14 +346,15 @@ export function Grid() {
 function Asked() {
   const words = shown.value;
   const info = doc.value!.info;
-  const name = state.statistic.value;
+  const name = asked.value;
   const about = effectAbout.value;
   const hint = (text: string) => <p class="question hint" data-test="asked">{text}</p>;
   if (name === "effect") {
     return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
   }
-  if (!words || (name !== "weight" && name !== "mass")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
-  if (name === "weight" && !pinnedCell.value) return hint(say("ask_pin"));
+  if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
+  if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
+  if (name !== "mass" && !pinnedCell.value) return hint(say("ask_pin"));
   const sets = chosenSets.value!;
   if (name === "mass" && !sets.to.length) return hint(say("ask_choose"));
   const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
@@ -375,11 +367,16 @@ function Asked() {
   };
   return (
     <h2 class="question" data-test="asked">
-      {tell("ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
+      {tell(name === "gap" ? "ask_gap" : "ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
       {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" onClick={clearSets}>×</Sign>}
     </h2>
   );
 }
+
+/** True where each head is a colour alone: its effect has no picture. */
+const isFlat = (): boolean => isSigned.value && !isDuel.value;
+
+const thumbsOf = (info: TraceInfo): TraceInfo["thumbs"] => (isDuel.value ? changed : sifted).value?.thumbs ?? (isDuel.value ? null : info.thumbs);
 
 /** True where numbers stand so close that only the larger weights have theirs. */
 const isClose = ({ form, down }: Slots): boolean => isWeight.value && (form === "beside" || (form === "value" && down < 28));
@@ -389,13 +386,13 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const info = doc.value!.info;
   const hovered = state.hoverHead.value;
   const way = coming.value;
-  const looked = hovered ?? [at.value.layer, at.value.head];
-  const value = table.value?.[state.statistic.value]?.[looked[0] * info.heads + looked[1]];
+  const looked = hovered ?? at.value.n;
+  const value = table.value?.[asked.value]?.[looked];
   return (
     <div class="reading" data-test="reading">
-      {!hovered && !way && !info.awaited.size ? <span class="quiet">{say("grid_axes")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
-        <b>{headLabel(info, looked[0], looked[1])}</b>
-        <span>{statisticName(names.includes(state.statistic.value) ? state.statistic.value : "entropy")}</span>
+      {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
+        <b>{headLabel(info, looked)}</b>
+        <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>
         {way && <span class="quiet">{say("coming", { n: count(way[0]), all: count(way[1]) })}</span>}
       </>}

@@ -16,17 +16,15 @@ interface Props {
 }
 
 export function HeadList({ info, name, order, numbers, test }: Props) {
-  const chosen = at.value.layer * info.heads + at.value.head;
   return (
     <div class="headlist"><span class="quiet small">{name}</span>
       <ol data-test={test}>
         {numbers && order.map((n) => {
-          const [layer, head] = [Math.floor(n / info.heads), n % info.heads];
           return (
             <li key={n}>
-              <button class={n === chosen ? "here" : ""} aria-pressed={n === chosen} data-head={headLabel(info, layer, head)} data-number={numbers[n]} title={number(numbers[n])}
-                onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = [layer, head]; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
-                <b>{headLabel(info, layer, head)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
+              <button class={n === at.value.n ? "here" : ""} aria-pressed={n === at.value.n} data-head={headLabel(info, n)} data-number={numbers[n]} title={number(numbers[n])}
+                onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = n; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
+                <b>{headLabel(info, n)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
               </button>
             </li>
           );

@@ -23,6 +23,7 @@ import type { Axis } from "../trace/trace";
 import { Text } from "./name";
 import { Sign } from "./sign";
 import { short } from "./slots";
+import { Switch } from "./switch";
 import { TextNote, TextTools, TextView } from "./text";
 import { ToolsButton, toolsOpen } from "./tools";
 
@@ -55,12 +56,7 @@ export function HeadPane() {
           <ToolsButton />
         </div>
         {toolsOpen.value && <div class="row tools">
-          <span class="switch" role="group">
-            {state.MODES.map((name) => (
-              <button key={name} class={state.mode.value === name ? "on" : ""} aria-pressed={state.mode.value === name} data-test={`mode-${name}`}
-                onClick={() => { state.mode.value = name; }}>{say(`mode_${name}`)}</button>
-            ))}
-          </span>
+          <Switch held={state.mode} names={state.MODES} says={(name) => say(`mode_${name}`)} test="mode" />
           {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
             <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
               onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
@@ -123,20 +119,14 @@ function Together() {
   const whole = members.value.length > MOST;
   return (
     <div class="row together" data-test="together">
-      <span class="switch" role="group">
-        {state.BLENDS.map((name) => (
-          <button key={name} class={state.blend.value === name ? "on" : ""} aria-pressed={state.blend.value === name} data-test={`blend-${name}`}
-            onClick={() => { state.blend.value = name; }}>{say(`blend_${name}`)}</button>
-        ))}
-      </span>
-      {members.value.slice(0, MOST).map(([layer, at], n) => (
-        <button key={`${layer}.${at}`} class="member" title={say("member_drop", { head: headLabel(info, layer, at) })} data-head={headLabel(info, layer, at)} data-weight={weights[n]}
-          onClick={() => gather(layer * info.heads + at)}>
-          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, layer, at)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
+      <Switch held={state.blend} names={state.BLENDS} says={(name) => say(`blend_${name}`)} test="blend" />
+      {members.value.map(([layer, head]) => layer * info.heads + head).slice(0, MOST).map((member, n) => (
+        <button key={member} class="member" title={say("member_drop", { head: headLabel(info, member) })} data-head={headLabel(info, member)} data-weight={weights[n]} onClick={() => gather(member)}>
+          {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, member)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
         </button>
       ))}
       {whole && <span class="quiet">+{count(members.value.length - MOST)}</span>}
-      {overlaid.value.length > 0 && state.mode.value !== "lines" && <span class="quiet small">{say("over_note", { head: headLabel(info, at.value.layer, at.value.head) })}</span>}
+      {overlaid.value.length > 0 && state.mode.value !== "lines" && <span class="quiet small">{say("over_note", { head: headLabel(info, at.value.n) })}</span>}
       <Sign class="plain" says={say("together_clear")} data-test="together-clear" onClick={() => { state.several.value = state.NONE; }}>×</Sign>
     </div>
   );

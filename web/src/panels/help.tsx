@@ -10,8 +10,7 @@ const KEYS: [string, Word][] = [
 ];
 
 export const Help = () => (
-  <Dialog open={state.help} label={say("help_title")}>
-    <div class="row spread"><h1>{say("help_what")}</h1><button onClick={() => { state.help.value = false; }}>{say("close")}</button></div>
+  <Dialog open={state.help} title={say("help_what")}>
     <p>{say("help_what_says")}</p>
     <p class="formula">p<sub>ij</sub> = softmax<sub>j</sub>(q<sub>i</sub> · k<sub>j</sub> / √d)</p>
     <h1>{say("help_title")}</h1>

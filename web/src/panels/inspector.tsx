@@ -66,8 +66,7 @@ export function Inspector() {
     return () => { cancelAnimationFrame(frame); sizes.disconnect(); changes.disconnect(); };
   }, [there]);
   if (!info || !words) return null;
-  const { layer, head } = at.value;
-  const n = layer * info.heads + head;
+  const { n } = at.value;
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
   const most = Math.log(Math.max(2, words.columns.length));
   const effect = table.value?.effect ? ["effect"] : [];
@@ -125,7 +124,7 @@ function Habit({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const info = doc.value!.info;
   const [asked, numbers] = [pinnedCell.value, weight.value];
-  const here = at.value.layer * info.heads + at.value.head;
+  const here = at.value.n;
   let told = "";
   if (picture?.full && info.queries === info.keys && words.rows.length === words.columns.length && !state.normed.value) {
     const shares = sharesOf(picture.full, words.rows, words.columns);
@@ -143,7 +142,7 @@ function Habit({ picture }: { picture: Picture | null }) {
 /** What a survey of the model says of the head, with a link to the head's page. */
 function Beside({ info }: { info: TraceInfo }) {
   const { atlas } = start.value;
-  const said = atlas?.model === info.model && atlas.heads[headLabel(info, at.value.layer, at.value.head)]?.[spoken.value];
+  const said = atlas?.model === info.model && atlas.heads[headLabel(info, at.value.n)]?.[spoken.value];
   return said ? <p class="small beside"><b>{said[0]}</b> {said[1]} {atlas.site && <a href={atlas.site + said[2] + "&theme=" + state.theme.value} target="_blank">{said[3]}</a>}</p> : null;
 }
 

@@ -1,25 +1,24 @@
 // The legend of a picture's colours.
-import { divergingCss, onScale, sequentialCss } from "../colour";
+import { colourOf, css, type RGB } from "../colour";
 import { mostOf, type Picture } from "../pictures";
 import * as state from "../state";
 import { say } from "../words";
 import { end } from "./slots";
 
+/** The colours of the numbers from one end to the other. */
+export const Ramp = ({ low, high, shade }: { low: number; high: number; shade: (value: number) => RGB }) => (
+  <i class="ramp" style={{ background: `linear-gradient(to right, ${Array.from({ length: 13 }, (_, n) => css(shade(low + ((high - low) * n) / 12))).join(",")})` }} />
+);
+
 export function Legend({ picture }: { picture: Picture }) {
   const { signed } = picture;
   const most = mostOf(picture);
-  const dark = state.dark.value;
   const scale = state.scale.value;
-  const stops = Array.from({ length: 13 }, (_, n) => n / 12);
-  const shades = stops.map((t) => {
-    if (!signed) return sequentialCss(onScale(t * most, most, scale), dark);
-    const value = 2 * t - 1;
-    return divergingCss(Math.sign(value) * onScale(Math.abs(value), 1, scale), dark);
-  });
+  const low = signed ? -most : 0;
   return (
     <div class="legend">
-      <span>{signed ? end(-most) : "0"}</span>
-      <div class="ramp" style={{ background: `linear-gradient(to right, ${shades.join(",")})` }} />
+      <span>{end(low)}</span>
+      <Ramp low={low} high={most} shade={(value) => colourOf(value, most, scale, state.dark.value, signed)} />
       {picture.ownMost === null
         ? <button class="plain" data-test="reach" title={say(`reach_${state.reach.value}`)}
             onClick={() => { state.reach.value = state.reach.value === "one" ? "head" : "one"; }}>{end(most)}</button>

@@ -23,7 +23,7 @@ export function Live() {
         {start.value.model!.examples.length > 0 && <><span class="quiet">{say("live_try")}</span>
           {start.value.model!.examples.map((one) => <button key={one} class="plain" onClick={() => void type(one, 0)}>{one}</button>)}</>}
       </div>
-      {one && <div class="answers"><Guess one={one} /><Heads one={one} /></div>}
+      {one && <div class="answers"><Guess one={one} />{state.pane.value !== "compare" && <Heads one={one} />}</div>}
       <Cosine />
       <div class="row foot">
         <span class="quiet">{say("live_private")}</span>

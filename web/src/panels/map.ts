@@ -20,7 +20,6 @@ export function around(rows: number[], columns: number[], cell = 12): Margins {
     right: Math.ceil(Math.max(6, Math.min(60, ...[Math.max(...out)]))),
   };
 }
-export const BARE: Margins = { left: 2, top: 2, right: 2 };
 const LARGEST = 88;
 
 export interface Geometry {

@@ -1,7 +1,7 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
-import { divergingAt, inkOn, onScale, sequentialAt } from "../colour";
+import { colourOf, inkOn } from "../colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
 import { isQuiet, placed, type Label } from "../shown";
 import { maskOf } from "../masking";
@@ -9,8 +9,8 @@ import * as state from "../state";
 import { column, row, shown } from "../store";
 import { engine } from "../trace/engine";
 import { blit, fitted, fresh, ink } from "./canvas";
-import { short } from "./slots";
-import { around, BARE, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
+import { change, short } from "./slots";
+import { around, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
 
 interface Props {
   picture: Picture | null;
@@ -22,13 +22,11 @@ interface Props {
   name: string;
   /** In a comparison: the row and column of A's picture at each of this picture's; -1 where A has none. */
   toA?: Places;
-  /** True to leave out the labels, for the room. */
-  bare?: boolean;
 }
 
-/** Numbers of a difference in small cells stand from here on. */
+/** Numbers of a difference stand from here on. */
 export const LEAST = 0.05;
-/** The same for weights. */
+/** Those of weights, in small cells. */
 const WRITTEN = 0.1;
 
 export interface Places {
@@ -46,8 +44,7 @@ export const rowsAt = signal<{ top: number; cell: number } | null>(null);
 const MEASURED = 128;
 
 /** Room for the labels: as much as the longest takes. */
-function margins(rows: Label[], columns: Label[], bare: boolean): Margins {
-  if (bare) return BARE;
+function margins(rows: Label[], columns: Label[]): Margins {
   if (rows.length > MEASURED || columns.length > MEASURED) return LABELS;
   const pen = document.createElement("canvas").getContext("2d")!;
   pen.font = `600 12px ${ink(document.documentElement, "--text")}`;
@@ -60,8 +57,8 @@ const NUMBERED = 20;
 
 interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
 
-export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare = false }: Props) {
-  const room = useMemo(() => margins(rows, columns, bare), [rows, columns, bare]);
+export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Props) {
+  const room = useMemo(() => margins(rows, columns), [rows, columns]);
   const wrap = useRef<HTMLDivElement>(null);
   const base = useRef<HTMLCanvasElement>(null);
   const over = useRef<HTMLCanvasElement>(null);
@@ -141,7 +138,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
     wrap.current!.dataset.cells = [g.left, g.top, g.cell].join(" ");
-    if (linked && !bare) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
+    if (linked) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
     if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
     const x = (column: number): number => g.left + (column - g.column) * g.cell;
@@ -173,10 +170,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
     const { wanted: want } = props.current;
     const masked = want && g.cell >= 6 && !want.minus ? maskOf(want.doc.info, want.layer, want.mean) : null;
     // a hidden key has no weight: the pane's ground, and no number
-    const hidden = (r: number, c: number): boolean => Boolean(down[r]?.gap || across[c]?.gap) || masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
+    const hidden = (r: number, c: number): boolean => masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
     context.fillStyle = ink(canvas, "--track");
-    for (let r = top; r < bottom; r++) if (down[r]?.gap) context.fillRect(g.left, y(r), g.width, g.cell);
-    for (let c = left; c < right; c++) if (across[c]?.gap) context.fillRect(x(c), g.top, g.cell, g.height);
     if (masked) {
       for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) if (hidden(r, c)) context.fillRect(x(c), y(r), g.cell, g.cell);
     }
@@ -190,8 +185,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
       context.stroke();
       context.globalAlpha = 1;
     }
-    const small = g.cell < 30;
-    if (linked && !bare) numbersFrom.value = small && g.cell >= NUMBERED ? (now.signed ? LEAST : WRITTEN) : 0;
+    const least = now.signed ? LEAST : g.cell < 30 ? WRITTEN : 0;
+    if (linked) numbersFrom.value = g.cell >= NUMBERED ? least : 0;
     if (g.cell >= NUMBERED) {
       context.font = `12px ${ink(canvas, "--text")}`;
       context.textAlign = "center";
@@ -199,17 +194,16 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA, bare
       for (let r = top; r < bottom; r++) {
         for (let c = left; c < right; c++) {
           const value = at(r, c);
-          if (value === null || hidden(r, c) || (small && Math.abs(value) < (now.signed ? LEAST : WRITTEN))) continue;
-          const t = onScale(Math.abs(value), mostOf(now), state.scale.value);
-          context.fillStyle = inkOn(now.signed ? divergingAt(Math.sign(value) * t, dark) : sequentialAt(t, dark));
-          context.fillText(short(value), x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
+          if (value === null || hidden(r, c) || Math.abs(value) < least) continue;
+          context.fillStyle = inkOn(colourOf(value, mostOf(now), state.scale.value, dark, now.signed));
+          context.fillText((now.signed ? change : short)(value), x(c) + g.cell / 2, y(r) + g.cell / 2, g.cell - 2);
         }
       }
     }
     context.restore();
     context.strokeStyle = ink(canvas, "--line");
     context.strokeRect(g.left - 0.5, g.top - 0.5, g.width + 1, g.height + 1);
-    if (!bare) labels(context, canvas, g, down, across, top, bottom, left, right);
+    labels(context, canvas, g, down, across, top, bottom, left, right);
   }
 
   function labels(

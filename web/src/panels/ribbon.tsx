@@ -6,8 +6,8 @@ import { sides } from "../asking";
 import { maskOf } from "../masking";
 import { current, mostOf, rowNumbers } from "../pictures";
 import { direction, prose } from "../prose";
-import { isQuiet, type Label } from "../shown";
-import type { Axis } from "../trace/trace";
+import { isQuiet, type Label, type Shown } from "../shown";
+import type { Axis, TraceInfo } from "../trace/trace";
 import * as state from "../state";
 import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../store";
 import { say, tell } from "../words";
@@ -33,7 +33,7 @@ export function Ribbon() {
   if (!words || !info) return null;
   const server = start.value.home === "server" && !start.value.model;
   const looks = lookedRow.value === null ? undefined : words.rows[lookedRow.value]?.text;
-  const one = info.queries === info.keys && words.rows.length === words.columns.length && words.rows[0]?.tokens[0] === words.columns[0]?.tokens[0];
+  const one = isOne(words, info);
   return (
     <section class={`ribbon${hasRibbon() ? "" : " long"}`} aria-label={say("sentence")}>
       {changing.value && server ? <TextBox key={doc.value!.id} /> : hasRibbon() && (
@@ -47,7 +47,7 @@ export function Ribbon() {
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
           {[undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
             <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "visible" : "hidden" }}>{word === undefined ? say("pick")
-              : tell("ribbon_ink", { head: headLabel(info, at.value.layer, at.value.head), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
+              : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
           ))}
         </div>}
       </div>
@@ -55,8 +55,22 @@ export function Ribbon() {
   );
 }
 
+/** True where the words that look are those that are looked at. */
+export const isOne = ({ rows, columns }: Shown, info: TraceInfo): boolean =>
+  info.queries === info.keys && rows.length === columns.length && rows[0]?.tokens[0] === columns[0]?.tokens[0];
+
 /** The words as the writer spelled them. */
-const said = (labels: Label[], axis: Axis): string[] => prose(labels, axis).map(({ text }) => text.replace(/\s+$/, ""));
+export const said = (labels: Label[], axis: Axis): string[] => prose(labels, axis).map(({ text }) => text.replace(/\s+$/, ""));
+
+/** A word with its ink, and its number below. */
+export function Ink({ text, value, most, hides = false }: { text: string; value: number | undefined; most: number; hides?: boolean }) {
+  const t = value === undefined ? 0 : onScale(Math.abs(value), most, state.scale.value);
+  const colour = sequentialAt(t, state.dark.value);
+  return <>
+    <bdi style={t > 0 ? { background: css(colour), color: inkOn(colour) } : {}}>{text}</bdi>
+    <small>{value === undefined || hides ? "" : Math.abs(value) < 0.005 ? "·" : short(value)}</small>
+  </>;
+}
 
 interface Arc { d: string; wide: number; t: number; pinned: boolean }
 
@@ -127,7 +141,6 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
 
   const now = numbers();
   const most = current.value ? mostOf(current.value) : 1;
-  const dark = state.dark.value;
   const masked = now && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
   return (
     <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir={way}
@@ -146,15 +159,12 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       ))}</svg>
       {labels.map((label, n) => {
         const value = now?.[n];
-        const t = value === undefined ? 0 : onScale(Math.abs(value), most, state.scale.value);
-        const colour = sequentialAt(t, dark);
-        const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1);
+        const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1) ?? false;
         const asked = set.value.length > 0 && label.tokens.some((token) => set.value.includes(token));
         const classes = `said-word${isQuiet(label) ? " special" : ""}${label.continues ? " on" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}`;
         return (
           <span key={n} id={`word-${side}-${n}`} class={classes} role="option" aria-selected={pinned.value === n || asked} data-at={n} data-weight={value} title={label.title}>
-            <bdi style={t > 0 ? { background: css(colour), color: inkOn(colour) } : {}}>{text[n]}</bdi>
-            <small>{value === undefined || hides ? "" : Math.abs(value) < 0.005 ? "·" : short(value)}</small>
+            <Ink text={text[n]} value={value} most={most} hides={hides} />
           </span>
         );
       })}

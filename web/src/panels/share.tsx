@@ -7,7 +7,7 @@ import { doc, docs } from "../store";
 import { say } from "../words";
 import { Dialog } from "./dialog";
 
-export const Share = () => doc.value && <Dialog open={state.sharing} label={say("share")}><Ways /></Dialog>;
+export const Share = () => doc.value && <Dialog open={state.sharing} title={say("share_title")}><Ways /></Dialog>;
 
 function Ways() {
   const input = useRef<HTMLInputElement>(null);
@@ -27,7 +27,6 @@ function Ways() {
   };
   return (
     <>
-      <div class="row spread"><h1>{say("share_title")}</h1><button onClick={() => { state.sharing.value = false; }}>{say("close")}</button></div>
       <h2>{say("share_file")}</h2>
       {!fits() ? <p>{say("share_long")}</p> : <><p>{say("share_file_says", { n: docs.value.length, mb: sharedMegabytes().toFixed(1) })}</p>
       <p><button class="strong" data-test="share-save" onClick={() => void save()}>{say("share_save")}</button></p></>}

@@ -88,7 +88,7 @@ export const corner = ({ columns, across, down }: Slots, place: number): [number
 ];
 
 /** The end of a scale: a whole number as such. */
-export const end = (value: number): string => (Number.isInteger(value) ? String(value).replace("-", "−") : short(value, Math.abs(value)));
+export const end = (value: number): string => (Number.isInteger(value) ? String(value).replace("-", "−") : short(value, Math.abs(value)).replace(/(\.\d*?)0+$/, "$1"));
 
 /** A number in a slot: two places, or three digits of the largest of all, and no nought before the point. */
 export function short(value: number, most?: number): string {
@@ -99,3 +99,6 @@ export function short(value: number, most?: number): string {
   const text = value.toFixed(size < 1 - 0.5 * 10 ** -places ? places : size < 9.95 ? 1 : 0);
   return text.replace(/^(-?)0\./, "$1.").replace("-", "−");
 }
+
+/** The same of a change, with its sign. */
+export const change = (value: number, most?: number): string => short(value, most).replace(/^(?=\.?[1-9]|\.0)/, value > 0 ? "+" : "");

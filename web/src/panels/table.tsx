@@ -1,22 +1,31 @@
 // The numbers as a table, for screen readers and for reading: the part around the hovered or pinned cell.
-import { useEffect } from "preact/hooks";
-import { signal, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { signal } from "@preact/signals";
 import { engine } from "../trace/engine";
 import { statisticName } from "../catalog";
 import { count, number, say } from "../words";
 import { maskOf } from "../masking";
 import { marked } from "../shown";
 import { title } from "../several";
-import * as state from "../state";
+import { asked } from "../comparing";
 import { coming, table } from "../statistics";
+import { useFetched } from "./fetched";
 import { drawnOf, wanted, wantedKey } from "../pictures";
 import { column, doc, row, sameHeads, shown } from "../store";
 
 export const tableOpen = signal(false);
 const MOST = 24;
 
+/** Numbers under the names of their columns and beside those of their rows; its children say what they are. */
+const Table = ({ rows, columns, cell, children }: { rows: (string | number)[]; columns: (string | number)[]; cell: (r: number, c: number) => string; children: ComponentChildren }) => (
+  <table>
+    <caption>{children}</caption>
+    <thead><tr><td />{columns.map((name, c) => <th key={c} scope="col" title={String(name)}><bdi>{name}</bdi></th>)}</tr></thead>
+    <tbody>{rows.map((name, r) => <tr key={r}><th scope="row" title={String(name)}><bdi>{name}</bdi></th>{columns.map((_, c) => <td key={c}>{cell(r, c)}</td>)}</tr>)}</tbody>
+  </table>
+);
+
 export function NumberTable() {
-  const data = useSignal<{ key: string; numbers: Float32Array } | null>(null);
   const info = doc.value?.info;
   const words = shown.value;
   const now = wanted.value;
@@ -26,16 +35,11 @@ export function NumberTable() {
   };
   const [top, bottom] = around(row.value, words?.rows.length ?? 0);
   const [left, right] = around(column.value, words?.columns.length ?? 0);
-  const key = [now && wantedKey(now), top, bottom, left, right].join("/");
-  useEffect(() => {
-    if (!now || bottom <= top || right <= left) return;
-    engine.ask("tile", {
-      ...drawnOf(now), minus: null, view: now.shown.view, normed: now.normed,
-      box: [top, bottom, left, right], height: bottom - top, width: right - left,
-    }, "table").then((numbers) => { data.value = { key, numbers }; }).catch(() => undefined);
-  }, [key]);
+  const numbers = useFetched(!now || bottom <= top || right <= left ? "" : [wantedKey(now), top, bottom, left, right].join("/"), () => engine.ask("tile", {
+    ...drawnOf(now!), minus: null, view: now!.shown.view, normed: now!.normed,
+    box: [top, bottom, left, right], height: bottom - top, width: right - left,
+  }, "table"));
   if (!info || !words || !now) return null;
-  const numbers = data.value?.key === key ? data.value.numbers : null;
   const wide = right - left;
   const masked = maskOf(info, now.layer, now.mean);
   /** A key that the mask hides has no weight. */
@@ -46,23 +50,12 @@ export function NumberTable() {
   };
   return (
     <div class="numbers" data-test="numbers" tabIndex={0}>
-      <table>
-        <caption>
-          {say("table_caption", { what: title() })}
-          {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
-            from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
-          })}`}
-        </caption>
-        <thead><tr><td />{words.columns.slice(left, right).map((label, n) => <th key={n} scope="col" title={label.text}><bdi>{marked(label)}</bdi></th>)}</tr></thead>
-        <tbody>
-          {words.rows.slice(top, bottom).map((label, r) => (
-            <tr key={r}>
-              <th scope="row" title={label.text}><bdi>{marked(label)}</bdi></th>
-              {Array.from({ length: wide }, (_, c) => <td key={c}>{shownNumber(r, c)}</td>)}
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table rows={words.rows.slice(top, bottom).map(marked)} columns={words.columns.slice(left, right).map(marked)} cell={shownNumber}>
+        {say("table_caption", { what: title() })}
+        {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
+          from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
+        })}`}
+      </Table>
     </div>
   );
 }
@@ -73,23 +66,14 @@ export const gridTableOpen = signal(false);
 export function GridTable() {
   const info = doc.value?.info;
   if (!info) return null;
-  const name = state.statistic.value;
+  const name = asked.value;
   const numbers = table.value?.[name];
   return (
     <div class={gridTableOpen.value ? "gridtable panel" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null} tabIndex={gridTableOpen.value ? 0 : undefined}>
       {gridTableOpen.value && <button class="closing" onClick={() => { gridTableOpen.value = false; }}>{say("close")}</button>}
-      <table>
-        <caption>{say("grid_caption", { what: statisticName(name) })}</caption>
-        <thead><tr><td />{info.headNumbers[0].map((head, n) => <th key={n} scope="col">{sameHeads(info) ? head : n}</th>)}</tr></thead>
-        <tbody>
-          {info.layerNumbers.map((layer, l) => (
-            <tr key={layer}>
-              <th scope="row">{layer}</th>
-              {info.headNumbers[l].map((_, h) => <td key={h}>{numbers ? number(numbers[l * info.heads + h]) : "–"}</td>)}
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table rows={info.layerNumbers} columns={info.headNumbers[0].map((head, n) => (sameHeads(info) ? head : n))} cell={(l, h) => (numbers ? number(numbers[l * info.heads + h]) : "–")}>
+        {say("grid_caption", { what: statisticName(name) })}
+      </Table>
     </div>
   );
 }

@@ -14,6 +14,7 @@ import { isQuiet, type Label } from "../shown";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { short } from "./slots";
+import { Switch } from "./switch";
 
 
 /** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
@@ -257,18 +258,12 @@ const Words = memo(({ pieces, labels, side }: { pieces: Piece[]; labels: Label[]
 
 /** From or to, and the chosen words. */
 export function TextTools() {
-  const direction = state.direction.value;
   const side = subjectSide();
   const set = sides(side).set.value;
   const chosen = labelsOf(side).filter(({ tokens }) => tokens.some((token) => set.includes(token)));
   return (
     <>
-      <span class="switch" role="group" title={say("ask_choose")}>
-        {state.DIRECTIONS.map((name) => (
-          <button key={name} class={direction === name ? "on" : ""} aria-pressed={direction === name} data-test={`direction-${name}`}
-            onClick={() => { state.direction.value = name; }}>{say(`text_${name}`)}</button>
-        ))}
-      </span>
+      <Switch held={state.direction} names={state.DIRECTIONS} says={(name) => say(`text_${name}`)} test="direction" title={say("ask_choose")} />
       {chosen.length > 0 && <span class="row chosen" data-test="chosen">
         {chosen.slice(0, CHIPS).map(({ text, tokens, repeats }) => (
           <button key={tokens[0]} class="chip" title={text} onClick={() => choose(side, tokens)}><bdi>{text}</bdi>{repeats !== null && <sub>{repeats}</sub>} ×</button>

@@ -165,7 +165,7 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 }
 
 /** True if this side of the picture is the plain text: one token per row or column, none hidden. */
-export const plain = (groups: Groups, all: number): boolean => groups.members.length === all && size(groups) === all;
+export const plain = ({ members, starts }: Groups, all: number): boolean => members.length === all && starts.length === all + 1 && members.every((token, n) => token === n && starts[n] === n);
 
 /** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
 function fillOne(

@@ -1,9 +1,9 @@
 // Answers the page's requests about traces. Runs in a worker, or in the page itself if workers aren't allowed.
-import { tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
+import { size, tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
 import { chain, type Chain } from "./chain";
-import { difference, type Aligned, type Pairs } from "./difference";
+import { difference, type Difference } from "./difference";
 import { massBetween, type Sets } from "./masses";
-import { change, distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
+import { distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64, toBase64 } from "./safetensors";
 import { lookedAtBy, looksAt } from "./profile";
 import type { HeadArrays } from "./head";
@@ -20,10 +20,9 @@ export interface Drawn extends HeadName {
   mean: readonly [number, number][] | null;
 }
 
-/** The other side of a difference, and how the rows and columns of both pictures are aligned. */
+/** The other side of a difference: its rows and columns stand for those of the first. */
 export interface Minus extends Drawn {
   view: View;
-  pairs: Pairs;
 }
 
 export interface Questions {
@@ -46,9 +45,10 @@ export interface Questions {
     };
     answer: Float32Array;
   };
-  /** Distance of one head from another of the trace, or from the same head in another trace. */
+  /** The whole difference, and how much of the weight moves. */
+  moved: { ask: Drawn & { minus: Minus; view: View; height: number; width: number }; answer: Difference };
+  /** Distance of one head from another of the trace. */
   distance: { ask: HeadName & { to: { layer: number; head: number } }; answer: number };
-  change: { ask: HeadName & { other: number; rows: Aligned; keys: Aligned }; answer: number };
   /** The ink of a text: of each column the mean weight from these rows, or of each row the summed weight on these columns. */
   profile: { ask: Drawn & { view: View; side: "row" | "column"; places: number[]; normed: boolean }; answer: Float32Array };
   /** What lies between two sets of tokens, in every head of a layer. */
@@ -105,15 +105,15 @@ export class Desk {
         viewRows(this.drawn(name), view, from, to, 0, view.columns.starts.length - 1, normed),
       tile: ({ minus, view, box, height, width, normed, ...name }) =>
         minus
-          ? difference({ heads: this.drawn(name), view, normed }, { heads: this.drawn(minus), view: minus.view, normed }, minus.pairs, box, height, width)
+          ? difference({ heads: this.drawn(name), view, normed }, { heads: this.drawn(minus), view: minus.view, normed }, box, height, width).data
           : tile(this.drawn(name), view, box, height, width, normed),
       distance: ({ to, ...name }) => {
         const key = `${name.trace}/${name.layer}/${name.head}`;
         if (this.sampled?.key !== key) this.sampled = { key, held: sample(this.head(name)) };
         return distance(this.sampled.held, sample(this.head({ ...to, trace: name.trace })));
       },
-      change: ({ other, rows, keys, ...name }) =>
-        change(sample(this.head(name), rows.a), sample(this.head({ ...name, trace: other }), rows.b), keys),
+      moved: ({ minus, view, height, width, ...name }) =>
+        difference({ heads: this.drawn(name), view, normed: false }, { heads: this.drawn(minus), view: minus.view, normed: false }, [0, size(view.rows), 0, size(view.columns)], height, width),
       profile: ({ view, side, places, normed, ...name }) => (side === "row" ? looksAt : lookedAtBy)(this.drawn(name), view, places, normed),
       masses: ({ trace, layer, ...sets }) => {
         const held = this.held({ trace });

@@ -1,4 +1,4 @@
-// B - A of two heads whose tokens are aligned: of one text, of two, of two models.
+// B - A of two heads whose rows and columns stand for the same: of one text, of two, of two models.
 import { size, viewRows, type Heads, type View } from "./cells";
 import { columnsOf, poolRow } from "./pooling";
 
@@ -8,12 +8,6 @@ export interface Aligned {
   b: Int32Array;
 }
 
-/** The rows and columns of two pictures. */
-export interface Pairs {
-  rows: Aligned;
-  columns: Aligned;
-}
-
 /** One side of a comparison. */
 export interface Side {
   heads: Heads;
@@ -21,43 +15,40 @@ export interface Side {
   normed: boolean;
 }
 
-/** These rows of a picture, neighbours together; a gap is left empty. */
-function rowsAt({ heads, view, normed }: Side, places: Int32Array): Float32Array {
-  const columns = size(view.columns);
-  const out = new Float32Array(places.length * columns);
-  for (let n = 0; n < places.length; ) {
-    let end = n + 1;
-    while (end < places.length && places[n] >= 0 && places[end] === places[n] + end - n) end++;
-    if (places[n] >= 0) out.set(viewRows(heads, view, places[n], places[n] + end - n, 0, columns, normed), n * columns);
-    n = end;
-  }
-  return out;
+export interface Difference {
+  data: Float32Array;
+  /** Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common; NaN without rows that have keys. */
+  moved: number;
 }
 
 const BLOCK = 4;
 
-/** B - A at the aligned rows and columns [..), 0 at gaps, pooled to height x width by the value furthest from 0. */
-export function difference(
-  a: Side, b: Side, { rows, columns }: Pairs, box: [number, number, number, number], height: number, width: number,
-): Float32Array {
-  const [top, bottom, left, right] = box;
+/** B - A at rows and columns [..), pooled to height x width by the value furthest from 0. */
+export function difference(a: Side, b: Side, [top, bottom, left, right]: readonly [number, number, number, number], height: number, width: number): Difference {
   height = Math.min(height, bottom - top);
   width = Math.min(width, right - left);
-  const out = new Float32Array(height * width);
+  const data = new Float32Array(height * width);
   const columnOf = columnsOf(right - left, width);
-  const [wideA, wideB] = [size(a.view.columns), size(b.view.columns)];
-  const line = new Float32Array(right - left);
+  const across = size(a.view.columns);
+  let [sum, count] = [0, 0];
   for (let first = top; first < bottom; first += BLOCK) {
     const last = Math.min(bottom, first + BLOCK);
-    const [x, y] = [rowsAt(a, rows.a.subarray(first, last)), rowsAt(b, rows.b.subarray(first, last))];
+    const [x, y] = [a, b].map(({ heads, view, normed }) => viewRows(heads, view, first, last, 0, across, normed));
     for (let r = first; r < last; r++) {
-      if (rows.a[r] < 0 || rows.b[r] < 0) continue;
-      for (let c = left; c < right; c++) {
-        const [i, j] = [columns.a[c], columns.b[c]];
-        line[c - left] = i < 0 || j < 0 ? 0 : y[(r - first) * wideB + j] - x[(r - first) * wideA + i];
+      const base = (r - first) * across;
+      let [one, other, apart] = [0, 0, 0];
+      for (let n = base; n < base + across; n++) {
+        one += x[n];
+        other += y[n];
+        x[n] = y[n] - x[n];
+        apart += Math.abs(x[n]);
       }
-      poolRow(line, 0, columnOf, out, Math.floor(((r - top) * height) / (bottom - top)) * width);
+      if (one > 0 && other > 0) {
+        sum += apart / 2;
+        count++;
+      }
+      poolRow(x, base + left, columnOf, data, Math.floor(((r - top) * height) / (bottom - top)) * width);
     }
   }
-  return out;
+  return { data, moved: sum / count };
 }

@@ -1,6 +1,5 @@
 // Statistics of a head, and distances between heads, as in headscope.heads.
 import { allowedKeys, entropy, sees, size, viewRows, weightRow, type Groups, type View } from "./cells";
-import type { Aligned } from "./difference";
 import type { HeadArrays } from "./head";
 
 /** Step between the queries that heads are compared on: all of a short text, about 128 of a long one. */
@@ -12,15 +11,15 @@ export interface Sample {
   entropies: Float32Array;
 }
 
-/** Every so many queries of a head, or those at `places`. */
-export function sample(head: HeadArrays, places?: ArrayLike<number>): Sample {
+/** Every so many queries of a head. */
+export function sample(head: HeadArrays): Sample {
   const every = everyRow(head.queries);
-  const count = places?.length ?? Math.ceil(head.queries / every);
+  const count = Math.ceil(head.queries / every);
   const rows = new Float32Array(count * head.keys);
   const entropies = new Float32Array(count);
   for (let n = 0; n < count; n++) {
     const row = rows.subarray(n * head.keys, (n + 1) * head.keys);
-    entropies[n] = weightRow(head, places ? places[n] : n * every, row);
+    entropies[n] = weightRow(head, n * every, row);
     let total = 0;
     for (let j = 0; j < row.length; j++) total += row[j];
     if (total === 0) entropies[n] = NaN;
@@ -45,26 +44,6 @@ export function distance(a: Sample, b: Sample): number {
     count++;
   }
   return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
-}
-
-/**
- * Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common. `keys` are the pairs of
- * keys that are compared; the weight on a key without a partner counts as different.
- */
-export function change(a: Sample, b: Sample, keys: Aligned): number {
-  const [wideA, wideB] = [a.rows.length / a.entropies.length, b.rows.length / b.entropies.length];
-  let sum = 0;
-  let count = 0;
-  for (let r = 0; r < a.entropies.length; r++) {
-    if (Number.isNaN(a.entropies[r] + b.entropies[r])) continue;
-    for (let n = 0; n < keys.a.length; n++) {
-      const x = keys.a[n] < 0 ? 0 : a.rows[r * wideA + keys.a[n]];
-      const y = keys.b[n] < 0 ? 0 : b.rows[r * wideB + keys.b[n]];
-      sum += Math.abs(x - y);
-    }
-    count++;
-  }
-  return count ? sum / (2 * count) : NaN;
 }
 
 /** Roles of the keys, as in headscope.heads.reference. */
