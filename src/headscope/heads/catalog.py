@@ -51,7 +51,7 @@ CATALOG: Mapping[str, Statistic] = {
         Statistic(
             "entropy",
             ("entropy", "エントロピー", "熵"),
-            "entropy of a query's weights, in nats",
+            "entropy of a query's weights, in nats (1 nat is 1.44 bits)",
             "H_i = - sum_j p_ij log p_ij",
             "Shannon 1948; over heads: Clark et al. 2019, 3.3",
             unit="nats",

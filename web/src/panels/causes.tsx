@@ -236,7 +236,7 @@ function Attribution({ one }: { one: Run }) {
     <>
       <h2 class="headline" data-test="headline">{say("tok_headline", { token: base?.info.queries.labels[best].replace(/^·/u, "") ?? String(best), share: signed(scores[best]), what: targetName(one.target!), total: number(total) })}</h2>
       {base && <Inked info={base.info} values={scores} sign test="ink" />}
-      <p class="small" data-test="sum">{say("do_decompx")}: {say("tok_sum", {
+      <p class="small" data-test="sum">{say("tok_sum", {
         sum: number(sum), rest: number(rest), gap: number(gap), total: number(total) })}</p>
       <p class="quiet small">{say("tok_ink")}</p>
     </>

@@ -198,7 +198,7 @@ export const en = {
   eff_weight_says: "{head} gives “{token}” → “{text}” the most weight, {weight}; by effect ({change}) it is number {rank} of {all}.",
   shift_title: "How far each token moved",
   tok_headline: "“{token}” adds most: {share} of {total}, {what}",
-  tok_sum: "tokens {sum} + biases or baseline {rest} + gap {gap} = {total}",
+  tok_sum: "DecompX, shares carried through all layers: tokens {sum} + biases or baseline {rest} + gap {gap} = {total}",
   tok_ink: "green adds, purple takes away; the strongest ink is the largest number",
   runs: "Runs",
   runs_kept: "the server keeps the last 64",

@@ -200,7 +200,7 @@ export const ja: Record<Word, string> = {
   eff_weight_says: "「{token}」→「{text}」の重みが最大なのは {head} ({weight}) ですが、影響 ({change}) では {all} 個中 {rank} 番目です。",
   shift_title: "各トークンの移動量",
   tok_headline: "寄与が最大なのは「{token}」：{share}（{what} {total}）",
-  tok_sum: "トークン {sum} + バイアスまたは基準 {rest} + 残差 {gap} = {total}",
+  tok_sum: "DecompX（全層を通した寄与）：トークン {sum} + バイアスまたは基準 {rest} + 残差 {gap} = {total}",
   tok_ink: "緑は増やし、紫は減らします。最も濃い色が最大の値です",
   runs: "実行結果",
   runs_kept: "サーバーは直近 64 件を保持します",

@@ -200,7 +200,7 @@ export const zh: Record<Word, string> = {
   eff_weight_says: "“{token}”→“{text}”的权重在 {head} 中最大（{weight}），但按影响（{change}）它在 {all} 个头中排第 {rank}。",
   shift_title: "各词元移动的幅度",
   tok_headline: "贡献最大的是“{token}”：{share}（{what} {total}）",
-  tok_sum: "词元 {sum} + 偏置或基线 {rest} + 误差 {gap} = {total}",
+  tok_sum: "DecompX（贯穿各层的贡献）：词元 {sum} + 偏置或基线 {rest} + 误差 {gap} = {total}",
   tok_ink: "绿色为增加，紫色为减少；颜色最深者数值最大",
   runs: "运行记录",
   runs_kept: "服务器保留最近 64 次",
