@@ -57,7 +57,7 @@ interface Sheet { canvas: HTMLCanvasElement; w: number; h: number }
 
 /** All thumbnails, painted once, side by side; a pixel of the screen has the byte furthest from `zero` that falls on it, so that a diagonal survives. */
 function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side: number, zero: number): Sheet | null {
-  if (!thumbs) return null;
+  if (!thumbs?.rows) return null;
   const most = Math.ceil(side * devicePixelRatio);
   const [w, h] = [Math.min(most, thumbs.columns), Math.min(most, thumbs.rows)];
   const key = [thumbs.data, dark, info, w, h, zero];
