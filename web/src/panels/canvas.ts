@@ -10,6 +10,7 @@ export function blit(
   context: CanvasRenderingContext2D, tile: { data: Float32Array; height: number; width: number },
   x: number, y: number, width: number, height: number, most: number, signed: boolean,
 ): void {
+  if (!tile.data.length) return;
   if (scratch.width !== tile.width) scratch.width = tile.width;
   if (scratch.height !== tile.height) scratch.height = tile.height;
   const pixels = paint(tile.data, most, state.scale.peek(), state.dark.peek(), signed);
