@@ -390,7 +390,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const value = table.value?.[asked.value]?.[looked];
   return (
     <div class="reading" data-test="reading">
-      {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "visible" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
+      {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked)}</b>
         <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
         <b>{value === undefined ? "–" : number(value)}</b>

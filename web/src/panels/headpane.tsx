@@ -100,7 +100,7 @@ export function HeadPane() {
           <span class="row scales">
             <Progress />
             {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
-            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "visible" : "hidden" }}>{say("text_numbers", { n: short(numbersFrom.value || 0.1) })}</span>}
+            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "" : "hidden" }}>{say("text_numbers", { n: short(numbersFrom.value || 0.1) })}</span>}
             {picture && <Legend picture={picture} />}
           </span>
         </div>

@@ -46,7 +46,7 @@ export function Ribbon() {
         {hasRibbon() && !changing.value && <div class="note">
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
           {[undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
-            <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "visible" : "hidden" }}>{word === undefined ? say("pick")
+            <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "" : "hidden" }}>{word === undefined ? say("pick")
               : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
           ))}
         </div>}
