@@ -215,26 +215,26 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3557,
+    "results": 3697,
     "checkpoint": 5788,
     "anatomy": 4832,
     "attention": 1875,
-    "traces": 1790,
+    "traces": 1802,
     "encoder": 1489,
     "live": 12505,
     "heads": 3113,
     "runs": 2623,
-    "explain": 3651,
+    "explain": 3799,
     "verify": 1163,
     "atlas": 10320,
-    "screens": 4679,
+    "screens": 4715,
     "page": 2481,
     "cli": 1777,
     "": 1581,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 119,
+    "results": 121,
     "checkpoint": 125,
     "anatomy": 147,
     "attention": 64,
@@ -243,10 +243,10 @@ NAMES = {
     "live": 278,
     "heads": 81,
     "runs": 75,
-    "explain": 84,
+    "explain": 89,
     "verify": 31,
     "atlas": 212,
-    "screens": 144,
+    "screens": 145,
     "page": 58,
     "cli": 61,
     "": 60,
@@ -254,7 +254,7 @@ NAMES = {
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 286
+FILES_IN_ALL = 288
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

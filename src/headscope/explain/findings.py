@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.content import Content, content_of
 from headscope.explain.finding_measures import (
     NEIGHBOURS,
@@ -20,6 +20,7 @@ from headscope.explain.finding_measures import (
     similar_heads,
     surprise,
 )
+from headscope.explain.following import shares_of
 from headscope.heads import roles_of
 from headscope.heads.kinds import FINDINGS
 from headscope.results.explained import Cell, Finding
@@ -73,9 +74,12 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     (finding_measures.Link). If the model can be run, the first CUT of them are cut, and those that move the looking
     word's output by less than LEAST_MOVED come after the others.
 
-    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`, and CUT runs of the
-    layers from the cut on; memory is O(S). Silenced, replaced and broken heads are left out. Where W_O or the values
-    are not known, the sentences speak of weights only.
+    Beside its weight stands what the head brings of the looking word's new vector, and the head that brings most
+    (headscope.explain.following).
+
+    The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`, CUT runs of the
+    layers from the cut on, and CUT words' way through the layers; memory is O(S). Silenced, replaced and broken heads
+    are left out. Where W_O or the values are not known, the sentences speak of weights only.
 
     Args:
         layers: the numbers of the layers to look at; all by default.
@@ -255,7 +259,7 @@ def _linked(
         if link.weight > link.expected and not seen & {place, pair}:
             seen |= {place, pair}
             best.append(link)
-    moved = moved_by_cuts(trace, best[:CUT])
+    moved, brought = moved_by_cuts(trace, best[:CUT]), brought_by_links(trace, best[:CUT])
     order = sorted(range(len(best)), key=lambda at: at < len(moved) and moved[at] < LEAST_MOVED)
     for at in order:
         link = best[at]
@@ -263,12 +267,22 @@ def _linked(
         numbers = {"weight": link.weight, "expected": link.expected}
         if at < len(moved):
             numbers["moved"] = moved[at]
+        cells = [Cell(link.layer, link.head, link.query, link.key)]
+        brings = ""
+        if at < len(brought):
+            numbers["brings"], best_brings, (layer, head) = brought[at]
+            brings = f" It brings {short(numbers['brings'])} of the new {looking}"
+            if (layer, head) != (link.layer, link.head):
+                numbers["most"] = best_brings
+                cells.append(Cell(layer, head, link.query, link.key))
+                brings += f"; {layer}.{head} brings {short(best_brings)}"
+            brings += "."
         yield Finding(
             "link",
             f"{looking} looks at {looked}: head {link.layer}.{link.head}, weight {short(link.weight)}; "
-            f"{short(link.expected)} is usual for it.",
+            f"{short(link.expected)} is usual for it.{brings}",
             numbers,
-            (Cell(link.layer, link.head, link.query, link.key),),
+            tuple(cells),
             surprise(link.weight, link.expected),
         )
 
@@ -282,9 +296,10 @@ def _quoted(content: Content, place: int) -> str:
 
 
 def short(weight: float) -> str:
-    """A weight as pictures have it: .69; 1 where it rounds to that, 0 below .005."""
-    text = f"{weight:.2f}"
-    return {"0.00": "0", "1.00": "1"}.get(text, text.removeprefix("0"))
+    """A weight or share as pictures have it: .69, −.02; 1 where it rounds to that, 0 below .005."""
+    text = f"{abs(weight):.2f}"
+    sign = "−" if weight < 0 and text != "0.00" else ""
+    return sign + {"0.00": "0", "1.00": "1"}.get(text, text.removeprefix("0"))
 
 
 def percent(share: float) -> str:
@@ -326,6 +341,29 @@ def _negligible(trace: Trace, measured: Sequence[Measures], heads: Sequence[tupl
                 (Cell(layer.layer, head),),
                 surprise(ratio / (1 + ratio), 0.5),
             )
+
+
+def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, float, tuple[int, int]]]:
+    """What each link brings of its looking word's new vector, and the head of all layers that brings most of it.
+
+    Returns:
+        For each link its share (headscope.explain.following), the largest one and its (layer, head); none where the
+        trace is not of a whole pass of an opened model whose norms follow its sums.
+    """
+    from headscope.model import Model
+
+    if not links or not isinstance(trace.source, Model) or trace.changed or len(trace) > MOST_TOKENS:
+        return []
+    try:
+        by_layer = [shares for _, shares, _ in shares_of(trace, np.array([link.query for link in links]))]
+    except (TraceError, UnsupportedError):
+        return []
+    listed = []
+    for at, link in enumerate(links):
+        shares = np.array([layer[:, at, link.key] for layer in by_layer])  # (layers, heads)
+        layer, head = (int(place) for place in np.unravel_index(int(shares.argmax()), shares.shape))
+        listed.append((float(shares[link.layer, link.head]), float(shares[layer, head]), (layer, head)))
+    return listed
 
 
 def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:

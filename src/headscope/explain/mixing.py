@@ -146,21 +146,38 @@ class LayerMixing:
 
     def ratios(self) -> Float[np.ndarray, " queries"]:
         """(queries,): |sum_{j != i} F_ij| / (|sum_{j != i} F_ij| + |F_ii|)."""
-        own_weights = diagonal(self.record)  # (heads, queries)
+        rows = np.arange(self.record.q.shape[1])
+        own_weights = diagonal(self.record, rows)
         if self.kind.endswith("W"):
             active = max(int(self._active.sum()), 1)
             kept = own_weights[self._active].sum(0) / active
             seen = np.isfinite(self.record.lse[self._active]).sum(0) / active  # rows of weights sum to 1, or to 0
             away, stays = np.maximum(seen - kept, 0), kept + ("Res" in self.kind)
         else:
-            rows = np.arange(self.record.q.shape[1])
-            own_vectors = self._own(rows, own_weights)
-            others = self._project(contexts_of(self.record, self._v, rows)) - own_vectors
-            if self._x is not None:
-                own_vectors = own_vectors + self._x
-            away, stays = (np.linalg.norm(self._normed(vectors), axis=-1) for vectors in (others, own_vectors))
+            others, own_vectors = self._sides(rows, own_weights, self._x)
+            away, stays = (np.linalg.norm(vectors, axis=-1) for vectors in (others, own_vectors))
         with np.errstate(invalid="ignore"):
             return away / (away + stays)
+
+    def readers(self, rows: Rows, x: Tokens) -> tuple[Float[np.ndarray, "heads n d_value"], Float[np.ndarray, " n"]]:
+        """What turns a value into a share of these queries' new vectors, and what they keep of themselves.
+
+        Args:
+            rows: which queries.
+            x: (n, d_model), the layer's input at them.
+
+        Returns:
+            u, (heads, n, d_value): p_ij^h v_j^h . u_i^h is the share that token j brings through head h
+                (headscope.explain.following). And (n,), 1 - r_i.
+        """
+        others, stays = (side.astype(np.float64) for side in self._sides(rows, diagonal(self.record, rows), x))
+        away, kept = np.linalg.norm(others, axis=-1), np.linalg.norm(stays, axis=-1)
+        size = away * (away + kept)
+        toward = others * np.divide(1, size, where=size > 0, out=np.zeros_like(size))[:, None]  # r_i A_i / |A_i|^2
+        heads, d_value, d_model = self._W_O.shape
+        W = self._normed(self._W_O.reshape(-1, d_model).astype(np.float64))
+        readers = (toward @ W.T).reshape(len(rows), heads, d_value).swapaxes(0, 1)
+        return readers, np.divide(kept, away + kept, where=away > 0, out=np.ones_like(kept))
 
     def tile(self, rows: Rows, columns: Rows, *, deviation: bool = True) -> Float[np.ndarray, "n m"]:
         """(n, m): |F_ij| of these queries and keys.
@@ -198,6 +215,12 @@ class LayerMixing:
             gram[:, head] = np.einsum("shd,hsd->sh", mixed, v)
         return gram
 
+    def _sides(self, rows: Rows, weights: Float[np.ndarray, "heads n"], x: Tokens | None) -> tuple[Tokens, Tokens]:
+        """(n, d_model) each: what all others send to these tokens, and what they send to themselves, x included."""
+        own = self._own(rows, weights)
+        others = self._project(contexts_of(self.record, self._v, rows)) - own
+        return self._normed(others), self._normed(own if x is None else own + x)
+
     def _own(self, rows: Rows, weights: Float[np.ndarray, "heads n"]) -> Tokens:
         """(n, d_model): what these tokens send to themselves, with their weights on themselves."""
         kept = self._v[:, rows] * weights[..., None].astype(self._v.dtype)
@@ -228,13 +251,12 @@ def layer_inputs(trace: Trace) -> dict[int, Tokens]:
     return {layer: written.x for layer, written in enumerate(walk(trace, np.arange(len(trace.queries))))}
 
 
-def diagonal(record: LayerRecord) -> Float[np.ndarray, "heads queries"]:
-    """(heads, queries): each query's weight on itself, from small square tiles."""
-    heads, queries, _ = record.q.shape
-    cells = np.empty((heads, queries))
-    for start in range(0, queries, DIAGONAL_ROWS):
-        rows = np.arange(start, min(start + DIAGONAL_ROWS, queries))
-        cells[:, rows] = weights_of(record, rows, rows).diagonal(axis1=1, axis2=2)
+def diagonal(record: LayerRecord, rows: Rows) -> Float[np.ndarray, "heads n"]:
+    """(heads, n): the weights of these queries on themselves, from small square tiles."""
+    cells = np.empty((len(record.q), len(rows)))
+    for start in range(0, len(rows), DIAGONAL_ROWS):
+        part = rows[start : start + DIAGONAL_ROWS]
+        cells[:, start : start + len(part)] = weights_of(record, part, part).diagonal(axis1=1, axis2=2)
     return cells
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
     from headscope.results.explained import Attribution
+    from headscope.results.followed import Followed
     from headscope.results.head_values import HeadValues
     from headscope.results.heads_apart import HeadDistances
     from headscope.results.removal import Removal
@@ -59,6 +60,10 @@ SIGNED = ((0.0, LESS), (0.5, "#ffffff"), (1.0, MORE))
 DARK = STOPS[-2][1]
 """The colour of a curve."""
 BROKEN = "#d6003c"
+PIN, OWN = "#c2410c", "#fdeee4"
+"""What a token keeps of itself, and behind it: the page's colours of what is pinned."""
+LEAST_TOLD = 0.02
+"""The least share that has its number and head in the cell."""
 SMALL = 4.5
 """Points: letters of the names of heads on a plane."""
 NAMED = 48
@@ -237,6 +242,37 @@ def plot_distances(
         bar = axes.figure.colorbar(points, ax=axes, fraction=0.05, pad=0.03, ticks=ticks)
         bar.set_label("layer")
         bar.outline.set_linewidth(0.4)
+        return finished(axes, save)
+
+
+def plot_followed(
+    followed: Followed, *, ax: Any = None, width: float = 2 * COLUMN, save: str | os.PathLike[str] | None = None
+) -> Any:
+    """Draw a row for each layer: what every token brings, from .02 on with the head that brings most, and what is kept.
+
+    Ink is on a square-root scale from 0 to 1; a share below 0 has none. Arguments as for `plot_values`.
+    """
+    pyplot = pyplot_for(save)
+    with pyplot.rc_context(STYLE):
+        totals, best = followed.array, followed.shares.argmax(1)
+        layers, tokens = totals.shape
+        axes = new_axes(pyplot, ax, (width, 0.24 * layers + 1.1))
+        own = np.where(np.arange(tokens) == followed.token, np.nan, np.maximum(totals, 0))
+        _weights(axes, own, followed.sentence.split(". ")[0])
+        axes.set_aspect("auto")
+        axes.axvspan(followed.token - 0.5, followed.token + 0.5, color=OWN)
+        fits = axes.get_window_extent().width * 72 / axes.figure.dpi / tokens > 3 * SMALL
+        for (row, at), share in np.ndenumerate(totals if fits else totals[:0]):
+            if at == followed.token:
+                told, colour = f"{followed.kept[row]:.2f}", PIN
+            elif share >= LEAST_TOLD:
+                told, colour = f"{share:.2f}\n{followed.layers[row]}.{best[row, at]}", "black"
+            else:
+                continue
+            axes.text(at, row, told.lstrip("0"), ha="center", va="center", fontsize=SMALL, color=colour)
+        _tokens(axes, (), followed.tokens)
+        axes.set_yticks(range(layers), followed.layers)
+        axes.set(xlabel="", ylabel="layer")
         return finished(axes, save)
 
 

@@ -12,6 +12,7 @@ from headscope.late import late
 if TYPE_CHECKING:
     from headscope.results.arrays import Named
     from headscope.results.explained import Finding, MixingRatio
+    from headscope.results.followed import Followed
     from headscope.results.heads_apart import HeadDistances
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable
@@ -101,6 +102,17 @@ class Questions:
 
         Args:
             kind: the quantity that is measured: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
+        """
+        raise NotImplementedError
+
+    @late("headscope.explain.following:follow")
+    def follow(self, token: int) -> Followed:
+        """What one token takes in from every other, layer by layer and head by head, as shares of its new vector.
+
+        See headscope.explain.following.
+
+        Args:
+            token: its position.
         """
         raise NotImplementedError
 

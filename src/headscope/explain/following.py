@@ -1,0 +1,90 @@
+"""What a word takes in, layer by layer: the share of its new vector that each other word brings through each head.
+
+With F_ij^h = p_ij^h v_j^h W_O^h through the LayerNorm made linear, F_ii with the residual, and r_i the mixing ratio
+AttnResLn-N (Kobayashi et al. 2021; headscope.explain.mixing):
+
+    A_i        = sum of F_ij^h over all heads h and tokens j != i
+    share_ij^h = r_i F_ij^h . A_i / |A_i|^2
+    kept_i     = 1 - r_i
+
+The shares of a layer and what is kept add up to 1. A share is below 0 where a head writes against all others. With
+F_ij^h . A_i = p_ij^h v_j^h . u_i^h and u_i^h = W_O^h A_i, no F is ever built: a layer costs one row of weights and one
+reader u of each head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headscope.anatomy.heads import check_index
+from headscope.explain.content import content_of
+from headscope.explain.mixing import LayerMixing
+from headscope.explain.residual import check_whole, layer_input, record_of, values_of, walk, weights_of
+from headscope.heads import roles_of
+from headscope.model import Model
+from headscope.results.followed import Followed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from headscope.encoder import Tokens
+    from headscope.explain.residual import Rows
+    from headscope.traces import Trace
+
+KIND = "AttnResLn-N"
+
+
+def follow(trace: Trace, token: int) -> Followed:
+    """What one token takes in from every other, through every head of every layer (Kobayashi et al. 2021).
+
+    A large weight is not yet much taken in: the value may be short, or point where the token already does. The shares
+    of a layer and what the token keeps of itself add up to 1 (headscope.explain.following). The feed-forward is left
+    out, so "keeps" is said of one layer; it isn't how much of the word is left.
+
+    Costs one token's way through the layers, and O(heads * tokens) memory for each layer.
+
+    Args:
+        trace: of self-attention, with all layers and heads, of a model whose norms follow its sums, as BERT's.
+        token: its position.
+
+    Raises:
+        InputError: there is no such token.
+        TraceError: cross-attention, missing layers or heads, no model, values or hidden states.
+        UnsupportedError: the norms come before the sums, or a live model whose W_O or LayerNorm is not known.
+    """
+    check_whole(trace)
+    token = check_index(token, len(trace), "token", "the trace")
+    kept, shares, weights = (np.array(part) for part in zip(*shares_of(trace, np.array([token])), strict=True))
+    content = content_of(trace, trace.queries, roles_of(trace))
+    return Followed(
+        token,
+        trace.tokens,
+        content.words,
+        tuple(np.where(content.group < 0, -1, content.place).tolist()),
+        trace.numbers,
+        kept[:, 0].astype(np.float32),
+        shares[:, :, 0].astype(np.float32),
+        weights[:, :, 0].astype(np.float32),
+    )
+
+
+def shares_of(
+    trace: Trace, rows: Rows
+) -> Iterator[tuple[Float[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"], Float[np.ndarray, "heads n tokens"]]]:
+    """By layer, of these queries: what they keep, the shares of all tokens through every head, and the weights."""
+    for layer, x in zip(trace.numbers, _inputs(trace, rows), strict=True):
+        readers, kept = LayerMixing(trace, layer, KIND, None).readers(rows, x)
+        weights = weights_of(record_of(trace, layer), rows)
+        shares = weights * (readers @ values_of(record_of(trace, layer), layer).swapaxes(1, 2))
+        shares[:, np.arange(len(rows)), rows] = 0  # what a token sends to itself is in what it keeps
+        yield kept, shares, weights
+
+
+def _inputs(trace: Trace, rows: Rows) -> list[Tokens]:
+    """By layer, (n, d_model): the input at these queries, kept or computed for them alone."""
+    if isinstance(trace.source, Model) and f"hidden_states.{trace.numbers[-1]}" not in trace.outputs.kept:
+        return [written.x for written in walk(trace, rows)]
+    return [layer_input(trace, layer)[rows] for layer in trace.numbers]
