@@ -94,7 +94,7 @@ def made(size: int, mask: Mask, *, heads: int = 2, layers: int = 1) -> hs.Trace:
 def go(page: Page, address: str) -> None:
     """Change the address behind #, and wait until the page has been drawn."""
     page.evaluate(f"location.hash = '#{address}'")
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(DRAWN)
 
 
 SIZES = ((1440, 900), (1280, 720), (828, 900), (390, 844))
@@ -172,6 +172,8 @@ def ranked(page: Page) -> dict[int, float]:
     return {int(column): float(weight) for column, weight in page.evaluate(RANKED)}
 
 
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Two frames later: what a change of size sets off is on the screen."""
 SETTLED = "document.querySelector('[data-test=grid-table]').getAttribute('aria-busy') === 'false'"
 """The grid has the numbers of what was asked last."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import Watched, inaccessible
+from looking import DRAWN, Watched, inaccessible
 
 pytest.importorskip("material", reason="the theme is not installed: pip install -e '.[docs]' (.ci/run does)")
 pytestmark = pytest.mark.slow
@@ -42,6 +42,6 @@ def test_axe_finds_nothing(site: Path, watch: Callable[..., Watched], scheme: An
     page.set_viewport_size({"width": width, "height": 900})
     for name in PAGES:
         page.goto((site / f"{name}.html").as_uri())
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.evaluate(DRAWN)
         complaints += [f"{name}: {complaint}" for complaint in inaccessible(page)]
     assert complaints == []

@@ -13,6 +13,7 @@ import torch
 from fonts import EVEN, FACTORS, ODD, advance, brought
 from looking import (
     CLIPPED,
+    DRAWN,
     OPTIONS,
     SETTLED,
     SIZES,
@@ -325,7 +326,7 @@ def test_axe_finds_nothing(page: Page) -> None:
         page.set_viewport_size({"width": size[0], "height": size[1]})
         for state in states:
             go(page, f"{CELL}&{state}")
-            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            page.evaluate(DRAWN)
             found += [f"{size[0]}, {state}: {complaint}" for complaint in inaccessible(page)]
     assert found == []
 

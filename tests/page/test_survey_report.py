@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from fonts import FACTORS, ODD, brought
-from looking import HOSTILE, Watch, inaccessible, number, unreadable, until
+from looking import DRAWN, HOSTILE, Watch, box_of, inaccessible, number, unreadable, until
 from pyarrow import parquet
 
 import headscope as hs
@@ -508,6 +508,42 @@ def test_written_tokens_are_those_of_the_table(tmp_path: Path, watch: Watch) -> 
     assert [row["sure"] for row in (written[0], written[-1])] == [False, True]
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900)])
+def test_the_first_screen_has_every_head(known_survey: Path, watch: Watch, width: int, height: int) -> None:
+    """Whole words in every tile, a bar as long as its number, a mark at chance; grey where a label says little."""
+    page = watch(viewport={"width": width, "height": height}).open((known_survey / "site" / "index.html").as_uri())
+    page.evaluate(DRAWN)
+    labels = rows(known_survey, "labels")
+    described = [row for row in labels if row["label"] != "none"]
+    strong = sum(row["coverage"] >= 80 and row["bits"] >= 0.5 for row in described)
+    weak = [row["label"] == "none" or row["bits"] < 0.5 for row in labels]
+    headline = f"{len(described)} of 24 heads can be described; for {strong} the words explain 80 of 100 pairs or more"
+    assert page.locator("h1").inner_text() == headline
+    assert f"grey: {sum(weak) - 24 + len(described)} that say next to nothing" in page.locator("h1 + p").inner_text()
+    for row, tile, grey in zip(labels, page.locator("[data-test=cells] a").all(), weak, strict=True):
+        box = box_of(page, f"[data-cell='{labels.index(row)}'].card")
+        assert box["y"] + box["height"] < height
+        drawn = [float(bar.get_attribute("width") or 0) for bar in tile.locator("svg rect").all()]
+        marks = [float(mark.get_attribute("x") or 0) for mark in tile.locator("rect.mark").all()]
+        assert drawn[1:2] == pytest.approx([100 * share for share in row["alone"][:1]], abs=0.1)
+        assert marks == pytest.approx([100 * share for share in row["alone_chance"][:1]], abs=0.1)
+        assert ("weak" in (tile.get_attribute("class") or "").split()) == grey
+        clause = tile.locator(".says").evaluate("(one) => one.firstChild?.data ?? ''")
+        assert row["label"] == "none" or (clause and clause in row["label"])
+    page.locator("[data-cell='0'].card").hover()
+    under = page.locator("[data-test=under]").inner_text()
+    assert under.startswith(f"0.0 {said(known_survey, 0, 0)}")
+    assert f"{percent(labels[0]['score'])} of its {labels[0]['count']} strongest pairs" in under
+
+
+def test_a_word_finds_its_heads(known_survey: Path, watch: Watch) -> None:
+    page = watch().open(f"{(known_survey / 'site' / 'index.html').as_uri()}#find=previous")
+    found = [row for row in rows(known_survey, "labels") if "previous" in row["label"]]
+    assert page.locator("h1").inner_text() == f"{len(found)} of 24 heads: “previous”"
+    assert page.locator("[data-test=cells] a:not(.faded)").count() == len(found)
+    assert set(page.locator("mark").all_inner_texts()) == {"previous"}
+
+
 def test_a_walk_through_the_site(known_survey: Path, watch: Watch) -> None:
     """From the grid to a head, on to the next, home again; in the reader's theme and language, and never elsewhere."""
     watched = watch()
@@ -692,5 +728,6 @@ def test_it_holds_at_every_width(
     complaints = []
     for width in (1440, 1000, 640, 390, 360, 320):
         page.set_viewport_size({"width": width, "height": 720})
+        page.evaluate(DRAWN)
         complaints += [f"{width} px: {one}" for one in unreadable(page)]
     assert complaints == []

@@ -3,11 +3,12 @@ import { beforeEach, expect, test } from "vitest";
 import { language } from "../src/appearance";
 import type { Label, Line, Survey } from "../src/report/data";
 import { fitted, type Item } from "../src/report/fit";
-import { byGroup, groupOf, shortOf, titleOf } from "../src/report/kinds";
+import { byGroup, groupOf, shortOf, titleOf, type Group } from "../src/report/kinds";
 import { headHref, homeHref } from "../src/report/links";
 import { placeOf, short, targetOf } from "../src/report/sections/lines";
 import { median, rankOf } from "../src/report/sections/ranks";
 import { columnsOf, rowsOf } from "../src/report/sections/table";
+import { group, wanted } from "../src/report/state";
 
 const said = (en: string, ja = en) => ({ en, ja, zh: en });
 const label = (name: string, kind: string, score: number | null, baseline: number | null): Label =>
@@ -68,7 +69,10 @@ test("groups are sorted by what is gained over the baseline", () => {
 
 test("the table sorts, empty cells last, and filters by kind and by words", () => {
   const columns = columnsOf(survey);
-  const cells = (by: string, up: boolean, kind = "", find = ""): number[] => rowsOf(survey, columns, by, up, kind, find).map(({ cell }) => cell);
+  const cells = (by: string, up: boolean, kind: Group | "" = "", find = ""): number[] => {
+    [group.value, wanted.value] = [kind, find];
+    return rowsOf(survey, columns, by, up).map(({ cell }) => cell);
+  };
   expect(cells("head", true)).toEqual([0, 1, 2, 3]);
   expect(cells("score", false)).toEqual([3, 1, 0, 2]);
   expect(cells("entropy", true)).toEqual([1, 3, 0, 2]);

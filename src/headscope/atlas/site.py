@@ -38,7 +38,7 @@ from headscope.results.heads_apart import HeadDistances
 SITE = "site"
 """The folder of the site, in the survey's."""
 
-HOME_ONLY = ("standing", "figures", "plane", "distances", "settings", "versions")
+HOME_ONLY = ("standing", "figures", "plane", "settings", "versions")
 """Data that heads' pages don't show."""
 
 OF_OTHERS = ("kind", "short", "score", "coverage", "part", "clauses", "alone")
@@ -119,9 +119,7 @@ def _of_head(data: dict[str, Any], cell: int) -> dict[str, Any]:
     ]
     nearest = data["nearest"] and [near if at == cell else [] for at, near in enumerate(data["nearest"])]
     syntax = data["syntax"] and [row for row in data["syntax"] if row["cell"] == cell]
-    empty: dict[str, Any] = {
-        name: None if data[name] is None or name in ("plane", "distances") else [] for name in HOME_ONLY
-    }
+    empty: dict[str, Any] = {name: None if data[name] is None or name == "plane" else [] for name in HOME_ONLY}
     labels = data["labels"] and [
         label if label is None or at == cell else {name: label[name] for name in OF_OTHERS}
         for at, label in enumerate(data["labels"])
@@ -157,7 +155,7 @@ FILES = 1000
 
 def report_data(tables: Tables) -> dict[str, Any]:
     """All data but those of single heads' pages, which `heads_data` has."""
-    survey, distances = tables.survey, distances_data(tables)
+    survey = tables.survey
     manifest, near = survey.manifest, survey.similarity if survey.has("similarity") else None
     model, corpus, settings, counts = (manifest[part] for part in ("model", "corpus", "settings", "counts"))
     return {
@@ -194,8 +192,7 @@ def report_data(tables: Tables) -> dict[str, Any]:
         "nearest": None if near is None else _nearest(near, tables),
         "labels": labels_data(tables),
         "syntax": syntax_data(tables),
-        "distances": distances,
-        "middle": middle_data(distances),
+        "middle": middle_data(distances_data(tables)),
         "effects": effects_data(tables),
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),

@@ -191,8 +191,6 @@ export interface Survey {
   /** By cell: the head's label; null without labels. */
   labels: (Label | null)[] | null;
   syntax: Syntax[] | null;
-  /** By cell: the mean weight at each distance, for the small figures. */
-  distances: Numbers[] | null;
   /** The medians over heads. */
   middle: Numbers | null;
   effects: Effects | null;

@@ -39,6 +39,15 @@ export function titleOf({ kind, says }: Label): string {
 /** (score - baseline) / (1 - baseline). */
 export const gainOf = ({ score, baseline }: Label): number => ((score ?? 0) - (baseline ?? 0)) / (1 - (baseline ?? 0) || 1);
 
+/** Bits a pair below which a label says next to nothing; and what counts as much explained. */
+const [LEAST_BITS, MUCH] = [0.5, 80];
+
+/** True for a label that says next to nothing, and where there is none. */
+export const isWeak = ({ kind, bits }: Label): boolean => kind === "none" || (bits ?? 0) < LEAST_BITS;
+
+/** True for a label that explains 80 of 100 pairs or more. */
+export const isStrong = (label: Label): boolean => !isWeak(label) && (label.coverage ?? 0) >= MUCH;
+
 /** The cells of each group, the largest gain first. */
 export function byGroup(survey: Survey): Map<Group, number[]> {
   const groups = new Map<Group, number[]>(GROUPS.map((group) => [group, []]));

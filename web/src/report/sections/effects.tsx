@@ -26,7 +26,7 @@ export function MostFelt({ survey }: { survey: Survey }) {
   const cells = [...survey.named].sort((a, b) => size(b) - size(a)).slice(0, MOST);
   const top = size(cells[0]) || 1;
   return (
-    <section class="felt" data-test="felt">
+    <section class="panel felt" id="felt" data-test="felt">
       <h2>{say("felt")}</h2>
       <table class="table"><tbody>{cells.map((cell) => (
         <tr key={cell}>

@@ -6,7 +6,7 @@ import { PlaneFigure } from "./plane";
 
 export function Figures({ survey }: { survey: Survey }) {
   return (
-    <section class="panel">
+    <section class="panel" id="figures">
       <h2>{say("figures")}</h2>
       <div class="figures">
         {survey.figures.map((figure) => (

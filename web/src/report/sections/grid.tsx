@@ -1,14 +1,17 @@
 // Every head: its label, or the mean of a statistic, coloured; layers down, heads across. Each is a link to its page.
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { csvCell, download, plainPart } from "../../files";
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
-import { groupOf, moreOf, share, shortOf } from "../kinds";
+import { gainOf, groupOf, isWeak, moreOf, share, shortOf, titleOf } from "../kinds";
 import { headHref } from "../links";
 import { called, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
-import { chosenStatistic, group, hovered, scale, SCALES, statistic } from "../state";
+import { chosenStatistic, hovered, scale, SCALES, statistic, wanted } from "../state";
 import { say } from "../words";
 import { spoken } from "../../words/speech";
+import { Finder, isWanted } from "./finder";
 
 /** Number of heads per layer from which cells are drawn small. */
 const MANY = 12;
@@ -28,9 +31,9 @@ export function Grid({ survey }: { survey: Survey }) {
   const ends = chosen ? endsOf(chosen) : null;
   const windows = say("n_windows", { n: count(survey.counts.windows) });
   return (
-    <section class="every" id="grid">
+    <section class="every" id="grid" aria-label={say("every_head")} style={{ "--layers": survey.layers.length }}>
       <div class="row spread">
-        <h2>{say("every_head")}</h2>
+        <Finder survey={survey} />
         <div class="row tools">
           <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
             {survey.labels && <option value="">{say("by_label")}</option>}
@@ -54,10 +57,27 @@ export function Grid({ survey }: { survey: Survey }) {
           <span class="quiet" lang="en">{chosen.unit}</span>
           <span class="under quiet" aria-hidden="true" data-test="under">{hovered.value !== null ? cellLabel(survey, chosen, hovered.value) : ""}</span>
         </div>
-      ) : (
-        <p class="keys quiet small">{survey.distances && <span>{say("key_distance")}</span>}<span>{say("key_words")}</span><span><i>{say("key_partly")}</i></span></p>
-      )}
+      ) : <Under survey={survey} />}
     </section>
+  );
+}
+
+/** The whole label of the head that is pointed at, with its numbers; first of the head whose label explains most. */
+function Under({ survey }: { survey: Survey }) {
+  const gain = (cell: number): number => (survey.labels![cell] ? gainOf(survey.labels![cell]) : -1);
+  const cell = hovered.value ?? survey.named.reduce((best, other) => (gain(other) > gain(best) ? other : best), survey.named[0]);
+  const label = survey.labels?.[cell];
+  if (!label) return null;
+  return (
+    <p class="under" data-test="under">
+      <b class="pin">{headLabel(survey, cell)}</b> <b>{titleOf(label)}</b>{" "}
+      <span class="quiet">{[
+        label.score !== null && `${share(label.score)}${say("evidence", { n: count(label.count ?? 0) })}`,
+        label.baseline !== null && say("by_chance", { share: share(label.baseline) }),
+        label.bits !== null && say("tile_bits", { bits: label.bits.toFixed(1) }),
+        label.special !== null && say("tile_rests", { share: share(label.special) }),
+      ].filter(Boolean).join(" · ")}</span>
+    </p>
   );
 }
 
@@ -76,7 +96,7 @@ function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | u
   const size = chosen || !survey.labels ? (heads.length > MANY ? " many" : "") : ` cards${heads.length > MANY ? " many" : ""}`;
   return (
     <table class={`grid${size}`} data-test="cells">
-      <caption><span>{chosen || !survey.labels ? say("caption", { statistic: chosen ? called(chosen) : say("no_statistic") }) : say("grid_key")}</span></caption>
+      <caption><span class={size.includes("cards") ? "unseen" : ""}>{say("caption", { statistic: chosen ? called(chosen) : say(survey.labels ? "label" : "no_statistic") })}</span></caption>
       <thead><tr><td />{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
       <tbody>
         {layers.map((layer, row) => (
@@ -98,13 +118,14 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
   const label = survey.labels?.[cell];
   const value = chosen?.mean[cell] ?? null;
   const isCard = label && !chosen;
-  const isFaded = group.value && label && groupOf(label) !== group.value;
-  const shown = isCard ? `card g-${groupOf(label)}${label.part ? " partly" : ""}` : value === null ? "absent" : isFaded ? "" : "shade";
+  const isFaded = !isWanted(survey, cell);
+  const shown = isCard ? `card${isWeak(label) ? " weak" : ""}${label.part ? " partly" : ""}` : value === null ? "absent" : isFaded ? "" : "shade";
   return (
     <a class={isFaded ? `${shown} faded` : shown} href={headHref(survey, cell)} title={says} aria-label={isCard ? undefined : says} data-cell={cell} tabIndex={first ? 0 : -1}
       style={shown === "shade" && ends ? shadeOf(value!, ends, chosen!.signed) : {}}
       onMouseEnter={() => { hovered.value = cell; }} onMouseLeave={() => { hovered.value = null; }}
       onFocus={(event) => {
+        hovered.value = cell;
         for (const other of event.currentTarget.closest("table")!.querySelectorAll<HTMLElement>("a[tabindex='0']")) other.tabIndex = -1;
         event.currentTarget.tabIndex = 0;
       }}
@@ -119,24 +140,67 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
   );
 }
 
-/** Long words with places where a narrow cell may break them. */
-const hyphenated = (text: string): string => text.replace(/([a-z]{4,})(sition|tion|miner|iliary|ment|junct|ula)\b/g, "$1\u00ad$2");
-
-/** The first clause of a head's label with the share that it explains by itself, its weight by distance, and the share of its weight on words. */
+/** The share that the first words of a head's label explain by themselves, with what they would by chance, and those words. */
 function Card({ survey, cell, label }: { survey: Survey; cell: number; label: Label }) {
-  const distances = survey.distances?.[cell] ?? [];
+  const [alone, chance] = [label.alone[0], label.aloneChance[0]];
   return (
     <>
-      <span class="over"><span>{headLabel(survey, cell)}</span>{label.alone.length > 0 && <span>{share(label.alone[0])}</span>}</span>
-      <b class="says">{hyphenated(label.short[spoken.value])} {label.clauses > 1 && <small>{moreOf(label)}</small>}</b>
-      <svg viewBox="0 0 84 22" preserveAspectRatio="none" aria-hidden="true">
-        {distances.map((value, n) => value !== null && value > 0 && (
-          <rect key={n} x={4 * n + 0.4} width={3.2} y={16 - 16 * Math.sqrt(value)} height={16 * Math.sqrt(value)} class={n === 10 ? "self" : ""} />
-        ))}
-        <rect class="rail" x={0} y={18.5} width={84} height={3} /><rect x={0} y={18.5} width={84 * (1 - (label.special ?? 0))} height={3} />
+      <span class="over"><span>{headLabel(survey, cell)}</span><Kind key={spoken.value} label={label} />{alone !== undefined && <b>{share(alone)}</b>}</span>
+      <svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+        <rect class="rail" y={2} width={100} height={5} />
+        {alone !== undefined && <><rect y={2} width={100 * alone} height={5} /><rect class="mark" x={100 * (chance ?? 0)} width={1.6} height={8} /></>}
       </svg>
+      <Says key={spoken.value} label={label} />
     </>
   );
+}
+
+/** Shorter and shorter forms of the first clause, none of which ends within a word, and how many clauses more there are. */
+export function formsOf(label: Label): [clause: string, more: string][] {
+  const whole = label.kind === "none" ? say("title_none") : label.short[spoken.value];
+  const bare = whole.replace(/^[^:：]{2,40}[:：]\s*/, "");
+  const plain = bare.replace(/\s*[(（][^)）]*[)）]/g, "");
+  const first = plain.split(/[,，、]/)[0];
+  const forms = new Set([whole, bare, plain, plain.replace(/[,，、][^,，、]*$/, ""), first]);
+  return [...[...forms].map((form): [string, string] => [form, moreOf(label)]), [first, ""], ["", ""]];
+}
+
+/** The first of so many forms that its place holds, by its number; each is tried once it is drawn. */
+function useFitting(forms: number): [RefObject<HTMLSpanElement>, number] {
+  const box = useRef<HTMLSpanElement>(null);
+  const [tried, trying] = useState({ level: 0 }); // another object, if the same level, is measured anew
+  const { level } = tried;
+  useLayoutEffect(() => {
+    const { scrollHeight, clientHeight, scrollWidth, clientWidth } = box.current!;
+    if (level < forms - 1 && (scrollHeight > clientHeight + 1 || scrollWidth > clientWidth)) trying({ level: level + 1 });
+  }, [tried]);
+  useEffect(() => {
+    const again = (): void => trying({ level: 0 });
+    addEventListener("resize", again);
+    return () => removeEventListener("resize", again);
+  }, []);
+  return [box, level];
+}
+
+/** The first clause, as much of it as its place holds. */
+function Says({ label }: { label: Label }) {
+  const forms = formsOf(label);
+  const [box, level] = useFitting(forms.length);
+  const [clause, more] = forms[level];
+  return <span class="says" ref={box}><Marked text={clause} />{more && <> <small>{more}</small></>}</span>;
+}
+
+/** The kind of a label, where there is room for the word. */
+function Kind({ label }: { label: Label }) {
+  const [box, level] = useFitting(2);
+  return <span class="kind" ref={box}>{level ? "" : say(`kind_${groupOf(label)}`)}</span>;
+}
+
+/** A text with the word that is looked for marked in it. */
+function Marked({ text }: { text: string }) {
+  const word = wanted.value.trim().toLowerCase();
+  const at = word ? text.toLowerCase().indexOf(word) : -1;
+  return at < 0 ? <>{text}</> : <>{text.slice(0, at)}<mark>{text.slice(at, at + word.length)}</mark>{text.slice(at + word.length)}</>;
 }
 
 const SAVED: Field[] = ["mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max"];

@@ -1,18 +1,50 @@
 // The home page: what stands out, every head, the table, which head finds which relation; below, figures and how it was made.
 import { count } from "../../words/numbers";
-import type { Survey } from "../data";
-import { counted, say, told } from "../words";
+import type { Label, Survey } from "../data";
+import { isStrong, isWeak } from "../kinds";
+import { group, wanted } from "../state";
+import { counted, say, told, type Word } from "../words";
 import { Definitions } from "./definitions";
 import { MostFelt, Removal } from "./effects";
 import { Figures } from "./figures";
+import { isWanted } from "./finder";
 import { Grid } from "./grid";
-import { Groups } from "./groups";
 import { Made } from "./made";
 import { Refused } from "./refused";
 import { SyntaxTable } from "./relations";
 import { StandingHeads } from "./standing";
 import { Story } from "./story";
 import { HeadsTable } from "./table";
+
+/** What was found, in a sentence with its numbers; or how many heads are wanted. */
+function Headline({ survey }: { survey: Survey }) {
+  const { labels, named, model } = survey;
+  const all = count(named.length);
+  if (!labels) return <h1>{told(say("home_title_plain", { n: all }), { model: <bdi>{model.name}</bdi> })}</h1>;
+  const having = (is: (label: Label) => boolean): string => count(named.filter((cell) => labels[cell] && is(labels[cell])).length);
+  const found = named.filter((cell) => isWanted(survey, cell)).length;
+  const what = [group.value && say(`group_${group.value}`), wanted.value.trim() && `“${wanted.value.trim()}”`].filter(Boolean).join(" · ");
+  return (
+    <div>
+      <h1>{what ? say("home_found", { n: count(found), all, what }) : told(say("home_title", { all, strong: having(isStrong) }), { n: <span data-test="labelled">{having(({ kind }) => kind !== "none")}</span> })}</h1>
+      <p class="quiet">{told(say("home_key", { weak: having((label) => label.kind !== "none" && isWeak(label)) }), { none: <span data-test="unlabelled">{having(({ kind }) => kind === "none")}</span> })}</p>
+    </div>
+  );
+}
+
+/** The sections of the page, each a click away; the address keeps the reader's state. */
+function Contents({ survey }: { survey: Survey }) {
+  const { labels, syntax, effects } = survey;
+  const sections: [id: string, word: Word, there: unknown][] = [
+    ["grid", "every_head", true], ["kinds", "kinds", labels], ["felt", "felt", effects], ["table", "table", true], ["syntax", "syntax_home", syntax?.length],
+    ["removal", "removal", effects?.removal.length], ["standing", "standing", true], ["figures", "figures", true], ["made", "made", true],
+  ];
+  return (
+    <nav class="contents" aria-label={say("contents")}>
+      {sections.filter(([, , there]) => there).map(([id, word]) => <button key={id} class="plain" onClick={() => document.getElementById(id)?.scrollIntoView()}>{say(word)}</button>)}
+    </nav>
+  );
+}
 
 export function Home({ survey }: { survey: Survey }) {
   const { model, counts, refused, run } = survey;
@@ -22,23 +54,20 @@ export function Home({ survey }: { survey: Survey }) {
   ] as const;
   return (
     <main class="home">
-      <div class="sides">
-        <div class="tale">
-          <h1>{told(say(survey.labels ? "home_title" : "home_title_plain", { n: count(survey.named.length) }), { model: <bdi>{model.name}</bdi> })}</h1>
-          {refused.count > 0 && (
-            <p class="trouble" data-test="refusals">
-              {counted("refused", refused.count, {
-                n: count(refused.count), all: count(counts.documents + refused.count),
-                reasons: refused.reasons.map(([reason, n]) => `${count(n)} ${reason}`).join(", "),
-              })}{" "}
-              {refused.documents.length > 0 && <button class="plain" onClick={() => document.getElementById("refused")?.scrollIntoView()}>{say("refused_which")}</button>}
-            </p>
-          )}
-          <Story survey={survey} />
-          <MostFelt survey={survey} />
-        </div>
-        <div><Grid survey={survey} /><Groups survey={survey} /></div>
-      </div>
+      <Headline survey={survey} />
+      {refused.count > 0 && (
+        <p class="trouble" data-test="refusals">
+          {counted("refused", refused.count, {
+            n: count(refused.count), all: count(counts.documents + refused.count),
+            reasons: refused.reasons.map(([reason, n]) => `${count(n)} ${reason}`).join(", "),
+          })}{" "}
+          {refused.documents.length > 0 && <button class="plain" onClick={() => document.getElementById("refused")?.scrollIntoView()}>{say("refused_which")}</button>}
+        </p>
+      )}
+      <Contents survey={survey} />
+      <Grid survey={survey} />
+      <Story survey={survey} />
+      <MostFelt survey={survey} />
       <HeadsTable survey={survey} />
       <SyntaxTable survey={survey} />
       <Removal survey={survey} />

@@ -7,7 +7,7 @@ import { Facts } from "./facts";
 export function Made({ survey }: { survey: Survey }) {
   const { model, corpus } = survey;
   return (
-    <section class="panel" data-test="made">
+    <section class="panel" id="made" data-test="made">
       <h2>{say("made")}</h2>
       <Facts rows={[
         [say("made_model"), model.file],

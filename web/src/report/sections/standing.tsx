@@ -8,7 +8,7 @@ import { Chip } from "./chip";
 export function StandingHeads({ survey }: { survey: Survey }) {
   const nothing = survey.statistics.filter(({ mean }) => mean.every((value) => value === null));
   return (
-    <section class="panel">
+    <section class="panel" id="standing">
       <h2>{say("standing")}</h2>
       <p class="quiet small">{say("standing_key")}</p>
       <ul class="standing" data-test="standing">

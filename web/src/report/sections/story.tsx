@@ -1,5 +1,4 @@
-// What stands out in this model: a paragraph for each kind of label, every clause with its number and a link.
-import type { ComponentChildren } from "preact";
+// The heads by the kind of their label: a paragraph for each, every clause with its number and a link.
 import { count } from "../../words/numbers";
 import type { Survey } from "../data";
 import { byGroup, share, SPECIFIC, titleOf, type Group } from "../kinds";
@@ -15,24 +14,16 @@ export function meanOf(values: (number | null | undefined)[]): number | null {
   return present.length ? present.reduce((sum, value) => sum + value, 0) / present.length : null;
 }
 
-const heads = (n: number): string => say("n_heads", { n: count(n) });
-
 export function Story({ survey }: { survey: Survey }) {
-  const { labels, named } = survey;
-  if (!labels) return <p class="quiet">{say("no_labels")}</p>;
+  if (!survey.labels) return <p class="quiet">{say("no_labels")}</p>;
   const groups = byGroup(survey);
-  const none = groups.get("none")!.length;
-  const lead: Record<string, ComponentChildren> = {
-    share: <b data-test="on-special">{share(meanOf(named.map((cell) => labels[cell]?.special)))}</b>,
-    labelled: <b data-test="labelled">{heads(named.length - none)}</b>,
-    none: <b data-test="unlabelled">{heads(none)}</b>,
-  };
   return (
-    <div class="story" data-test="story">
-      <p class="lead">{told(say("lead"), lead)}</p>
-      {SPECIFIC.filter((group) => groups.get(group)!.length).map((group) => <Paragraph key={group} survey={survey} group={group} cells={groups.get(group)!} />)}
-      <p class="quiet small">{say("story_key")}</p>
-    </div>
+    <section class="panel" id="kinds">
+      <h2>{say("kinds")} <small class="quiet">{told(say("lead"), { share: <b data-test="on-special">{share(meanOf(survey.named.map((cell) => survey.labels![cell]?.special)))}</b> })} {say("story_key")}</small></h2>
+      <div class="story" data-test="story">
+        {SPECIFIC.filter((group) => groups.get(group)!.length).map((group) => <Paragraph key={group} survey={survey} group={group} cells={groups.get(group)!} />)}
+      </div>
+    </section>
   );
 }
 
@@ -44,7 +35,7 @@ function Paragraph({ survey, group, cells }: { survey: Survey; group: Group; cel
   const [row, most] = [...layers].sort((a, b) => b[1] - a[1])[0];
   return (
     <p data-group={group}>
-      <b class={`g-${group} name`}>{say(`group_${group}`)}</b>{" "}
+      <b class={`g-${group} name`}>{say(`group_${group}`)}</b> <span class="quiet small">{say(`group_${group}_key`)}</span><br />
       {shown.map((cell, n) => <Clause key={cell} survey={survey} cell={cell} last={n === shown.length - 1 && !rest} />)}
       {rest > 0 && <>{say("story_more", { n: count(rest) })} </>}
       {cells.length > 3 && most / cells.length > 0.6 && say("story_layer", { n: count(most), layer: survey.layers[row] })}

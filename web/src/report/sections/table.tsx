@@ -1,13 +1,13 @@
 // All heads as a table that sorts and filters.
-import { useEffect, useRef } from "preact/hooks";
 import { count, rounded } from "../../words/numbers";
-import { headLabel, type Label, type Survey } from "../data";
-import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
-import { group, sorted, upward, wanted } from "../state";
+import type { Label, Survey } from "../data";
+import { groupOf, share, shortOf, tokenOf } from "../kinds";
+import { sorted, upward } from "../state";
 import { say, type Word } from "../words";
 import { endsOfRelation } from "../words/relations";
 import { Chip } from "./chip";
 import { small } from "./effects";
+import { isWanted } from "./finder";
 import { Score } from "./score";
 
 interface Row {
@@ -43,14 +43,8 @@ export function columnsOf(survey: Survey): Column[] {
 const called = (word: Word | null): string => (word ? say(word) : tokenOf("first"));
 
 /** The rows that are wanted, in order. */
-export function rowsOf(survey: Survey, columns: Column[], by: string, up: boolean, kind: string, text: string): Row[] {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = survey.named.map((cell): Row => ({ cell, label: survey.labels?.[cell] ?? null })).filter(({ cell, label }) => {
-    if (kind && (!label || groupOf(label) !== kind)) return false;
-    const name = headLabel(survey, cell);
-    const says = label ? `${label.label} ${titleOf(label)}`.toLowerCase() : "";
-    return words.every((word) => (/^\d+(\.\d*)?$/.test(word) ? name === word || (word.endsWith(".") && name.startsWith(word)) : says.includes(word)));
-  });
+export function rowsOf(survey: Survey, columns: Column[], by: string, up: boolean): Row[] {
+  const rows = survey.named.map((cell): Row => ({ cell, label: survey.labels?.[cell] ?? null })).filter(({ cell }) => isWanted(survey, cell));
   const { of } = columns.find(({ name }) => name === by) ?? columns[0];
   return rows.sort((a, b) => {
     const [x, y] = [of(a), of(b)];
@@ -61,18 +55,8 @@ export function rowsOf(survey: Survey, columns: Column[], by: string, up: boolea
 }
 
 export function HeadsTable({ survey }: { survey: Survey }) {
-  const box = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    const focus = (event: KeyboardEvent): void => {
-      if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement) return;
-      event.preventDefault();
-      box.current?.focus();
-    };
-    addEventListener("keydown", focus);
-    return () => removeEventListener("keydown", focus);
-  }, []);
   const columns = columnsOf(survey);
-  const rows = rowsOf(survey, columns, sorted.value, upward.value, group.value, wanted.value);
+  const rows = rowsOf(survey, columns, sorted.value, upward.value);
   const sort = (name: string): void => {
     upward.value = sorted.value === name ? !upward.value : name === "head" || name === "label";
     sorted.value = name;
@@ -81,11 +65,7 @@ export function HeadsTable({ survey }: { survey: Survey }) {
     <section class="panel" id="table">
       <div class="row spread">
         <h2>{say("table")} <small class="quiet" data-test="rows">{say("n_heads", { n: count(rows.length) })}</small></h2>
-        <span class="row">
-          <span class="quiet small pre">{say("figure_key")}</span>
-          <input ref={box} type="search" placeholder={`${say("find")}  /`} aria-label={say("find_says")} title={say("find_says")} value={wanted.value} data-test="find"
-            onInput={(event) => { wanted.value = event.currentTarget.value; }} />
-        </span>
+        <span class="quiet small pre">{say("figure_key")}</span>
       </div>
       <div class="across">
         <table class="table heads" data-test="heads">
