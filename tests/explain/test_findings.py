@@ -246,7 +246,7 @@ def test_a_link_that_moves_nothing_comes_later(monkeypatch: pytest.MonkeyPatch) 
     assert first.sentence.startswith("“it” looks at “animal”: head 3.1, weight .69")
     states = naive_layers(minilm(), trace.ids)[-1].output
     for one in (first, second):
-        (cell,) = one.cells
+        cell, *_ = one.cells
         with torch.no_grad():
             cosine = torch.cosine_similarity(states, without(cell, trace.ids), dim=-1)[cell.query]
         assert one.numbers["moved"] == pytest.approx(1 - float(cosine), abs=1e-5)

@@ -5,6 +5,7 @@ import type { Label, Line, Survey } from "../src/report/data";
 import { fitted, type Item } from "../src/report/fit";
 import { byGroup, groupOf, shortOf, titleOf, type Group } from "../src/report/kinds";
 import { headHref, homeHref } from "../src/report/links";
+import { formsOf } from "../src/report/sections/grid";
 import { placeOf, short, targetOf } from "../src/report/sections/lines";
 import { median, rankOf } from "../src/report/sections/ranks";
 import { columnsOf, rowsOf } from "../src/report/sections/table";
@@ -60,6 +61,17 @@ test("labels read as sentences; a label of an unknown kind stands in the last gr
   expect([groupOf(VERB), groupOf(label("new", "strange", 1, 0))]).toEqual(["syntax", "other"]);
   language.value = "ja";
   expect(titleOf(VERB)).toBe("その動詞（目的語から）");
+});
+
+test("a label becomes shorter and never says something else", () => {
+  const forms = (name: string, kind = "syntax"): string[] => formsOf({ ...label(name, kind, 1, 0), clauses: 2 }).map(([clause, more]) => `${clause}${more && " +"}`);
+  expect(forms("function words: a mark (. ? !), at most 6 words away")).toEqual([
+    "function words: a mark (. ? !), at most 6 words away +", "a mark (. ? !), at most 6 words away +", "a mark, at most 6 words away +", "a mark +", "a mark", "",
+  ]);
+  expect(forms("a noun, name or pronoun", "class")).toEqual(["a noun, name or pronoun +", "a noun, name or pronoun", ""]);
+  expect(forms("words such as days, years, weeks", "learned")).toEqual([
+    "words such as days, years, weeks +", "words such as days, years +", "words such as days +", "words such as days", "",
+  ]);
 });
 
 test("groups are sorted by what is gained over the baseline", () => {

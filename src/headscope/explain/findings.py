@@ -20,7 +20,7 @@ from headscope.explain.finding_measures import (
     similar_heads,
     surprise,
 )
-from headscope.explain.following import shares_of
+from headscope.explain.taken_in import shares_of
 from headscope.heads import roles_of
 from headscope.heads.kinds import FINDINGS
 from headscope.results.explained import Cell, Finding
@@ -75,7 +75,7 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     word's output by less than LEAST_MOVED come after the others.
 
     Beside its weight stands what the head brings of the looking word's new vector, and the head that brings most
-    (headscope.explain.following).
+    (headscope.explain.taken_in).
 
     The cost is one pass over the weights in blocks of queries, about that of `trace.statistics()`, CUT runs of the
     layers from the cut on, and CUT words' way through the layers; memory is O(S). Silenced, replaced and broken heads
@@ -262,29 +262,30 @@ def _linked(
     moved, brought = moved_by_cuts(trace, best[:CUT]), brought_by_links(trace, best[:CUT])
     order = sorted(range(len(best)), key=lambda at: at < len(moved) and moved[at] < LEAST_MOVED)
     for at in order:
-        link = best[at]
-        looking, looked = (_quoted(content, place) for place in (link.query, link.key))
-        numbers = {"weight": link.weight, "expected": link.expected}
-        if at < len(moved):
-            numbers["moved"] = moved[at]
-        cells = [Cell(link.layer, link.head, link.query, link.key)]
-        brings = ""
-        if at < len(brought):
-            numbers["brings"], best_brings, (layer, head) = brought[at]
-            brings = f" It brings {short(numbers['brings'])} of the new {looking}"
-            if (layer, head) != (link.layer, link.head):
-                numbers["most"] = best_brings
-                cells.append(Cell(layer, head, link.query, link.key))
-                brings += f"; {layer}.{head} brings {short(best_brings)}"
-            brings += "."
-        yield Finding(
-            "link",
-            f"{looking} looks at {looked}: head {link.layer}.{link.head}, weight {short(link.weight)}; "
-            f"{short(link.expected)} is usual for it.{brings}",
-            numbers,
-            tuple(cells),
-            surprise(link.weight, link.expected),
-        )
+        yield _told(best[at], content, moved[at : at + 1], brought[at : at + 1])
+
+
+def _told(
+    link: Link, content: Content, moved: Sequence[float], brought: Sequence[tuple[float, float, tuple[int, int]]]
+) -> Finding:
+    """A link as a finding, with how far it moves its looking word and what it brings, where that is known."""
+    looking, looked = (_quoted(content, place) for place in (link.query, link.key))
+    sentence = (
+        f"{looking} looks at {looked}: head {link.layer}.{link.head}, weight {short(link.weight)}; "
+        f"{short(link.expected)} is usual for it."
+    )
+    numbers = {"weight": link.weight, "expected": link.expected}
+    cells = [Cell(link.layer, link.head, link.query, link.key)]
+    if moved:
+        numbers["moved"] = moved[0]
+    if brought:
+        numbers["brings"], most, (layer, head) = brought[0]
+        sentence += f" It brings {short(numbers['brings'])} of the new {looking}."
+        if (layer, head) != (link.layer, link.head):
+            numbers["most"] = most
+            cells.append(Cell(layer, head, link.query, link.key))
+            sentence = f"{sentence[:-1]}; {layer}.{head} brings {short(most)}."
+    return Finding("link", sentence, numbers, tuple(cells), surprise(link.weight, link.expected))
 
 
 def _quoted(content: Content, place: int) -> str:
@@ -344,10 +345,10 @@ def _negligible(trace: Trace, measured: Sequence[Measures], heads: Sequence[tupl
 
 
 def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, float, tuple[int, int]]]:
-    """What each link brings of its looking word's new vector, and the head of all layers that brings most of it.
+    """The share that each link brings of its looking word's new vector, and the head of all layers that brings most.
 
     Returns:
-        For each link its share (headscope.explain.following), the largest one and its (layer, head); none where the
+        For each link its share (headscope.explain.taken_in), the largest one and its (layer, head); none where the
         trace is not of a whole pass of an opened model whose norms follow its sums.
     """
     from headscope.model import Model

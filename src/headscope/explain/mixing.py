@@ -160,7 +160,7 @@ class LayerMixing:
             return away / (away + stays)
 
     def readers(self, rows: Rows, x: Tokens) -> tuple[Float[np.ndarray, "heads n d_value"], Float[np.ndarray, " n"]]:
-        """What turns a value into a share of these queries' new vectors, and what they keep of themselves.
+        """Vectors that turn values into shares of these queries' new vectors, and the shares that they keep.
 
         Args:
             rows: which queries.
@@ -168,7 +168,7 @@ class LayerMixing:
 
         Returns:
             u, (heads, n, d_value): p_ij^h v_j^h . u_i^h is the share that token j brings through head h
-                (headscope.explain.following). And (n,), 1 - r_i.
+                (headscope.explain.taken_in). And (n,), 1 - r_i.
         """
         others, stays = (side.astype(np.float64) for side in self._sides(rows, diagonal(self.record, rows), x))
         away, kept = np.linalg.norm(others, axis=-1), np.linalg.norm(stays, axis=-1)

@@ -23,7 +23,7 @@ LEAST_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Brought:
-    """What one word brings to another in one layer.
+    """The share that one word brings to another in one layer.
 
     Attributes:
         word: as the text has it.
@@ -42,7 +42,7 @@ class Brought:
 
 @dataclass(frozen=True, eq=False)
 class Followed(Rows, ArrayLike):
-    """What one token takes in, layer by layer. In each layer `kept` and the shares of all tokens add up to 1.
+    """A token and all that it takes in, layer by layer. In each layer `kept` and the shares of all tokens add up to 1.
 
     It computes as its array does where NumPy is given it: `np.asarray(followed)` is (layers, tokens), over all heads.
 
@@ -120,7 +120,7 @@ class Followed(Rows, ArrayLike):
 
     @property
     def sentence(self) -> str:
-        """What was found, in words, with its numbers."""
+        """The finding in words, with its numbers."""
         own = f"“{self.words[self.token]}”"
         least, most = (f"{value:.2f}" for value in (self.kept.min(), self.kept.max()))
         keeps = f"keeps {least} to {most} of itself in a layer" if least != most else f"keeps {least} of itself"

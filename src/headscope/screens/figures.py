@@ -61,7 +61,7 @@ DARK = STOPS[-2][1]
 """The colour of a curve."""
 BROKEN = "#d6003c"
 PIN, OWN = "#c2410c", "#fdeee4"
-"""What a token keeps of itself, and behind it: the page's colours of what is pinned."""
+"""The number of what a token keeps of itself, and its ground: the page's colours of what is pinned."""
 LEAST_TOLD = 0.02
 """The least share that has its number and head in the cell."""
 SMALL = 4.5

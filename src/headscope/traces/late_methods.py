@@ -105,11 +105,11 @@ class Questions:
         """
         raise NotImplementedError
 
-    @late("headscope.explain.following:follow")
+    @late("headscope.explain.taken_in:follow")
     def follow(self, token: int) -> Followed:
-        """What one token takes in from every other, layer by layer and head by head, as shares of its new vector.
+        """The shares of one token's new vector that every other token brings, layer by layer and head by head.
 
-        See headscope.explain.following.
+        See headscope.explain.taken_in.
 
         Args:
             token: its position.

@@ -155,14 +155,18 @@ function Card({ survey, cell, label }: { survey: Survey; cell: number; label: La
   );
 }
 
-/** Shorter and shorter forms of the first clause, none of which ends within a word, and how many clauses more there are. */
+/**
+ * Shorter and shorter forms of the first clause, and how many clauses more there are: without who looks, an aside, how far,
+ * and of examples the last. What would say something else is not cut.
+ */
 export function formsOf(label: Label): [clause: string, more: string][] {
   const whole = label.kind === "none" ? say("title_none") : label.short[spoken.value];
-  const bare = whole.replace(/^[^:：]{2,40}[:：]\s*/, "");
-  const plain = bare.replace(/\s*[(（][^)）]*[)）]/g, "");
-  const first = plain.split(/[,，、]/)[0];
-  const forms = new Set([whole, bare, plain, plain.replace(/[,，、][^,，、]*$/, ""), first]);
-  return [...[...forms].map((form): [string, string] => [form, moreOf(label)]), [first, ""], ["", ""]];
+  const forms = [whole, whole.replace(/^[^:：]{2,40}[:：]\s*/, "")];
+  forms.push(forms[1].replace(/\s*[(（][^)）]*[)）]/g, ""));
+  forms.push(forms[2].replace(/,? at most \d+\D*$/, ""));
+  if (label.kind === "learned") forms.push(...[...forms[3].matchAll(/, /g)].reverse().map(({ index }) => forms[3].slice(0, index)));
+  const different = [...new Set(forms)];
+  return [...different.map((form): [string, string] => [form, moreOf(label)]), [different.at(-1)!, ""], ["", ""]];
 }
 
 /** The first of so many forms that its place holds, by its number; each is tried once it is drawn. */

@@ -1,4 +1,4 @@
-"""What a word takes in, layer by layer: the share of its new vector that each other word brings through each head.
+"""The shares of a word's new vector that the other words bring, layer by layer and head by head.
 
 With F_ij^h = p_ij^h v_j^h W_O^h through the LayerNorm made linear, F_ii with the residual, and r_i the mixing ratio
 AttnResLn-N (Kobayashi et al. 2021; headscope.explain.mixing):
@@ -38,10 +38,10 @@ KIND = "AttnResLn-N"
 
 
 def follow(trace: Trace, token: int) -> Followed:
-    """What one token takes in from every other, through every head of every layer (Kobayashi et al. 2021).
+    """The shares of one token's new vectors that every other brings, head by head (after Kobayashi et al. 2021).
 
     A large weight is not yet much taken in: the value may be short, or point where the token already does. The shares
-    of a layer and what the token keeps of itself add up to 1 (headscope.explain.following). The feed-forward is left
+    of a layer and what the token keeps of itself add up to 1 (headscope.explain.taken_in). The feed-forward is left
     out, so "keeps" is said of one layer; it isn't how much of the word is left.
 
     Costs one token's way through the layers, and O(heads * tokens) memory for each layer.
