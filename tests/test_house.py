@@ -226,11 +226,11 @@ LINES = {
     "runs": 2623,
     "explain": 3651,
     "verify": 1163,
-    "atlas": 10320,
+    "atlas": 10294,
     "screens": 4679,
     "page": 2481,
     "cli": 1777,
-    "": 1581,
+    "": 1592,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -245,11 +245,11 @@ NAMES = {
     "runs": 75,
     "explain": 84,
     "verify": 31,
-    "atlas": 212,
+    "atlas": 211,
     "screens": 144,
     "page": 58,
     "cli": 61,
-    "": 60,
+    "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
