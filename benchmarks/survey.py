@@ -38,6 +38,7 @@ from headscope.atlas.documents import CorpusPart, parts
 from headscope.atlas.loading import ModelSource
 from headscope.atlas.observe import SampleBatch
 from headscope.atlas.replica import Replica
+from headscope.atlas.survey_data import Owner
 from headscope.atlas.survey_settings import DTYPES, SurveySettings
 from headscope.heads import CATALOG
 from headscope.heads.windows import Window, batches
@@ -261,7 +262,7 @@ def main() -> None:
 
 def run_part(replica: Replica, part: CorpusPart) -> bytes:
     """A part's Parquet bytes."""
-    return replica.run(part, {"run": "benchmark", "survey": {}})[0]
+    return replica.run(part, Owner("benchmark", "benchmark"))[0]
 
 
 def ratio(theirs: list[float], ours: list[float]) -> dict[str, float]:

@@ -1,17 +1,23 @@
 """Peak memory of a survey with labels and examples, over corpora of several sizes.
 
     python benchmarks/survey_memory.py --megabytes 10,100 --json memory.json
+    python benchmarks/survey_memory.py --documents 1000,100000 --workers 2
 
 A BERT of one layer with two heads, random weights, reads made-up documents of 5 kB in one file of JSON lines. Each
 corpus is surveyed in a process of its own, which writes down its resident memory after every part, and its peak at the
 end, the site included. Memory should not grow with the corpus: aim, the largest peak at most 1.1 times the smallest.
 Needs Linux, for /proc.
+
+With --documents, the bundled model reads so many documents of one sentence on Ray, with all statistics and no labels:
+after the first part, one in the middle and the last, MB and processor seconds of this process and of each worker.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -46,6 +52,35 @@ def write_corpus(path: Path, megabytes: int) -> None:
             written += len(text)
 
 
+SHORT = (
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "queen",
+    "king",
+    "little",
+    "old",
+    "went",
+    "came",
+    "said",
+    "saw",
+    "and",
+    "but",
+    "to",
+    "of",
+)
+"""Words of the short documents."""
+
+
+def write_short(path: Path, documents: int) -> None:
+    """Documents of 5 to 15 words of English, as JSON lines."""
+    drawn = random.Random(2)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(documents):
+            file.write(json.dumps({"text": " ".join(drawn.choices(SHORT, k=drawn.randint(5, 15)))}) + "\n")
+
+
 def write_model(folder: Path) -> None:
     """A tiny BERT whose vocabulary has every word."""
     import torch
@@ -66,10 +101,61 @@ def write_model(folder: Path) -> None:
     BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
 
 
-def status(name: str) -> float:
-    """A field of this process's /proc status, in MB."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+def status(name: str, process: int | str = "self") -> float:
+    """A field of a process's /proc status, in MB."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
+
+
+def workers() -> list[int]:
+    """The processes of Ray's actors that run a survey."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().startswith(b"ray::Worker"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def seconds(process: int) -> float:
+    """Processor time of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def on_ray(count: int, corpus: str, out: str) -> dict[str, Any]:
+    """Survey with so many workers: peaks and processor time after each part, files and their bytes."""
+    import ray
+
+    import headscope as hs
+
+    ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    every: list[dict[str, Any]] = []
+
+    def watch(tally: Any) -> None:
+        if tally.parts > len(every):
+            actors = workers()
+            every.append(
+                {
+                    "documents": tally.documents,
+                    "tokens": tally.tokens,
+                    "here": [round(status("VmRSS"), 1), round(time.process_time(), 1)],
+                    "workers": [[round(status("VmHWM", one), 1), round(seconds(one), 1)] for one in actors],
+                }
+            )
+
+    started = time.perf_counter()
+    result = hs.survey("-", corpus, out=out, ray=True, workers=count, report=False, progress=watch)
+    wall = time.perf_counter() - started
+    files = [path for path in result.folder.rglob("*") if path.is_file()]
+    return {
+        "counts": result.manifest["counts"],
+        "wall_seconds": round(wall, 1),
+        "peak": round(status("VmHWM"), 1),
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+        "parts": [every[at] for at in sorted({0, len(every) // 2, len(every) - 1})],
+    }
 
 
 def survey(model: str, corpus: str, out: str) -> dict[str, Any]:
@@ -102,27 +188,32 @@ def survey(model: str, corpus: str, out: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", default="10,100", help="sizes of the corpora")
+    parser.add_argument("--documents", help="numbers of short documents, instead of sizes")
+    parser.add_argument("--workers", type=int, default=2, help="of Ray, for --documents")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--folder", type=Path, help="where to write; by default a temporary folder")
     parser.add_argument("--one", nargs=3, metavar=("MODEL", "CORPUS", "OUT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(survey(*options.one)))
+        model, corpus, out = options.one
+        print(json.dumps(on_ray(options.workers, corpus, out) if options.documents else survey(model, corpus, out)))
         return
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         (folder / "model").mkdir()
         write_model(folder / "model")
-        for megabytes in map(int, options.megabytes.split(",")):
-            corpus = folder / f"{megabytes}.jsonl"
-            write_corpus(corpus, megabytes)
-            command = [sys.executable, __file__, "--one", str(folder / "model"), str(corpus), str(folder / "out")]
-            done = subprocess.run([*command[:-1], f"{command[-1]}-{megabytes}"], capture_output=True, text=True)
+        more = ["--documents", options.documents, "--workers", str(options.workers)] if options.documents else []
+        write, unit = (write_short, "documents") if options.documents else (write_corpus, "MB")
+        for size in map(int, (options.documents or options.megabytes).split(",")):
+            corpus = folder / f"{size}.jsonl"
+            write(corpus, size)
+            command = [sys.executable, __file__, *more, "--one", str(folder / "model"), str(corpus)]
+            done = subprocess.run([*command, str(folder / f"out-{size}")], capture_output=True, text=True)
             if done.returncode:
                 sys.exit(done.stderr)
-            results[str(megabytes)] = json.loads(done.stdout.splitlines()[-1])
-            print(megabytes, "MB:", json.dumps(results[str(megabytes)]), flush=True)
+            results[str(size)] = json.loads(done.stdout.splitlines()[-1])
+            print(size, f"{unit}:", json.dumps(results[str(size)]), flush=True)
             corpus.unlink()
             if options.json:
                 options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

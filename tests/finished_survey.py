@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headscope.atlas.survey_data import FORMAT
+from headscope.atlas.survey_data import FORMAT, owner_of
+from headscope.files import sealed_parquet
 from headscope.heads import CATALOG
+
+RUN = "cd" * 32
+"""What the labels of its files begin with."""
 
 ROOF = {"entropy": 5.0, "effective_tokens": 60.0, "distance": 70.0, "norm": 12.0}
 LEVELS = {"min": 0.0, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}
@@ -61,7 +64,6 @@ def finished(
         }
     folder.mkdir(parents=True, exist_ok=True)
     aggregates = {"windows": windows, "layers": list(range(layers)), "heads": numbers, "statistics": statistics}
-    (folder / "aggregates.json").write_text(json.dumps(aggregates))
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "complete": True,
@@ -91,7 +93,11 @@ def finished(
         },
         "parts": [],
         "files": {},
+        "seal": f"{RUN} manifest.json ",
     }
+    aggregates["seal"] = owner_of(manifest).label("aggregates.json")
+    write_json(folder, "aggregates.json", aggregates)
+    manifest["files"]["aggregates.json"] = {"bytes": (folder / "aggregates.json").stat().st_size}
     if similarity:
         manifest["similarity"] = {"windows": [{"document": "a.txt", "window": 0}]}
         named = [(layer, head) for layer, own in enumerate(numbers) for head in own]
@@ -103,16 +109,25 @@ def finished(
             {key: pa.array(column, pa.int16()) for key, column in columns.items()}
             | {"distance": pa.array(apart.ravel()), "windows": pa.array([1] * len(pairs), pa.int32())}
         )
-        pq.write_table(table, folder / "similarity.parquet")
-    for path in folder.iterdir():
-        if path.name in ("aggregates.json", "similarity.parquet"):
-            data = path.read_bytes()
-            manifest["files"][path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        add_table(folder, manifest, "similarity", table)
     write_manifest(folder, manifest)
     return folder
 
 
+def add_table(folder: Path, manifest: dict[str, Any], name: str, table: pa.Table) -> None:
+    """Write a table of a survey, and list it in the manifest, which the caller writes."""
+    path = folder / f"{name}.parquet"
+    path.write_bytes(sealed_parquet(table, owner_of(manifest).label(path.name)))
+    manifest["files"][path.name] = {"bytes": path.stat().st_size}
+
+
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write manifest.json with its seal: the hash of all its bytes, with zeros where the hash will stand."""
-    text = json.dumps({**manifest, "seal": "headscope-sha256:" + "0" * 64})
-    (folder / "manifest.json").write_text(text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest()))
+    """Write manifest.json, whose seal is made anew."""
+    write_json(folder, "manifest.json", manifest)
+
+
+def write_json(folder: Path, name: str, record: dict[str, Any]) -> None:
+    """Write a record with its seal: its label, and the hash of all bytes with zeros where the hash will stand."""
+    label = record["seal"].partition("headscope-sha256:")[0]
+    text = json.dumps({**record, "seal": f"{label}headscope-sha256:" + "0" * 64})
+    (folder / name).write_text(text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest()))

@@ -223,14 +223,14 @@ LINES = {
     "encoder": 1489,
     "live": 12505,
     "heads": 3113,
-    "runs": 2623,
-    "explain": 3801,
+    "runs": 2646,
+    "explain": 3802,
     "verify": 1163,
-    "atlas": 10317,
+    "atlas": 10324,
     "screens": 4715,
     "page": 2481,
     "cli": 1777,
-    "": 1581,
+    "": 1592,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -245,11 +245,11 @@ NAMES = {
     "runs": 75,
     "explain": 87,
     "verify": 31,
-    "atlas": 212,
+    "atlas": 211,
     "screens": 145,
     "page": 58,
     "cli": 61,
-    "": 60,
+    "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}

@@ -2,8 +2,8 @@
 
 The content goes to a partial file in the same folder (`.NAME.….partial`), which is then renamed over the target.
 
-Sealed files carry a hash inside, so that damage is recognised wherever they end up. A file is made with 64 zeros for
-the hash; the SHA-256 of those bytes then replaces the zeros.
+Sealed files carry a label and a hash inside, so that damage is recognised wherever they end up, and a whole file that
+belongs elsewhere, too. A file is made with 64 zeros for the hash; the SHA-256 of those bytes then replaces the zeros.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ MARK = b"headscope-sha256:"
 
 BLANK = MARK + b"0" * 64
 """Mark and zeros, before a file is sealed."""
+
+LABEL = re.compile(rb"[0-9a-f]{64} [\w./-]+ \Z")
+"""A label before the mark: a hash that says whose the file is, and its name."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -216,6 +219,13 @@ def fault(data: bytes) -> str | None:
     return "its bytes do not match the hash written with them"
 
 
+def label_of(data: bytes) -> str:
+    """The label in a sealed file's bytes; empty if there is none."""
+    at = data.rfind(MARK)
+    found = LABEL.search(data, max(at - 200, 0), max(at, 0))
+    return found[0].decode() if found else ""
+
+
 def parquet_bytes(table: pyarrow.Table) -> bytes:
     """A table as Parquet, the same bytes for the same rows."""
     import pyarrow
@@ -226,7 +236,8 @@ def parquet_bytes(table: pyarrow.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def sealed_parquet(table: pyarrow.Table, metadata: Mapping[bytes, str] | None = None) -> bytes:
-    """A table as Parquet with its hash inside, after what else its metadata has."""
+def sealed_parquet(table: pyarrow.Table, label: str, metadata: Mapping[bytes, str] | None = None) -> bytes:
+    """A table as Parquet with its label and hash inside, after what else its metadata has."""
     # The seal comes last, so it is the last mark in the file even if a name contains one.
-    return sealed(parquet_bytes(table.replace_schema_metadata({**(metadata or {}), b"headscope.seal": BLANK})))
+    seal = {b"headscope.seal": label.encode() + BLANK}
+    return sealed(parquet_bytes(table.replace_schema_metadata({**(metadata or {}), **seal})))

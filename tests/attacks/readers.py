@@ -36,7 +36,7 @@ from attacks.hostile import (
 )
 from finished_survey import finished
 from headscope.atlas.result import Survey
-from headscope.atlas.survey_data import FIELDS, file_record
+from headscope.atlas.survey_data import FIELDS
 from headscope.attention.terms import Terms
 from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
 from headscope.checkpoint.open_checkpoint import read_weights
@@ -250,20 +250,13 @@ def stranger_files(folder: Path) -> list[bytes]:
 def read_stranger(data: bytes, folder: Path) -> None:
     """A survey whose hashes a stranger made right, as Python, the screen, the site and a comparison read it."""
     name, _, content = data.partition(b"\0")
-    place, path = folder / "survey", folder / "survey" / name.decode()
-    whole = {one: one.read_bytes() for one in {path, place / "manifest.json"}}
+    path = folder / "survey" / name.decode()
+    whole = path.read_bytes()
     path.write_bytes(resealed(content))
-    if path.name != "manifest.json":
-        manifest = json.loads(whole[place / "manifest.json"])
-        for listed in (manifest["files"], {part["name"]: part for part in manifest["parts"]}):
-            if name.decode() in listed:
-                listed[name.decode()].update(file_record(path))
-        (place / "manifest.json").write_bytes(resealed(json.dumps(manifest).encode()))
     try:
-        use_survey(Survey(place))
+        use_survey(Survey(folder / "survey"))
     finally:
-        for one, before in whole.items():
-            one.write_bytes(before)
+        path.write_bytes(whole)
 
 
 def resealed(data: bytes) -> bytes:

@@ -15,6 +15,7 @@ from attacks.readers import READERS, draw, read_config
 from headscope.atlas.store import array_and_record, array_bytes
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
+from headscope.files import label_of
 from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import summary_sheet
 from making import change_json
@@ -125,4 +126,4 @@ def test_an_infinite_effect_in_the_survey_of_a_stranger(tmp_path: Path) -> None:
     name, _, content = next(data for data in reader.prepare(tmp_path) if data.startswith(b"effects/")).partition(b"\0")
     array, record = array_and_record(content)
     with pytest.raises(InputError, match="an infinite number among the effects"):
-        reader.read(name + b"\0" + array_bytes(np.full_like(array, np.inf), record), tmp_path)
+        reader.read(name + b"\0" + array_bytes(np.full_like(array, np.inf), label_of(content), record), tmp_path)

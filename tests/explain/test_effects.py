@@ -407,6 +407,26 @@ def test_a_pass_with_edits_is_a_base_itself(words: Made, model: hs.Model) -> Non
             )
 
 
+@pytest.mark.parametrize("contexts", [True, False])
+@pytest.mark.parametrize("other", [(), (0, 3), (1, 0), (2, 0)])
+def test_a_pass_like_another_is_the_same_to_the_bit(model: hs.Model, contexts: bool, other: tuple[int, ...]) -> None:
+    """It takes over the layers before the first change, of which there may be none, and leaves the other as it is."""
+    runner, texts = NumpyRunner(model), [as_input(model.tokenizer.encode(text)) for text in TEXTS]
+    gone = frozenset({Edit(1, 2)})
+    whole = runner.base(texts, edits=gone, contexts=contexts)
+    before = whole.last.copy()
+    edits = gone | ({Edit(*other)} if other else set())
+    here = runner.base(texts, edits=edits, contexts=contexts, like=whole)
+    alone = runner.base(texts, edits=edits, contexts=contexts)
+    np.testing.assert_array_equal(here.last, alone.last)
+    for one, another in zip(here.layers, alone.layers, strict=True):
+        np.testing.assert_array_equal(one.into, another.into)
+        assert (one.summed is None) == (another.summed is None) == (not contexts)
+    same = other[0] if other else 2
+    assert all(one is another for one, another in zip(here.layers[:same], whole.layers, strict=False))
+    np.testing.assert_array_equal(whole.last, before)
+
+
 def test_refusals(model: hs.Model) -> None:
     runner = NumpyRunner(model)
     text, shorter = (as_input(model.tokenizer.encode(words)) for words in (TEXT, "the cat"))

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from serving import ask, serving
 
 import headscope as hs
-from finished_survey import write_manifest
+from finished_survey import add_table, write_manifest
 from headscope.atlas.head_notes import OtherModelWarning, head_notes
 from headscope.errors import InputError
 from headscope.page import notebook
@@ -41,14 +41,8 @@ def survey(known_survey: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         for at, change in zip(heads, changes, strict=True)
     ]
     table = pa.table({name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in columns(EffectRow)})
-    reference = parquet.read_table(folder / "labels.parquet")
-    table = table.replace_schema_metadata(reference.schema.metadata)
-    parquet.write_table(table, folder / "effects.parquet")
-    from headscope.atlas.survey_data import file_record
-
-    manifest["files"]["effects.parquet"] = file_record(folder / "effects.parquet")
+    add_table(folder, manifest, "effects", table)
     manifest["corpus"]["name"] = HOSTILE
-    manifest.pop("seal", None)
     write_manifest(folder, manifest)
     return folder
 
@@ -116,7 +110,6 @@ def test_other_sizes_and_a_survey_without_labels_and_effects_are_refused(
 ) -> None:
     copy = Path(shutil.copytree(survey, tmp_path / "copy"))
     manifest = json.loads((copy / "manifest.json").read_text())
-    manifest.pop("seal")
     manifest["model"]["config"]["vocab_size"] += 1
     write_manifest(copy, manifest)
     with pytest.raises(InputError, match="vocab_size"):

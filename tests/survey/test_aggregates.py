@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import parquet
 
-from headscope.atlas.aggregates import MEASURES, aggregate, aggregates_parquet, aggregates_record, measures
+from headscope.atlas.aggregates import MEASURES, aggregate, aggregates_record, aggregates_table, measures
 from headscope.atlas.store import part_bytes, part_record
-from headscope.files import fault
+from headscope.files import fault, label_of
 
 HEADS = ((0, 0), (0, 1), (2, 0))
 STATISTICS = ("entropy", "offset")
@@ -64,7 +63,8 @@ def written(folder: Path, values: np.ndarray, cuts: list[int]) -> list[Path]:
             heads=HEADS,
             values=rows,
             statistics=STATISTICS,
-            record={"part": number},
+            label=f"{'0' * 64} parts/part-{number:05}.parquet ",
+            record={"texts": str(number)},
         )
         paths.append(folder / f"part-{number:05}.parquet")
         paths[-1].write_bytes(data)
@@ -91,7 +91,7 @@ def test_files_say_the_same(tmp_path):
     values = np.random.default_rng(1).normal(size=(9, 3, 2)).astype(np.float32)
     values[:, 1, 0] = np.nan
     result = aggregate(written(tmp_path, values, [4]), STATISTICS, 3)
-    table = parquet.read_table(io.BytesIO(aggregates_parquet(result, HEADS)))
+    table = aggregates_table(result, HEADS)
     record = json.loads(json.dumps(aggregates_record(result, HEADS, 9), allow_nan=False))
     assert (record["windows"], record["layers"], record["heads"]) == (9, [0, 2], [[0, 1], [0]])
     assert table.column_names == ["statistic", "layer", "head", *MEASURES]
@@ -113,7 +113,8 @@ def test_a_part_is_the_same_bytes_and_knows_its_record(tmp_path):
         (tmp_path / name).mkdir()
     (one,), (other,) = written(tmp_path / "a", values, []), written(tmp_path / "b", values, [])
     assert one.read_bytes() == other.read_bytes()
-    assert part_record(one.read_bytes()) == {"part": 0}
+    assert part_record(one.read_bytes()) == {"texts": "0"}
+    assert label_of(one.read_bytes()) == f"{'0' * 64} parts/part-00000.parquet "
     assert fault(one.read_bytes()) is None
     assert fault(one.read_bytes()[:-1]) == "its bytes do not match the hash written with them"
     assert fault(one.read_bytes()[:1000]) == "the hash written with it is missing"

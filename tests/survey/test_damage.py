@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -17,12 +19,12 @@ from surveying import OPTIONS, contents
 
 import headscope as hs
 from headscope.atlas.result import Survey
-from headscope.atlas.store import array_bytes, part_record, sealed_parquet
+from headscope.atlas.store import RECORD, part_record
 from headscope.atlas.survey_data import DamageWarning
 from headscope.errors import InputError
-from headscope.files import BLANK, MARK, fault, sealed
+from headscope.files import BLANK, MARK, fault, label_of, sealed, sealed_parquet
 
-MANIFEST = "manifest.json"
+MANIFEST, PART, MATRIX = "manifest.json", "parts/part-00000.parquet", "similarity/window-00000.npy"
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +56,8 @@ def opened_wrongly(folder: Path) -> str:
 
 
 def is_whole(folder: Path, whole: Survey) -> bool:
-    """Return True if a survey's files, except those set aside, equal those of an undamaged survey."""
-    return {name: data for name, data in contents(folder).items() if not name.startswith("damaged/")} == contents(
-        whole.folder
-    )
+    """Return True if a survey's files equal those of an undamaged survey."""
+    return contents(folder) == contents(whole.folder)
 
 
 def flipped(data: bytes, bit: int) -> bytes:
@@ -84,25 +84,31 @@ def test_every_single_flipped_bit_is_noticed_and_named(whole, copy):
 
 
 def test_flipped_bits_in_every_file_are_repaired(whole, copy, corpus):
-    """One bit in each file at once, twice: what comes of it is the undamaged survey, byte for byte."""
+    """One bit in each file at once, twice, one file spared: what comes of it is the undamaged survey, byte for byte."""
     chosen = random.Random(8)
-    kept = []
-    for spared in (None, MANIFEST):
+    for spared in (MANIFEST, PART):
         files = {name: data for name, data in contents(whole.folder).items() if name != spared}
         for name, data in files.items():
-            kept.append(flipped(data, chosen.randrange(8 * len(data))))
-            (copy / name).write_bytes(kept[-1])
+            (copy / name).write_bytes(flipped(data, chosen.randrange(8 * len(data))))
         said = resume(copy, corpus)
-        # With no part left whole, nothing says that a damaged manifest was this survey's, so all of it is done anew.
-        known = [name for name in files if spared or name.startswith(("parts/", "similarity/")) or name == MANIFEST]
-        assert len(said) == len(known)
-        assert all(any(str(copy / name) in line for line in said) for name in known)
+        assert len(said) == len(files)
+        assert all(any(str(copy / name) in line for line in said) for name in files)
         assert is_whole(copy, whole)
-    assert {path.read_bytes() for path in (copy / "damaged").iterdir()} <= set(kept)
 
 
-@pytest.mark.parametrize("how", ["cut", "emptied", "deleted", "a folder", "of another survey"])
-def test_all_files_but_the_manifest(whole, copy, corpus, other, how):
+def test_nothing_is_touched_where_no_file_says_whose_it_is(whole, copy, corpus):
+    """The manifest and every part are damaged: they may be another survey's."""
+    for name, data in contents(whole.folder).items():
+        if name == MANIFEST or name.startswith("parts/"):
+            (copy / name).write_bytes(flipped(data, 99))
+    before = contents(copy)
+    with pytest.raises(InputError, match="name an empty folder"):
+        resume(copy, corpus)
+    assert contents(copy) == before
+
+
+@pytest.mark.parametrize("how", ["cut", "emptied", "deleted", "a folder"])
+def test_all_files_but_the_manifest(whole, copy, corpus, how):
     """Opening names each one; running the survey again mends all of them at once."""
 
     def damage(path: Path, data: bytes) -> None:
@@ -113,8 +119,6 @@ def test_all_files_but_the_manifest(whole, copy, corpus, other, how):
             path.write_bytes(b"")
         elif how == "a folder":
             path.mkdir()
-        elif how == "of another survey":
-            shutil.copy(other / path.relative_to(copy), path)
 
     names = [name for name in contents(whole.folder) if name != MANIFEST]
     for name in names:
@@ -134,10 +138,48 @@ def test_all_files_but_the_manifest(whole, copy, corpus, other, how):
     assert all(any(str(copy / name) in line for line in said) for name in names if how != "deleted")
 
 
+@pytest.mark.parametrize("manifest", ["whole", "missing", "damaged"])
+def test_a_file_of_another_survey_is_never_touched(whole, copy, corpus, other, manifest):
+    """A file of each kind, whole, of a survey with another length: opening names it, and so does a refusal."""
+    for name in (PART, MATRIX, "aggregates.json", "similarity.parquet"):
+        before = (copy / name).read_bytes()
+        shutil.copy(other / name, copy / name)
+        if not name.startswith("similarity/"):
+            assert f"{name}: it is of another survey" in opened_wrongly(copy)
+        if manifest == "missing":
+            (copy / MANIFEST).unlink()
+        elif manifest == "damaged":
+            (copy / MANIFEST).write_bytes((copy / MANIFEST).read_bytes()[:-9])
+        with pytest.raises(InputError, match=f"{re.escape(name)}: it is of another survey"):
+            resume(copy, corpus)
+        assert (copy / name).read_bytes() == (other / name).read_bytes()
+        (copy / name).write_bytes(before)
+        resume(copy, corpus)
+        assert is_whole(copy, whole)
+
+
+def test_a_file_of_other_texts_is_never_touched(tmp_path):
+    """A survey with the same settings of texts of the same lengths, which only the parts know."""
+    options = OPTIONS | {"labels": True}
+    one, other = (hs.survey("-", [text], out=tmp_path / text, **options).folder for text in ("a cat sat", "a dog sat"))
+    (other / "labels.parquet").unlink()
+    shutil.copy(one / "labels.parquet", other / "labels.parquet")
+    with pytest.raises(InputError, match=r"labels\.parquet: it is of another survey"):
+        Survey(other)
+    for _ in range(2):
+        with (
+            warnings.catch_warnings(action="ignore", category=DamageWarning),
+            pytest.raises(InputError, match=r"labels\.parquet: it is of another survey"),
+        ):
+            hs.survey("-", ["a dog sat"], out=other, **options)
+        assert (one / "labels.parquet").read_bytes() == (other / "labels.parquet").read_bytes()
+        (other / MANIFEST).unlink()
+
+
 def test_the_manifest_of_another_survey(copy, corpus, other):
     """It is whole: that is no damage."""
     shutil.copy(other / MANIFEST, copy / MANIFEST)
-    assert "do not match the hash in manifest.json" in opened_wrongly(copy)
+    assert "it is of another survey" in opened_wrongly(copy)
     with pytest.raises(InputError, match=r"the folder holds a survey with other settings: length was 30, is 32"):
         resume(copy, corpus)
 
@@ -148,17 +190,15 @@ def test_parts_that_changed_places(whole, copy, corpus):
     first, second = one.read_bytes(), two.read_bytes()
     one.write_bytes(second)
     two.write_bytes(first)
-    assert "parts/part-00000.parquet: its bytes do not match" in opened_wrongly(copy)
+    assert "parts/part-00000.parquet: it is parts/part-00001.parquet of this survey" in opened_wrongly(copy)
     (copy / MANIFEST).unlink()
     gone, *said = resume(copy, corpus)
-    assert "manifest.json is missing: it is written again from the parts" in gone
-    assert ["it is part 1, not part 0" in said[0], "it is part 0, not part 1" in said[1], len(said)] == [True, True, 2]
+    assert "manifest.json: it is missing; it is made again" in gone
+    assert [f"it is parts/part-0000{1 - at}.parquet" in line for at, line in enumerate(said)] == [True, True]
     assert is_whole(copy, whole)
 
 
-@pytest.mark.parametrize(
-    "manifest", [b"", b"[" * 100_000, b"{}", b"\xff\x00", b'{"format": "headscope survey 1"}', None]
-)
+@pytest.mark.parametrize("manifest", [b"", b"[" * 100_000, b"\xff\x00", None])
 def test_a_manifest_that_says_nothing_loses_nothing(whole, copy, corpus, manifest):
     """With all parts there, it is made again from them, and no part is."""
     (copy / MANIFEST).unlink()
@@ -172,10 +212,24 @@ def test_a_manifest_that_says_nothing_loses_nothing(whole, copy, corpus, manifes
     assert inodes == {path: path.stat().st_ino for path in (copy / "parts").iterdir()}
 
 
-def test_without_a_manifest_the_parts_say_whose_they_are(copy, corpus):
-    (copy / MANIFEST).write_bytes(b"")
+@pytest.mark.parametrize("manifest", [b"{}", b'{"format": "headscope survey 1"}'])
+def test_the_manifest_of_something_else_is_left_alone(copy, corpus, manifest):
+    """Even among the parts of this survey."""
+    (copy / MANIFEST).write_bytes(manifest)
+    assert MANIFEST in opened_wrongly(copy)
     before = contents(copy)
-    with pytest.raises(InputError, match=r"the parts are of a survey with other settings: length was 32, is 16"):
+    with pytest.raises(InputError, match="expected a manifest with format"):
+        resume(copy, corpus)
+    assert contents(copy) == before
+
+
+@pytest.mark.parametrize("manifest", [b"", None])
+def test_without_a_manifest_the_parts_say_whose_they_are(copy, corpus, manifest):
+    (copy / MANIFEST).unlink()
+    if manifest is not None:
+        (copy / MANIFEST).write_bytes(manifest)
+    before = contents(copy)
+    with pytest.raises(InputError, match=r"the manifest can't be read|the folder holds other files: aggregates"):
         hs.survey("-", corpus, out=copy, head_distances=2, **{**OPTIONS, "length": 16})
     assert contents(copy) == before
 
@@ -189,10 +243,16 @@ def test_a_damaged_manifest_among_other_things_is_left_alone(tmp_path, corpus):
 
 
 def test_a_part_too_many(whole, copy, corpus, other):
-    shutil.copy(other / "parts/part-00000.parquet", copy / "parts/part-00099.parquet")
+    last = copy / "parts/part-00099.parquet"
+    last.write_bytes((copy / PART).read_bytes()[:-9])
     (line,) = resume(copy, corpus)
-    assert "part-00099.parquet: it belongs to another survey" in line
+    assert "part-00099.parquet: its bytes do not match" in line
     assert is_whole(copy, whole)
+    shutil.copy(other / PART, last)
+    with pytest.raises(InputError, match=r"part-00099\.parquet: it is of another survey"):
+        resume(copy, corpus)
+    assert last.read_bytes() == (other / PART).read_bytes()
+    last.unlink()
     (copy / "parts" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"parts that don't come from this corpus: notes\.txt"):
         resume(copy, corpus)
@@ -203,11 +263,8 @@ def test_matrices_that_changed_places(whole, copy, corpus):
     assert np.load(one).shape == (16, 16)
     one.write_bytes(two.read_bytes())
     (line,) = resume(copy, corpus)
-    assert "window-00000.npy: its bytes do not match the hash in manifest.json" in line
+    assert "window-00000.npy: it is similarity/window-00001.npy of this survey" in line
     assert is_whole(copy, whole)
-
-
-PART, MATRIX = "parts/part-00000.parquet", "similarity/window-00000.npy"
 
 
 def rows_of(data: bytes) -> pyarrow.Table:
@@ -215,20 +272,21 @@ def rows_of(data: bytes) -> pyarrow.Table:
 
 
 STRANGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
-    "no table": (PART, lambda _: sealed(b"a text " + BLANK)),
-    "no record": (PART, lambda data: sealed_parquet(rows_of(data))),
-    "a record of no survey": (PART, lambda data: sealed_parquet(rows_of(data), {})),
-    "a record without counts": (
-        PART,
-        lambda data: sealed_parquet(rows_of(data), {"run": part_record(data)["run"], "survey": {}, "part": 0}),
-    ),
-    "a negative count": (PART, lambda data: sealed_parquet(rows_of(data), {**part_record(data), "windows": -1})),
-    "a column less": (PART, lambda data: sealed_parquet(rows_of(data).drop_columns("same"), part_record(data))),
-    "no array": (MATRIX, lambda _: sealed(b"a text " + BLANK)),
+    "no table": (PART, lambda data: sealed(b"a text " + label_of(data).encode() + BLANK)),
+    "no record": (PART, lambda data: sealed_parquet(rows_of(data), label_of(data))),
+    "a record of no survey": (PART, lambda data: part_of(data, rows_of(data), {})),
+    "a record without counts": (PART, lambda data: part_of(data, rows_of(data), {"texts": part_record(data)["texts"]})),
+    "a negative count": (PART, lambda data: part_of(data, rows_of(data), {**part_record(data), "windows": -1})),
+    "a column less": (PART, lambda data: part_of(data, rows_of(data).drop_columns("same"), part_record(data))),
+    "no array": (MATRIX, lambda data: sealed(b"a text " + label_of(data).encode() + BLANK)),
     "an array of objects": (MATRIX, lambda data: sealed(re.sub(b"'<f[48]'", b"'|O' ", data).replace(*seal_of(data)))),
-    "a matrix of no survey": (MATRIX, lambda _: array_bytes(np.zeros((16, 16)), {})),
 }
-"""A file of a survey, and other contents for it, all with the right hash."""
+"""A file of a survey, and other contents for it, all with the right label and hash."""
+
+
+def part_of(data: bytes, rows: pyarrow.Table, record: dict[str, Any]) -> bytes:
+    """A part with the label of another."""
+    return sealed_parquet(rows, label_of(data), {RECORD: json.dumps(record)})
 
 
 def seal_of(data: bytes) -> tuple[bytes, bytes]:
@@ -248,6 +306,16 @@ def test_what_a_stranger_sealed_is_made_again(whole, copy, corpus, case, manifes
     lines = resume(copy, corpus)
     assert str(copy / name) in lines[-1]
     assert is_whole(copy, whole)
+
+
+def test_what_a_stranger_sealed_without_a_label_is_left_alone(copy, corpus):
+    data = sealed(b"a text " + BLANK)
+    for name in (PART, MATRIX):
+        (copy / name).write_bytes(data)
+        with pytest.raises(InputError, match="it is of another survey"):
+            resume(copy, corpus)
+        assert (copy / name).read_bytes() == data
+        (copy / name).unlink()
 
 
 def test_a_document_named_like_a_seal_is_no_seal(tmp_path):

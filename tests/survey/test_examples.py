@@ -116,7 +116,7 @@ def test_resumed_where_files_are_missing(tmp_path: Path) -> None:
     assert {"labels.parquet", "examples.parquet", "sample.parquet"} <= bytes_of.keys()
     for name in ("sample.parquet", "parts/part-00001.parquet", "examples.parquet", "manifest.json"):
         (survey.folder / name).unlink()
-        with pytest.warns(UserWarning, match="written again") if name == "manifest.json" else nullcontext():
+        with pytest.warns(UserWarning, match="made again") if name == "manifest.json" else nullcontext():
             hs.survey(model, tmp_path / "texts", out=survey.folder, **options)
         assert contents(survey.folder) == bytes_of
     with pytest.raises(InputError, match="other settings"):

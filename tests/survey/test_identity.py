@@ -24,10 +24,10 @@ from transformers import (
 )
 
 import headscope as hs
+from finished_survey import write_manifest
 from headscope.atlas.loading import tokenizer_record
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
-from headscope.files import BLANK, sealed
 
 TEXTS = [ALICE[at : at + 300] for at in range(0, 1500, 300)]
 OPTIONS: dict[str, Any] = {"length": 32, "part_size": 500, "threads": 1, "report": False}
@@ -196,7 +196,7 @@ def test_a_finished_survey_whose_identity_names_numba_still_opens(small: Path, t
     path = survey.folder / "manifest.json"
     manifest = json.loads(path.read_bytes())
     manifest["model"]["running"]["numba"] = "0.68.1"
-    path.write_bytes(sealed(json.dumps({**manifest, "seal": BLANK.decode()}).encode()))
+    write_manifest(survey.folder, manifest)
     again = hs.Survey(survey.folder)
     assert again.manifest["model"]["running"]["numba"] == "0.68.1"
     assert (again["entropy"] == survey["entropy"]).all()

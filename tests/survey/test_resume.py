@@ -155,12 +155,10 @@ def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(beg
 
 def test_a_damaged_part_is_made_anew(begun, corpus, whole):
     part = begun / "parts" / "part-00001.parquet"
-    part.write_bytes(broken := part.read_bytes()[:-20])
-    with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .* kept as damaged/"):
+    part.write_bytes(part.read_bytes()[:-20])
+    with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .*; it is made again"):
         hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
-    result = contents(begun)
-    assert result.pop("damaged/parts-part-00001.parquet") == broken
-    assert result == contents(whole.folder)
+    assert contents(begun) == contents(whole.folder)
 
 
 @pytest.mark.parametrize(

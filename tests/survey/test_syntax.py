@@ -219,7 +219,7 @@ def test_resumed(tmp_path: Path) -> None:
     damaged.write_bytes(bytes(data))
     with pytest.warns(UserWarning, match=r"sample\.parquet"):
         hs.survey("-", TREEBANK, out=whole.folder, **options)
-    assert {name: data for name, data in contents(whole.folder).items() if "damaged" not in name} == bytes_of
+    assert contents(whole.folder) == bytes_of
 
 
 def test_long_sentences_and_one_document(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from pyarrow import parquet
 
 from headscope.atlas.store import columns_of
 from headscope.atlas.survey_data import FIELDS
-from headscope.files import parquet_bytes
 from headscope.heads.catalog import CATALOG
 
 if TYPE_CHECKING:
@@ -92,8 +91,8 @@ def _quantile(ordered: Float[np.ndarray, " n"], share: float) -> float:
     return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
 
 
-def aggregates_parquet(aggregates: dict[str, dict[str, np.ndarray]], heads: Sequence[tuple[int, int]]) -> bytes:
-    """The aggregates as Parquet: one row per statistic, layer and head."""
+def aggregates_table(aggregates: dict[str, dict[str, np.ndarray]], heads: Sequence[tuple[int, int]]) -> pyarrow.Table:
+    """The aggregates: one row per statistic, layer and head."""
     places = np.array(heads, dtype=np.int16).reshape(-1, 2)
     names = pyarrow.array([name for name in aggregates for _ in heads], pyarrow.string())
     columns: dict[str, Any] = {
@@ -105,7 +104,7 @@ def aggregates_parquet(aggregates: dict[str, dict[str, np.ndarray]], heads: Sequ
         kind = pyarrow.int64() if measure == "count" else pyarrow.float64()
         numbers = np.concatenate([aggregates[name][measure] for name in aggregates]) if aggregates else np.empty(0)
         columns[measure] = pyarrow.array(numbers, kind, from_pandas=True)
-    return parquet_bytes(pyarrow.table(columns))
+    return pyarrow.table(columns)
 
 
 def aggregates_record(

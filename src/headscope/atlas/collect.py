@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow
 
 from headscope.atlas import writes
-from headscope.atlas.aggregates import aggregate, aggregates_parquet, aggregates_record
+from headscope.atlas.aggregates import aggregate, aggregates_record, aggregates_table
 from headscope.atlas.corpus import Corpus
 from headscope.atlas.corpus_effects import effects_table, measure, removal_table
 from headscope.atlas.documents import CorpusPart, parts
@@ -24,12 +23,12 @@ from headscope.atlas.labels.verdicts import labels_of
 from headscope.atlas.observe import Observed, observe
 from headscope.atlas.sample import Drawing, Sample, sample_of
 from headscope.atlas.shapes import REACH, Totals
-from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, sealed_parquet
+from headscope.atlas.store import array_and_record, part_record
 from headscope.atlas.survey_data import FORMAT
 from headscope.atlas.survey_settings import Settings
 from headscope.atlas.syntax import relations_in, relations_table, syntax_table
 from headscope.errors import InputError
-from headscope.files import make_folder, parquet_bytes
+from headscope.files import make_folder
 from headscope.results.schemas import DistributionRow, Example, table_of
 
 if TYPE_CHECKING:
@@ -93,17 +92,18 @@ def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[s
             if corpus.kind == "conllu"
             else "name the field or column of the text with --field, or another corpus",
         )
+    folder.begin_tables(contents["parts"])
     aggregates = aggregate(paths, description.statistics, len(description.heads))
-    folder.write("aggregates.parquet", aggregates_parquet(aggregates, description.heads))
+    folder.write_table("aggregates.parquet", aggregates_table(aggregates, description.heads))
     folder.write_json("aggregates.json", aggregates_record(aggregates, description.heads, counts["windows"]))
     files = ["aggregates.parquet", "aggregates.json"]
     similarity = {}
     if job.drawing is not None:
         progress("the sample")
         sample = sample_of(job.drawing.documents(), job.workers.each, job.settings)
-        for name, data in _tables(job, sample, progress):
-            folder.write(name, data)
-            files.append(name)
+        for name, table in _tables(job, sample, progress):
+            folder.write_table(f"{name}.parquet", table)
+            files.append(f"{name}.parquet")
         compared = sample.windows[: job.settings.head_distances]
         places = [{"document": sample.names[of.document], "window": of.number} for of in compared]
         similarity = {"similarity": {"windows": places}} if places else {}
@@ -117,8 +117,8 @@ def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[s
             "refused": refused,
             **similarity,
             "parts": contents["parts"],
-            "files": {name: folder.file_record(name) for name in files},
-            **({"arrays": {name: folder.file_record(name) for name in sorted(folder.arrays)}} if folder.arrays else {}),
+            "files": folder.sizes(files),
+            **({"arrays": folder.sizes(sorted(folder.arrays))} if folder.arrays else {}),
         },
     )
 
@@ -149,8 +149,7 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
             counts[what] += number
         reasons.update(document["reason"] for document in refused)
         documents += refused[: MOST_REFUSED - len(documents)]
-        digest = sha256(data).hexdigest()
-        rows.append({"name": name, "bytes": len(data), "sha256": digest, **part_counts, "texts": record["texts"]})
+        rows.append({"name": name, "bytes": len(data), **part_counts, "texts": record["texts"]})
     return {
         "counts": counts,
         "refused": {"reasons": dict(sorted(reasons.items())), "documents": documents},
@@ -158,29 +157,27 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _tables(job: Job, sample: Sample, progress: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of the sample, and of each table that is measured over it."""
+def _tables(job: Job, sample: Sample, progress: Callable[[str], None]) -> Iterator[tuple[str, pyarrow.Table]]:
+    """Name and rows of the sample, and of each table that is measured over it."""
     folder, _, settings, workers, _ = job
     heads, batch_tokens = workers.described.heads, settings.batch_tokens
-    yield "sample.parquet", sealed_parquet(sample.table(), {"run": folder.stamp["run"]})
+    yield "sample", sample.table()
     if settings.effects:
         make_folder(folder.path / "effects")
         windows = sample.windows[: settings.effects]
         measured = measure(folder, windows, heads, workers, batch_tokens, progress)
-        yield "effects.parquet", parquet_bytes(effects_table(measured, heads))
-        yield "removal.parquet", parquet_bytes(removal_table(measured))
+        yield "effects", effects_table(measured, heads)
+        yield "removal", removal_table(measured)
     if settings.writes:
         make_folder(folder.path / writes.PLACE)
         windows = sample.windows[: settings.writes]
-        table = writes.measure(folder, windows, heads, workers, batch_tokens, progress)
-        yield "writes.parquet", parquet_bytes(table)
+        yield "writes", writes.measure(folder, windows, heads, workers, batch_tokens, progress)
     if settings.choices or job.corpus.kind == "conllu":
         observed = observe(sample, workers.each, len(heads), batch_tokens, progress, choices=settings.choices)
-        for name, table in _of_words(job, observed, progress):
-            yield f"{name}.parquet", parquet_bytes(table)
+        yield from _of_words(job, observed, progress)
     if settings.head_distances:
         progress("distances between heads")
-        yield "similarity.parquet", parquet_bytes(_similarity(job, sample))
+        yield "similarity", _similarity(job, sample)
 
 
 def _of_words(job: Job, observed: Observed, progress: Callable[[str], None]) -> Iterator[tuple[str, pyarrow.Table]]:
@@ -221,11 +218,9 @@ def _similarity(job: Job, sample: Sample) -> pyarrow.Table:
     total = np.zeros((len(heads), len(heads)))
     todo = list(enumerate(sample.windows[: job.settings.head_distances]))
     names = [f"similarity/window-{at:05}.npy" for at, _ in todo]
-    of_run = {"run": folder.stamp["run"]}
-    stamps = [of_run | {"document": sample.names[of.document], "window": of.number} for _, of in todo]
-    missing = [(at, of) for at, of in todo if kept_array(folder, names[at], stamps[at]) is None]
+    missing = [(at, of) for at, of in todo if folder.array(names[at], {}) is None]
     for (at, _), matrix in job.workers.each("compare", missing):
-        folder.write(names[at], array_bytes(matrix.astype(np.float32), stamps[at]))
+        folder.write_array(names[at], matrix.astype(np.float32), {})
     for name in names:
         total += array_and_record((folder.path / name).read_bytes())[0]
     places, count = np.array(heads, dtype=np.int16), len(heads)

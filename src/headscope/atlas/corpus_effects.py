@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow
 
-from headscope.atlas.store import array_and_record, array_bytes, kept_array, part_record, table_of_bytes
+from headscope.atlas.store import array_and_record, table_of_bytes
 from headscope.atlas.survey_data import AGAIN, strange
 from headscope.errors import InputError
-from headscope.files import fault
+from headscope.files import fault, label_of
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
@@ -120,8 +120,8 @@ def changes_in(folder: Path) -> Changes | None:
     if problems:
         raise InputError("; ".join(problems), where=str(folder), advice=AGAIN)
     with strange(folder):
-        numbers, record = array_and_record(data[1])
-        if record["run"] != part_record(data[0])["run"]:
+        numbers, _ = array_and_record(data[1])
+        if len({label_of(of).partition(" ")[0] for of in data}) > 1:
             raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
         rows = [row for row in table_of_bytes(data[0]).to_pylist() if row["rank"] < len(numbers)]
         rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
@@ -176,8 +176,8 @@ def measure(
     ) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of one round, NaN where nothing is to be measured; `held_out` None leaves those windows out."""
         name = _round_name(number)
-        stamp = {"run": folder.stamp["run"], "round": number, "silenced": silenced, "heads": chosen}
-        values = kept_array(folder, name, stamp)
+        record = {"silenced": silenced, "heads": chosen}
+        values = folder.array(name, record)
         if values is not None:
             return values
         progress(f"effects: round {number + 1} of {len(heads) + 1}")
@@ -189,7 +189,7 @@ def measure(
         ]
         for batch, numbers in workers.each("effects", todo):
             values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
-        folder.write(name, array_bytes(values, stamp))
+        folder.write_array(name, values, record)
         return values
 
     first = round_of(0, (), heads, heads)

@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyarrow import parquet
 
-from headscope.atlas.store import array_and_record, part_record, schema
+from headscope.atlas.store import array_and_record, array_bytes, part_name, part_record, schema
 from headscope.atlas.survey_data import (
     FORMAT,
     RECORD,
     DamageWarning,
     ManifestError,
+    Owner,
     check,
-    file_fault,
-    file_record,
+    digest,
     parse_manifest,
 )
 from headscope.errors import InputError, first_line
 from headscope.files import (
     BLANK,
     fault,
+    label_of,
     make_folder,
     remove_partial_files,
     sealed,
-    sync_folder,
+    sealed_parquet,
     unwritable,
     write_durably,
 )
 
-SURVEY_FILES = re.compile(
-    r"manifest\.json|aggregates\.(parquet|json)|similarity\.parquet|damaged"
-    r"|parts(/part-\d+\.parquet)?|similarity(/window-\d+\.npy)?"
-    r"|effects(/round-\d+\.npy)?|writes(/(choosing|held-out)-\d+\.npy)?|site"
-    r"|(sample|syntax|relations|labels|distributions|examples|lines|effects|removal|writes)\.parquet"
-)
-"""Names of the files and folders that a survey writes."""
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
 
 PART = re.compile(r"part-(\d{5,18})\.parquet")
-
-DAMAGED = "damaged"
-"""Subfolder to which damaged files are moved."""
 
 MOST_REFUSED = 1000
 """Most refused documents that the manifest lists; all are counted."""
@@ -62,9 +55,11 @@ IDENTITY = ("model", "settings", "versions", "corpus", "statistics", "left_out")
 class Folder:
     """The folder that a survey is written to.
 
+    A damaged file is removed, with a warning, and made again. A whole file of another survey is never touched.
+
     Attributes:
         path: the folder.
-        stamp: identifies the survey being written; each of its parts and matrices carries it.
+        owner: the survey being written, as the labels of its files name it.
         resumed: True if an earlier run began this survey.
         parts: how many parts an earlier run finished that also wrote all else, if none of that is damaged; None
             otherwise.
@@ -74,13 +69,11 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest_path = path / "manifest.json"
-        self.stamp: dict[str, Any] = {}
+        self.owner = Owner("", "")
         self.resumed = False
         self.parts: int | None = None
         self.arrays: dict[str, None] = {}
         self._statistics: list[str] = []
-        self._listed: dict[str, dict[str, Any]] = {}
-        """File name -> bytes and hash, as a complete manifest lists them."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -120,13 +113,14 @@ class Folder:
     def begin(self, identity: dict[str, Any]) -> None:
         """Write the manifest of a new survey, or resume the same survey.
 
-        A missing or damaged manifest is written again if the parts carry the stamp of this survey.
+        A missing or damaged manifest is written again if one of the parts is of this survey.
 
         Raises:
             InputError: the folder holds another survey, or other files.
         """
         identity = json.loads(json.dumps(identity))
-        self.stamp = {"run": _digest(identity), "survey": _brief(identity)}
+        run = digest(identity)
+        self.owner = Owner(run, run)
         self._statistics = identity["statistics"]
         remove_partial_files(self.path)
         try:
@@ -134,75 +128,54 @@ class Folder:
         except ManifestError as error:
             self._begin_anew(identity, error)
             return
-        self._compare(begun, identity, "the folder holds a survey with {}")
+        self._compare(begun, identity)
+        self.read("manifest.json")
         self.resumed = True
         if begun["complete"]:
-            others = begun["files"] | begun.get("arrays", {})
-            self._listed = {part["name"]: part for part in begun["parts"]} | others
-            problems = {name: file_fault(self.path / name, record) for name, record in others.items()}
-            if not any(problems.values()):
+            self.begin_tables(begun["parts"])
+            names = begun["files"] | begun.get("arrays", {})
+            if len([name for name in names if self.read(name) is not None]) == len(names):
                 self.parts = len(begun["parts"])
-            for name, problem in problems.items():
-                if problem is not None and (self.path / name).exists():
-                    self.set_aside(name, problem)
+
+    def begin_tables(self, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Have the labels of all that is made from the parts say so; these are their records."""
+        self.owner = Owner.of(self.owner.run, parts)
 
     def _begin_anew(self, identity: dict[str, Any], error: ManifestError) -> None:
-        """Write a manifest where none can be read, if the folder's other files allow it.
+        """Write a manifest where none can be read, if the folder has nothing else, or a part of this survey.
 
         Raises:
-            InputError: the folder holds parts of another survey, or other files.
+            InputError: it has other files.
         """
         exists = self.manifest_path.exists()
-        stamps = self._stamps()
-        self.resumed = any(stamp["run"] == self.stamp["run"] for stamp in stamps)
-        if not self.resumed:
-            if stamps:
-                problem = "is unusable" if exists else "is missing"
-                self._compare(
-                    stamps[0]["survey"],
-                    self.stamp["survey"],
-                    f"the manifest {problem}, and the parts are of a survey with {{}}",
-                )
-            names = [path.relative_to(self.path).as_posix() for path in self.path.iterdir()]
-            names += [f"parts/{path.name}" for path in (self.path / "parts").iterdir()]
-            empty = {"parts", DAMAGED, "manifest.json"}
-            others = sorted(
-                name
-                for name in names
-                if name not in empty
-                and not name.endswith(".partial")  # of another machine
-                and not (exists and SURVEY_FILES.fullmatch(name))
+        self.resumed = any(map(self._ours, (self.path / "parts").glob("part-*.parquet")))
+        others = sorted(
+            path.relative_to(self.path).as_posix()
+            for path in (*self.path.iterdir(), *(self.path / "parts").iterdir())
+            if path != self.path / "parts" and not path.name.endswith(".partial")  # of another machine
+        )
+        if error.foreign or (others and not self.resumed):
+            raise InputError(
+                error.found if exists else f"the folder holds other files: {', '.join(others[:5])}",
+                where=str(self.manifest_path if exists else self.path),
+                advice="name an empty folder, or one that doesn't exist yet",
             )
-            if error.foreign or others:
-                raise InputError(
-                    error.found if exists else f"the folder holds other files: {', '.join(others[:5])}",
-                    where=str(self.manifest_path if exists else self.path),
-                    advice="name an empty folder, or one that doesn't exist yet",
-                )
-        if exists:
-            self.set_aside("manifest.json", error.found)
-        elif stamps:
-            warning = f"{self.manifest_path} is missing: it is written again from the parts"
-            warnings.warn(DamageWarning(warning), stacklevel=2)
+        if self.resumed and not exists:
+            self._warn("manifest.json", "it is missing")
         self.write_json("manifest.json", {"format": FORMAT, "complete": False, **identity})
 
-    def _stamps(self) -> list[dict[str, Any]]:
-        """The record of each undamaged part, which says which survey it belongs to."""
-        records = []
-        for path in sorted((self.path / "parts").glob("part-*.parquet")):
-            try:
-                data = path.read_bytes()
-            except OSError:
-                continue
-            if _problem(f"parts/{path.name}", data) is None:
-                records.append(part_record(data))
-        return records
+    def _ours(self, part: Path) -> bool:
+        """Return True if a part is whole, and of this survey."""
+        try:
+            return self.owner.fault(f"parts/{part.name}", part.read_bytes()) is None
+        except OSError:
+            return False
 
-    def _compare(self, begun: dict[str, Any], requested: dict[str, Any], message: str) -> None:
+    def _compare(self, begun: dict[str, Any], requested: dict[str, Any]) -> None:
         """Compare the identity of the survey in the folder with the requested one.
 
         Raises:
-            InputError: they differ; the message says in what. `{}` in `message` becomes the first difference.
+            InputError: they differ; the message says in what.
         """
         differing = [name for name in IDENTITY if begun.get(name) != requested.get(name)]
         if not differing:
@@ -211,40 +184,31 @@ class Folder:
         differences = list(dict.fromkeys(line.removeprefix("settings.") for line in lines))
         more = f"; and {len(differences) - MOST_DIFFERENCES} more" if len(differences) > MOST_DIFFERENCES else ""
         raise InputError(
-            f"{message.format(NAMES[differing[0]])}: {'; '.join(differences[:MOST_DIFFERENCES])}{more}",
+            f"the folder holds a survey with {NAMES[differing[0]]}: {'; '.join(differences[:MOST_DIFFERENCES])}{more}",
             where=str(self.path),
             advice="name another folder with --out, or repeat the settings of the survey in this one",
         )
 
     def part_path(self, index: int) -> Path:
         """The path of a part, whether it exists or not."""
-        return self.path / "parts" / f"part-{index:05}.parquet"
+        return self.path / part_name(index)
 
     def finished(self, index: int) -> dict[str, Any] | None:
-        """The record of a finished part, or None. A damaged part, or one of another survey, is set aside."""
-        path = self.part_path(index)
-        name = f"parts/{path.name}"
+        """The record of a finished part, or None. A damaged part is removed."""
+        name = part_name(index)
         data = self.read(name)
         if data is None:
             return None
-        record = part_record(data)
-        problem = None
-        if record["run"] != self.stamp["run"]:
-            problem = "it belongs to another survey"
-        elif record["part"] != index:
-            problem = f"it is part {record['part']}, not part {index}"
-        elif not parquet.read_schema(pyarrow.BufferReader(data)).equals(schema(self._statistics)):
-            problem = "it has other columns than this survey"
-        if problem is None:
-            return record
-        self.set_aside(name, problem)
+        if parquet.read_schema(pyarrow.BufferReader(data)).equals(schema(self._statistics)):
+            return part_record(data)
+        self.discard(name, "it has other columns than this survey")
         return None
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a sealed file, or None. A damaged file is set aside.
+        """The bytes of a file of this survey, or None. A damaged file is removed.
 
         Raises:
-            InputError: reading the file is not permitted.
+            InputError: the file is whole, and of another survey; or reading it is not permitted.
         """
         path = self.path / name
         try:
@@ -256,36 +220,40 @@ class Folder:
                 "reading the file is not permitted", where=str(path), advice="change its permissions, and run again"
             ) from error
         except OSError as error:  # a bad sector, a folder of that name
-            self.set_aside(name, f"it can't be read: {error.strerror or error}")
+            self.discard(name, f"it can't be read: {error.strerror or error}")
             return None
-        problem = _problem(name, data)
-        listed = self._listed.get(name)
-        if problem is None and listed is not None and hashlib.sha256(data).hexdigest() != listed["sha256"]:
-            problem = "it is not the file that the manifest lists"
+        problem = self.owner.fault(name, data) or _problem(name, data)
         if problem is None:
             return data
-        self.set_aside(name, problem)
+        if fault(data) is None and not self.owner.owns(label_of(data)):
+            advice = "move the file away, or name another folder with --out"
+            raise InputError(f"{name}: {problem}", where=str(path), advice=advice)
+        self.discard(name, problem)
         return None
 
-    def set_aside(self, name: str, problem: str) -> None:
-        """Move an unusable file to damaged/, with a warning."""
-        plain = name.replace("/", "-")
-        number = 1
-        while (target := self.path / DAMAGED / (plain if number == 1 else f"{plain}.{number}")).exists():
-            number += 1
+    def array(self, name: str, record: Mapping[str, Any]) -> Float[np.ndarray, "..."] | None:
+        """An array with that record, or None. A damaged one, or one with another record, is removed."""
+        data = self.read(name)
+        if data is None:
+            return None
+        array, written = array_and_record(data)
+        if {key: written.get(key) for key in record} == json.loads(json.dumps(dict(record))):
+            self.arrays[name] = None
+            return array
+        self.discard(name, "it was measured on something else")
+        return None
+
+    def discard(self, name: str, problem: str) -> None:
+        """Remove an unusable file, with a warning."""
+        path = self.path / name
         try:
-            make_folder(self.path / DAMAGED)
-            os.rename(self.path / name, target)
-            sync_folder(target.parent)
-            sync_folder((self.path / name).parent)
+            path.rmdir() if path.is_dir() else path.unlink()
         except OSError as error:
-            raise unwritable(
-                self.path / name, error, f"{problem}, and the file can't be moved to {DAMAGED}/"
-            ) from error
-        warnings.warn(
-            DamageWarning(f"{self.path / name}: {problem}; kept as {target.relative_to(self.path)}, and made again"),
-            stacklevel=2,
-        )
+            raise unwritable(path, error, f"{problem}, and the file can't be removed") from error
+        self._warn(name, problem)
+
+    def _warn(self, name: str, problem: str) -> None:
+        warnings.warn(DamageWarning(f"{self.path / name}: {problem}; it is made again"), stacklevel=2)
 
     def clear(self) -> None:
         """Remove the parts and the manifest of a survey that is not worth resuming."""
@@ -296,7 +264,7 @@ class Folder:
             raise unwritable(self.path, error, "files of the survey can't be removed") from error
 
     def check_no_more(self, count: int) -> None:
-        """Check that the folder has no part beyond the first `count`. Damaged or foreign parts are set aside.
+        """Check that the folder has no part beyond the first `count`. Damaged ones are removed.
 
         Raises:
             InputError: there are others.
@@ -313,21 +281,33 @@ class Folder:
             )
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file of the folder atomically, unless it has these bytes; it then survives a power cut."""
-        self._listed.pop(name, None)
-        if name.endswith(".npy"):
-            self.arrays[name] = None
+        """Write a file of the folder atomically, unless it has these bytes; it then survives a power cut.
+
+        Raises:
+            InputError: another survey's file has that name, or the file can't be written.
+        """
+        self.read(name)
         write_durably(self.path / name, data)
 
+    def write_table(self, name: str, table: pyarrow.Table) -> None:
+        """Write a table as sealed Parquet."""
+        self.write(name, sealed_parquet(table, self.owner.label(name)))
+
+    def write_array(self, name: str, array: Float[np.ndarray, "..."], record: Mapping[str, Any]) -> None:
+        """Write an array with a record of what it was measured on, sealed."""
+        self.arrays[name] = None
+        self.write(name, array_bytes(array, self.owner.label(name), record))
+
     def write_json(self, name: str, record: dict[str, Any]) -> None:
-        """Write a record as sealed JSON, as `write` does."""
-        text = json.dumps({**record, "seal": BLANK.decode()}, indent=1, ensure_ascii=False, allow_nan=False)
+        """Write a record as sealed JSON."""
+        seal = self.owner.label(name) + BLANK.decode()
+        text = json.dumps({**record, "seal": seal}, indent=1, ensure_ascii=False, allow_nan=False)
         # Surrogates, from names that aren't valid UTF-8, are escaped as JSON escapes them.
         self.write(name, sealed((text + "\n").encode("utf-8", "backslashreplace")))
 
-    def file_record(self, name: str) -> dict[str, Any]:
-        """Size and sha256 of a file of the folder."""
-        return file_record(self.path / name)
+    def sizes(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        """The files of that name, as the manifest lists them."""
+        return {name: {"bytes": (self.path / name).stat().st_size} for name in names}
 
 
 NAMES = {
@@ -345,25 +325,15 @@ MOST_DIFFERENCES = 8
 
 
 def _problem(name: str, data: bytes) -> str | None:
-    """A clause that says why a sealed file can't be used, or None. Whoever seals a file may have put anything in it."""
+    """A clause that says why a whole part or array can't be used, or None: whoever sealed it may have made it up."""
     try:
-        if (problem := fault(data)) is None:
-            record = array_and_record(data)[1] if name.endswith(".npy") else part_record(data)
-            check(record, RECORD if name.startswith("parts/") else {"run": str})
-        return problem
+        if name.endswith(".npy"):
+            check(array_and_record(data)[1], {})
+        elif name.startswith("parts/"):
+            check(part_record(data), RECORD)
+        return None
     except (ValueError, TypeError, LookupError, MemoryError, RecursionError) as error:
         return f"it is not what a survey writes: {first_line(error)}"
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _brief(identity: dict[str, Any]) -> dict[str, Any]:
-    """An identity short enough for every part to carry: long lists are replaced by hashes."""
-    corpus = identity["corpus"]
-    files = {"count": len(corpus["files"]), "sha256": _digest(corpus["files"])}
-    return {**identity, "corpus": {**corpus, "files": files}}
 
 
 def _differences(begun: Any, requested: Any, path: str) -> Iterator[str]:

@@ -24,7 +24,8 @@ from headscope.atlas.loading import (
 )
 from headscope.atlas.observe import Observer, SampleBatch, Seen
 from headscope.atlas.sample import Cut, by_lot, lot
-from headscope.atlas.store import part_bytes
+from headscope.atlas.store import part_bytes, part_name
+from headscope.atlas.survey_data import Owner
 from headscope.atlas.survey_settings import Settings
 from headscope.atlas.words import cut_trees, words_of_text
 from headscope.atlas.writes import WriteBatch, check_writer, gains
@@ -106,12 +107,8 @@ class Replica:
             check_writer(self.loaded.opened)
         self.described = self._describe(source)
 
-    def run(self, part: CorpusPart, stamp: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """Return a part as Parquet, and its record.
-
-        Args:
-            stamp: `Folder.stamp`, which the record begins with.
-        """
+    def run(self, part: CorpusPart, owner: Owner) -> tuple[bytes, dict[str, Any]]:
+        """Return a part as Parquet, and its record."""
         windows, without = self._windows(part.documents)
         cut = {window.document for window in windows}
         refused = list(part.refused)
@@ -122,8 +119,6 @@ class Replica:
         description = self.described
         values = self._measure(windows)
         record = {
-            **stamp,
-            "part": part.index,
             "texts": part.texts,
             "documents": len(cut),
             "windows": len(windows),
@@ -139,6 +134,7 @@ class Replica:
             heads=description.heads,
             values=values,
             statistics=description.statistics,
+            label=owner.label(part_name(part.index)),
             record=record,
         )
         return data, record

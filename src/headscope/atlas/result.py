@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.survey_data import EMPTY, read_records, read_table, strange, table_of
+from headscope.atlas.survey_data import EMPTY, owner_of, read_records, read_table, strange, table_of
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
@@ -52,7 +52,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
 
         Args:
             keep: False to remove the folder together with this object.
-            parts: check every part against its hash, which reads all of them.
+            parts: check the seal of every part, which reads all of them.
         """
         self.folder = Path(folder)
         self.manifest, self.aggregates = read_records(self.folder, parts=parts)
@@ -228,7 +228,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         """
         if not self.has(table):
             raise InputError(f"the survey has no {table}", where=str(self.folder), advice=advice)
-        return read_table(self.folder, f"{table}.parquet", self.manifest["files"][f"{table}.parquet"])
+        return read_table(self.folder, f"{table}.parquet", self.manifest["files"], owner_of(self.manifest))
 
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each head: its mean of every statistic over all windows, and its label, if the survey has some."""
@@ -260,7 +260,8 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         Two columns lead back to your own rows: `file`, the document's file, and `row`, its place in that file or in the
         list of texts, from 0 as pandas counts (in JSON lines the line, less 1). Each is null where there is none.
         """
-        tables = [read_table(self.folder, part["name"], part) for part in self.manifest["parts"]]
+        listed, owner = {part["name"]: part for part in self.manifest["parts"]}, owner_of(self.manifest)
+        tables = [read_table(self.folder, name, listed, owner) for name in listed]
         import pyarrow
 
         with strange(self.folder):

@@ -208,6 +208,7 @@ def _fill(
 ) -> None:
     """Write everything but the report."""
     from headscope.atlas.collect import Job, gather
+    from headscope.atlas.store import part_name
     from headscope.atlas.survey_data import strange
 
     model = workers.described
@@ -224,8 +225,8 @@ def _fill(
     tally = Tally(corpus.weight)
     todo = unfinished(folder, job.parts(), tally, report_progress)
     report_progress(tally)
-    for part, (data, record) in workers.each("run", todo, folder.stamp):
-        folder.write(f"parts/{folder.part_path(part.index).name}", data)
+    for part, (data, record) in workers.each("run", todo, folder.owner):
+        folder.write(part_name(part.index), data)
         tally.parts += 1
         tally.weight += part.weight
         tally.documents += record["documents"]

@@ -1,4 +1,4 @@
-"""The tables and arrays of a survey's folder: their columns, their bytes, and the record and seal in each."""
+"""The tables and arrays of a survey's folder: their columns, their bytes, and the seal in each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 
-from headscope import files
 from headscope.errors import first_line
-from headscope.files import BLANK, sealed
+from headscope.files import BLANK, sealed, sealed_parquet
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-    from headscope.atlas.folder import Folder
 
 KEYS = (
     ("document", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())),
@@ -32,10 +29,15 @@ KEYS = (
 """Columns before the statistics."""
 
 RECORD = b"headscope.part"
-"""Key of the record in a file's metadata."""
+"""Key of the record in a part's metadata."""
 
 MOST_ROWS = 20_000_000
 """Most rows of a table that is read whole."""
+
+
+def part_name(index: int) -> str:
+    """The name of a part in the survey's folder."""
+    return f"parts/part-{index:05}.parquet"
 
 
 def schema(statistics: Sequence[str]) -> pyarrow.Schema:
@@ -51,6 +53,7 @@ def part_bytes(
     heads: Sequence[tuple[int, int]],
     values: Float[np.ndarray, "windows heads_total statistics"],
     statistics: Sequence[str],
+    label: str,
     record: dict[str, Any],
 ) -> bytes:
     """A part as Parquet: the same bytes for the same numbers.
@@ -60,7 +63,8 @@ def part_bytes(
         windows: (document, number, tokens) of each window.
         heads: (layer, head) of every head, layer 0's first.
         values: NaN where a value is missing; null in the file.
-        record: the model, settings and texts that the part was made from.
+        label: whose part it is, and which.
+        record: what it was made from, counted; the documents that were refused.
     """
     count, cells = len(windows), len(heads)
     keys = np.array(windows, dtype=np.int32).reshape(count, 3).repeat(cells, axis=0)
@@ -73,12 +77,8 @@ def part_bytes(
         pyarrow.array(np.ascontiguousarray(values[..., at].reshape(-1)), pyarrow.float32(), from_pandas=True)
         for at in range(len(statistics))
     ]
-    return sealed_parquet(pyarrow.Table.from_arrays(columns, schema=schema(statistics)), record)
-
-
-def sealed_parquet(table: pyarrow.Table, record: dict[str, Any] | None = None) -> bytes:
-    """A table as Parquet with its hash inside, and before it the record of the part that it is or belongs to."""
-    return files.sealed_parquet(table, None if record is None else {RECORD: spelled_record(record)})
+    table = pyarrow.Table.from_arrays(columns, schema=schema(statistics))
+    return sealed_parquet(table, label, {RECORD: json.dumps(record, ensure_ascii=True, sort_keys=True)})
 
 
 def part_record(data: bytes) -> dict[str, Any]:
@@ -134,16 +134,11 @@ def columns_of(path: Path, names: Sequence[str]) -> pyarrow.Table:
         return file.read(columns=list(names))
 
 
-def spelled_record(record: dict[str, Any]) -> str:
-    """A record as it stands in a file's metadata."""
-    return json.dumps(record, ensure_ascii=True, sort_keys=True)
-
-
-def array_bytes(array: Float[np.ndarray, "..."], record: Mapping[str, Any]) -> bytes:
+def array_bytes(array: Float[np.ndarray, "..."], label: str, record: Mapping[str, Any]) -> bytes:
     """An array as .npy. Its record and its seal come after the array, where readers of .npy ignore them."""
     sink = io.BytesIO()
     np.save(sink, array, allow_pickle=False)
-    sink.write(json.dumps({**record, "seal": BLANK.decode()}).encode())
+    sink.write(json.dumps({**record, "seal": label + BLANK.decode()}).encode())
     return sealed(sink.getvalue())
 
 
@@ -160,16 +155,3 @@ def array_and_record(data: bytes) -> tuple[Float[np.ndarray, "..."], dict[str, A
         raise ValueError(f"it holds no array: {first_line(error)}") from error
     record: dict[str, Any] = json.loads(source.read())
     return array, record
-
-
-def kept_array(folder: Folder, name: str, record: Mapping[str, Any]) -> Float[np.ndarray, "..."] | None:
-    """An array of the folder with that record; None if there is none. A damaged or foreign file is set aside."""
-    data = folder.read(name)
-    if data is None:
-        return None
-    array, written = array_and_record(data)
-    if {key: written.get(key) for key in record} == json.loads(json.dumps(dict(record))):
-        folder.arrays[name] = None
-        return array
-    folder.set_aside(name, "it is of another window, or of another survey")
-    return None

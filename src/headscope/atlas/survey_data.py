@@ -1,26 +1,27 @@
 """The files of a survey, read back from its folder and checked: the manifest, the aggregates, tables.
 
-A survey may come from a stranger, with the right hashes: a hash says that a file is as it was written, not that
-headscope wrote it. The manifest and the aggregates are checked field by field; whatever else doesn't fit, in a table or
-between two files, ends in `InputError` too.
+Every file has a seal: whose file it is, its name, and a hash. A survey may come from a stranger, with the right seals:
+they say that files are as they were written, not that headscope wrote them. The manifest and the aggregates are checked
+field by field; whatever else doesn't fit, in a table or between two files, ends in `InputError` too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from headscope.checkpoint.json_text import JsonError, brief, few, kind_of, parse_object, shortened
-from headscope.checkpoint.raw_files import open_regular, read_whole
+from headscope.checkpoint.raw_files import read_whole
 from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
-from headscope.files import fault
+from headscope.files import fault, label_of
 from headscope.heads import CATALOG
 from headscope.results.table import in_columns
 
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-AGAIN = (
-    "run the same survey command again: it resumes and makes damaged or missing files again "
-    "(damaged files are kept in damaged/)"
-)
+AGAIN = "run the same survey command again: it resumes and makes damaged or missing files again"
 """Advice for a survey that is not complete."""
 
 EMPTY = "run the survey again into an empty folder"
@@ -41,7 +39,7 @@ EMPTY = "run the survey again into an empty folder"
 FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
 """Measures of every statistic; q05 is the quantile below which 5% of the windows lie."""
 
-FILE = {"bytes": int, "sha256": str}
+FILE = {"bytes": int, "sha256?": str}
 
 MANIFEST = {
     "model": {"name": str, "class": str, "sha256": str, "parameters": int, "layers": [int], "heads": [[int]]},
@@ -53,16 +51,14 @@ MANIFEST = {
     "counts": {"documents": int, "refused": int, "windows": int, "tokens": int, "unknown?": int},
     "refused": {"reasons": {str: int}, "documents": [{"document": str, "reason": str, "detail": str}]},
     "similarity?": {"windows": [{"document": str, "window": int}]},
-    "parts": [{"name": str, **FILE}],
+    "parts": [{"name": str, "texts": str, **FILE}],
     "files": {str: FILE},
     "arrays?": {str: FILE},
+    "seal": str,
 }
 """The fields of a complete manifest that are read, each with its kind; `?` marks those that may be missing."""
 
 RECORD = {
-    "run": str,
-    "survey": {},
-    "part": int,
     "texts": str,
     "documents": int,
     "windows": int,
@@ -166,6 +162,43 @@ LARGEST = 1 << 31
 """Most bytes of a file that is read whole."""
 
 
+class Owner(NamedTuple):
+    """The survey that files belong to, as their labels say.
+
+    Attributes:
+        run: hash of all that the numbers depend on but the texts; the manifest and the parts have it.
+        texts: hash of that and of the texts of all parts; what is made from them has it.
+    """
+
+    run: str
+    texts: str
+
+    @classmethod
+    def of(cls, run: str, parts: Iterable[Mapping[str, Any]]) -> Owner:
+        """The owner of all files, from the records of the parts."""
+        return cls(run, digest([run, *(part["texts"] for part in parts)]))
+
+    def label(self, name: str) -> str:
+        """The label of a file of this name."""
+        return f"{self.run if name.startswith(('manifest.json', 'parts/')) else self.texts} {name} "
+
+    def owns(self, label: str) -> bool:
+        """Return True for the label of any file of this survey."""
+        return label.partition(" ")[0] in self
+
+    def fault(self, name: str, data: bytes) -> str | None:
+        """A clause that says why these bytes are not this survey's file of that name, or None."""
+        problem, label = fault(data), label_of(data)
+        if problem is not None or label == self.label(name):
+            return problem
+        return f"it is {label.split(' ')[1]} of this survey" if self.owns(label) else "it is of another survey"
+
+
+def digest(value: Any) -> str:
+    """The sha256 of a value as JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and the aggregates of a finished survey, once all of its files have been checked.
 
@@ -181,13 +214,14 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
         raise InputError(
             "the survey is not finished: its manifest has complete = false", where=str(where), advice=AGAIN
         )
+    owner = owner_of(manifest)
     listed = {**manifest["files"], **({part["name"]: part for part in manifest["parts"]} if parts else {})}
-    problems = {name: problem for name, record in listed.items() if (problem := file_fault(folder / name, record))}
+    problems = {name: problem for name in listed if (problem := _checked(folder, name, listed, owner)[1])}
     if problems:
         name, problem = next(iter(problems.items()))
         more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
         raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
-    data = read_listed(folder, "aggregates.json", manifest["files"].get("aggregates.json"))
+    data = read_listed(folder, "aggregates.json", listed, owner)
     try:
         aggregates = parse_object(data, unique=False)
         check_aggregates(aggregates, manifest["statistics"])
@@ -199,34 +233,52 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
 
 
 class DamageWarning(HeadscopeWarning):
-    """A file of a survey was damaged; it has been set aside and is made again."""
+    """A file of a survey was damaged; it is made again."""
 
 
-def read_listed(folder: Path, name: str, listed: Mapping[str, Any] | None) -> bytes:
+def owner_of(manifest: Mapping[str, Any]) -> Owner:
+    """The owner of a finished survey's files."""
+    return Owner.of(manifest["seal"].partition(" ")[0], manifest["parts"])
+
+
+def read_listed(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner) -> bytes:
     """Read a file that the manifest lists, and check the bytes that were read.
 
     Args:
         folder: of the survey.
         name: of the file.
-        listed: its entry in the manifest.
+        listed: the manifest's files. Earlier surveys, whose tables have no seal, list the sha256 of each.
+        owner: of the survey's files.
 
     Raises:
         InputError: it is not listed, is missing or can't be read, or is not the file that is listed.
     """
-    path = folder / name
-    try:
-        data = b"" if listed is None else read_whole(path, LARGEST)
-    except OSError as error:
-        raise InputError(f"{name} can't be read: {error.strerror or error}", where=str(path), advice=AGAIN) from error
-    if listed is None or hashlib.sha256(data).hexdigest() != listed["sha256"]:
-        problem = (
-            "the manifest doesn't list it" if listed is None else "its bytes do not match the hash in manifest.json"
-        )
-        raise InputError(f"{name}: {problem}", where=str(path), advice=AGAIN)
+    data, problem = _checked(folder, name, listed, owner)
+    if problem is not None:
+        raise InputError(f"{name}: {problem}", where=str(folder / name), advice=AGAIN)
     return data
 
 
-def read_table(folder: Path, name: str, listed: Mapping[str, Any] | None) -> pyarrow.Table:
+def _checked(
+    folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner
+) -> tuple[bytes, str | None]:
+    """The bytes of a file, and what is wrong with them. Arguments as for `read_listed`."""
+    if name not in listed:
+        return b"", "the manifest doesn't list it"
+    try:
+        data = read_whole(folder / name, LARGEST)
+    except FileNotFoundError:
+        return b"", "the file is missing"
+    except OSError as error:
+        return b"", f"it can't be read: {error.strerror or error}"
+    sha256 = listed[name].get("sha256")
+    if sha256 is None:
+        return data, owner.fault(name, data)
+    same = hashlib.sha256(data).hexdigest() == sha256
+    return data, None if same else "its bytes do not match the hash in manifest.json"
+
+
+def read_table(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner) -> pyarrow.Table:
     """Read a table that the manifest lists, whole. Arguments as for `read_listed`.
 
     Raises:
@@ -236,7 +288,7 @@ def read_table(folder: Path, name: str, listed: Mapping[str, Any] | None) -> pya
     require("pyarrow", "survey", where=str(folder / name))
     from headscope.atlas.store import table_of_bytes
 
-    data = read_listed(folder, name, listed)
+    data = read_listed(folder, name, listed, owner)
     try:
         return table_of_bytes(data)
     except ValueError as error:
@@ -295,27 +347,6 @@ def parse_manifest(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ManifestError(f"the manifest is not a survey's: {error}", path, AGAIN) from error
     return manifest
-
-
-def file_fault(path: Path, listed: Mapping[str, Any]) -> str | None:
-    """A clause that says what is wrong with a file that a manifest lists, or None."""
-    try:
-        record = file_record(path)
-    except FileNotFoundError:
-        return "the file is missing"
-    except OSError as error:
-        return f"it can't be read: {error.strerror or error}"
-    same = all(record[name] == listed[name] for name in record)
-    return None if same else "its bytes do not match the hash in manifest.json"
-
-
-def file_record(path: Path) -> dict[str, Any]:
-    """Size and sha256 of a file."""
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
 
 
 def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow
 
-from headscope.atlas.store import array_and_record, array_bytes, kept_array
+from headscope.atlas.store import array_and_record
 from headscope.encoder import Input
 from headscope.errors import CheckpointError, InputError
 from headscope.explain.promotes import all_promote, with_masked_lm
@@ -176,15 +176,14 @@ def measure(
     def each(half: str, of: _Half, tokens: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
         """Results of `gains` for each batch of a half, in order."""
         together = half == "held-out"
-        digest = hashlib.sha256(tokens.astype("<i8").tobytes() + shares.astype("<f8").tobytes()).hexdigest()
+        record = {"tokens": hashlib.sha256(tokens.astype("<i8").tobytes() + shares.astype("<f8").tobytes()).hexdigest()}
         parts = batches(of.windows, len, batch_tokens)
         todo = [WriteBatch(at, tuple(part), tokens, shares, together) for at, part in enumerate(parts)]
         names = [f"{PLACE}/{half}-{at:05}.npy" for at in range(len(todo))]
-        stamps = [{"run": folder.stamp["run"], "tokens": digest, "batch": batch.at} for batch in todo]
-        missing = [batch for batch in todo if kept_array(folder, names[batch.at], stamps[batch.at]) is None]
+        missing = [batch for batch in todo if folder.array(names[batch.at], record) is None]
         progress(f"writes: {half.replace('-', ' ')} half of the windows")
         for batch, found in workers.each("writes", missing):
-            folder.write(names[batch.at], array_bytes(found, stamps[batch.at]))
+            folder.write_array(names[batch.at], found, record)
         yield from (array_and_record((folder.path / name).read_bytes())[0] for name in names)
 
     candidates, shares = _candidates(choosing, workers.described.model["writes"]["unknown"])

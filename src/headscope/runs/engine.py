@@ -63,13 +63,22 @@ class NumpyRunner:
     model: Model
     can: ClassVar[frozenset[str]] = frozenset({"edit", "layers", "tokens", "outputs"})
 
-    def base(self, texts: Sequence[Input], *, edits: Edits = frozenset(), contexts: bool = True) -> Base:
+    def base(
+        self,
+        texts: Sequence[Input],
+        *,
+        edits: Edits = frozenset(),
+        contexts: bool = True,
+        like: Base | None = None,
+    ) -> Base:
         """One pass over all texts side by side, whose layers are kept.
 
         Args:
             texts: the texts.
             edits: what is changed in this pass, and in all that start from it.
             contexts: True to keep contexts and sums, which saves runs the attention of the layer that they start in.
+            like: a pass over the same texts, kept in the same way. The layers before the first that is changed
+                otherwise are taken from it, and are the same to the bit.
 
         Raises:
             InputError: an id is beyond the vocabulary, a text is longer than the position table, or there is no such
@@ -82,9 +91,13 @@ class NumpyRunner:
             encoder.check(text)
         rows = tuple(rows_of(texts))
         self._check([edits], rows)
-        x = embedded = encoder.embed(texts)
-        layers = []
-        for layer in range(sizes.layers):
+        if like is None:
+            x = embedded = encoder.embed(texts)
+            layers = []
+        else:
+            same = min((edit.layer for edit in like.edits ^ edits), default=sizes.layers - 1)
+            x, embedded, layers = like.layers[same].into, like.layers[0].into, [*like.layers[:same]]
+        for layer in range(len(layers), sizes.layers):
             parts = [attended.contexts for attended in self._attended(x, layer, rows, None, [edits])]
             summed = self._summed(parts, x, layer)
             layers.append(KeptLayer(x, summed.copy(), _stacked(parts)) if contexts else KeptLayer(x))

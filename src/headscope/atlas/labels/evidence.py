@@ -26,6 +26,10 @@ Vectors = Callable[[Sequence[int]], "Float[np.ndarray, 'ids d']"]
 """Gives the centred input embeddings of some tokens, of width 0 where the model has none."""
 
 
+KEPT_BYTES = 1 << 26
+"""Most memory for the relations of passages that are kept, 64 MiB: those of a thousand short sentences."""
+
+
 class Texts:
     """The passages of the sample.
 
@@ -41,6 +45,8 @@ class Texts:
         self._table = np.zeros((0, 0), dtype=np.float32)
         self._ids: dict[int, int] = {}
         self._cosines: tuple[float, float] | None = None
+        self._facts: dict[int, PassageFacts] = {}
+        self._room = KEPT_BYTES
         self.english = is_english([self.passage(place) for place in range(len(windows))])
 
     def looks(self, place: int) -> Int[np.ndarray, " looks"]:
@@ -81,11 +87,18 @@ class Texts:
         return Passage(words.forms, words.sizes, vectors, *trees)
 
     def facts(self, place: int) -> PassageFacts:
-        """Everything that may be said of the pairs of a window."""
+        """Everything that may be said of the pairs of a window; kept while there is room."""
+        if place in self._facts:
+            return self._facts[place]
         passage = self.passage(place)
         classes = classes_of(passage, english=self.english)
         relations = dict(relations_of(passage, classes, self._cosines, english=self.english))
-        return PassageFacts(passage, classes, relations)
+        found = PassageFacts(passage, classes, relations)
+        size = sum(matrix.nbytes for matrix in relations.values())
+        if size <= self._room:
+            self._room -= size
+            self._facts[place] = found
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,8 +70,15 @@ def margins(
     names, place = np.unique(groups, return_inverse=True)
     sums = np.bincount(place, hits - shares, len(names))
     counts = np.bincount(place, minlength=len(names))
-    drawn = np.random.default_rng(len(names)).multinomial(len(names), [1 / len(names)] * len(names), RESAMPLES)
+    drawn = _draws(len(names))
     return np.sort(drawn @ sums / np.maximum(drawn @ counts, 1))
+
+
+@lru_cache(REPORTED)
+def _draws(groups: int) -> Float[np.ndarray, "draws groups"]:
+    """The number of times that each group is drawn."""
+    drawn = np.random.default_rng(groups).multinomial(groups, [1 / groups] * groups, RESAMPLES)
+    return drawn.astype(np.float64)
 
 
 def unions(masks: Sequence[Bool[np.ndarray, " n"]], count: int) -> Bool[np.ndarray, "n sets"]:

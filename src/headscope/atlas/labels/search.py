@@ -46,6 +46,9 @@ FORM = "="
 """First characters of the names of a head's own classes of keys: learned, and of a few forms (=but|not)."""
 SLOTS = ("query", "key", "relation", "side")
 
+Atoms = frozenset[tuple[str, str]]
+"""Slots and names: of several clauses, what holds where all of them do."""
+
 
 class Clause(NamedTuple):
     """A class of queries, a class of keys, a relation and a side, by name; empty where it says nothing of one."""
@@ -60,6 +63,10 @@ class Clause(NamedTuple):
         """Number of things it says, each form that is named being one."""
         return sum(map(bool, self)) + (self.key.count("|") if self.key[:1] == FORM else 0)
 
+    def said(self) -> Atoms:
+        """The slots that it says something of, and what."""
+        return frozenset((slot, name) for slot, name in zip(SLOTS, self, strict=True) if name)
+
     def extends(self, other: Clause) -> bool:
         """Return True if it says all that another says, or more."""
         return all(theirs in ("", own) for own, theirs in zip(self, other, strict=True))
@@ -67,9 +74,8 @@ class Clause(NamedTuple):
     def mask(self, facts: Facts) -> Bool[np.ndarray, " n"]:
         """(n,), True for the pairs that it holds."""
         mask = np.ones(len(facts), dtype=bool)
-        for slot, name in zip(SLOTS, self, strict=True):
-            if name:
-                mask &= facts.of(slot, name)
+        for slot, name in self.said():
+            mask &= facts.of(slot, name)
         return mask
 
 
@@ -113,19 +119,15 @@ class Ground:
     even: Float[np.ndarray, " n"]
     row: Int[np.ndarray, " n"]
     rows: int
-    _shares: dict[tuple[Clause, ...], float] = field(default_factory=dict)
+    shares: dict[Atoms, float] = field(default_factory=dict)
+    """B of the pairs of which all of some things are true, as far as it was asked for."""
 
-    def share(self, *clauses: Clause, facts: Facts | None = None) -> float:
-        """B of the pairs that all of these clauses hold; kept, unless the facts are a head's own."""
-        if facts is None and clauses in self._shares:
-            return self._shares[clauses]
-        mask = clauses[0].mask(facts or self.facts)
-        for clause in clauses[1:]:
-            mask = mask & clause.mask(facts or self.facts)
-        share = float(self.even[mask].sum()) / max(self.rows, 1)
-        if facts is None:
-            self._shares[clauses] = share
-        return share
+    def share(self, atoms: Atoms, own: Mapping[str, Bool[np.ndarray, " n"]]) -> float:
+        """B of the pairs of which all of these atoms are true, some of them a head's own classes of keys."""
+        mask = np.ones(len(self.even), dtype=bool)
+        for slot, name in atoms:
+            mask &= own[name] if name in own else self.facts.of(slot, name)
+        return float(self.even[mask].sum()) / max(self.rows, 1)
 
     def seen(self, gaps: Int[np.ndarray, " n"], behind: int, ahead: int) -> Ground:
         """The ground of heads that see so far back and ahead only."""
@@ -153,12 +155,18 @@ class Found(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Targets, h' and B' that clauses before leave."""
+    """The rest that clauses before leave.
+
+    Attributes:
+        free: (targets,), True for those that none of them holds.
+        h, b: h' and B'.
+        sets: of each set of these clauses, the sign with which its even share counts, and what all of them say.
+    """
 
     free: np.ndarray
     h: float
     b: float
-    before: tuple[Clause, ...]
+    sets: tuple[tuple[int, Atoms], ...]
 
 
 class Search:
@@ -185,8 +193,10 @@ class Search:
         refuses: Callable[[Clause], bool] = lambda _: False,
     ) -> None:
         self._targets, self._weights, self._ground = targets, weights, ground
-        self._own = ground.facts.with_keys(own) if own else ground.facts
-        self._names = set(own)
+        self._own = own
+        self._owned = frozenset(("key", name) for name in own)
+        self._shares: dict[Atoms, float] = {}
+        self._found: dict[tuple[Clause, ...], list[Found]] = {}
         self.refused: set[Clause] = set()
         self._refuses = refuses
         self._tables = {}
@@ -195,9 +205,12 @@ class Search:
             rows = [table[name] for name in names] or [np.zeros(len(targets), dtype=bool)]
             self._tables[slot] = names, np.stack(rows).astype(np.float64)
 
-    def _even(self, *clauses: Clause) -> float:
-        own = any(clause.key in self._names for clause in clauses)
-        return self._ground.share(*clauses, facts=self._own if own else None)
+    def _even(self, atoms: Atoms) -> float:
+        """B of the pairs of which all of this is true; kept for all heads, unless it has a class of this one."""
+        kept = self._ground.shares if self._owned.isdisjoint(atoms) else self._shares
+        if atoms not in kept:
+            kept[atoms] = self._ground.share(atoms, self._own)
+        return kept[atoms]
 
     def description(self, kept: Sequence[Clause] = ()) -> list[Found]:
         """At most CHOSEN clauses, with those before them, of which none holds what another does."""
@@ -211,7 +224,8 @@ class Search:
             if self._refuses(clause):
                 self.refused.add(clause)
                 continue
-            parts = (self._even(one, clause) >= NESTED * self._even(one) for one in clauses)
+            said = clause.said()
+            parts = (self._even(one.said() | said) >= NESTED * self._even(one.said()) for one in clauses)
             at = next((at for at, part in enumerate(parts) if part), len(clauses))
             if at < len(clauses):  # it holds all that this one did, and more
                 state = self._state(clauses[:at])
@@ -225,25 +239,20 @@ class Search:
                 break
         return result
 
-    def _new(self, clause: Clause, before: Sequence[Clause]) -> Bool[np.ndarray, " targets"]:
-        """The targets that a clause holds, and none before it."""
-        held = clause.mask(self._targets)
-        for other in before:
-            held &= ~other.mask(self._targets)
-        return held
-
     def _state(self, before: Sequence[Clause]) -> _State:
-        free = self._new(Clause(), before)
-        return _State(free, float(self._weights[free].sum()), max(self._left(before), FLOOR), tuple(before))
-
-    def _left(self, before: Sequence[Clause], *clause: Clause) -> float:
-        """The even share of a clause, or of everything, that none before it holds."""
+        free = np.ones(len(self._targets), dtype=bool)
+        for clause in before:
+            free &= ~clause.mask(self._targets)
         some = (one for count in range(len(before) + 1) for one in combinations(before, count))
-        return sum((-1) ** len(one) * (self._even(*clause, *one) if clause or one else 1.0) for one in some)
+        sets = tuple(((-1) ** len(one), frozenset().union(*(clause.said() for clause in one))) for one in some)
+        b = sum(sign * (self._even(said) if said else 1.0) for sign, said in sets)
+        return _State(free, float(self._weights[free].sum()), max(b, FLOOR), sets)
 
     def _beyond(self, clause: Clause, state: _State) -> tuple[float, float]:
         """The shares h and B of a clause that none before it holds."""
-        return float(self._weights[self._new(clause, state.before)].sum()), self._left(state.before, clause)
+        new = clause.mask(self._targets) & state.free
+        said = clause.said()
+        return float(self._weights[new].sum()), sum(sign * self._even(said | others) for sign, others in state.sets)
 
     def best(self, before: Sequence[Clause] = (), *, learned: bool = False) -> Found | None:
         """The clause that gains most beyond those before it, or a simpler one that gains nearly as much.
@@ -262,16 +271,20 @@ class Search:
                 continue
             if (found := self._measured(clause, state)) is not None:
                 special.append(found)
+        if tuple(before) not in self._found:
+            self._found[tuple(before)] = self._named(state)
+        named = [found for found in self._found[tuple(before)] if found.clause not in self.refused]
+        return self._simplest(named, special)
+
+    def _named(self, state: _State) -> list[Found]:
+        """The clauses with a key or a relation that were found, however they came about."""
         beam = self._extended([Clause()], state, first=True)
         seen = list(beam)
         for _ in range(DEPTH - 1):
             beam = sorted(beam, key=lambda found: (-found.gain, found.clause))[:BEAM]
             beam = self._extended([found.clause for found in beam], state)
             seen += beam
-        named = [
-            found for found in seen if (found.clause.key or found.clause.relation) and found.clause not in self.refused
-        ]
-        return self._simplest(named, special)
+        return [found for found in seen if found.clause.key or found.clause.relation]
 
     def _simplest(self, named: list[Found], special: list[Found]) -> Found | None:
         best = max((found.gain for found in named), default=-math.inf)
@@ -288,7 +301,7 @@ class Search:
 
     def _extended(self, clauses: list[Clause], state: _State, *, first: bool = False) -> list[Found]:
         """Every clause with one thing more that is worth keeping."""
-        result: dict[Clause, Found] = {}
+        result: dict[Clause, Found | None] = {}
         for clause in clauses:
             held = self._weights * (clause.mask(self._targets) & state.free)
             for at, slot in enumerate(SLOTS):
@@ -298,12 +311,12 @@ class Search:
                 shares = np.einsum("nt,t->n", matrix, held)  # too small for several threads
                 for which in np.flatnonzero(shares >= self._enough(state)).tolist():
                     longer = Clause(*(names[which] if place == at else old for place, old in enumerate(clause)))
-                    if longer not in result and (found := self._measured(longer, state)):
-                        result[longer] = found
-        return list(result.values())
+                    if longer not in result:
+                        result[longer] = self._measured(longer, state)
+        return [found for found in result.values() if found is not None]
 
     def _enough(self, state: _State) -> float:
-        return LATER_SHARE if state.before else LEAST_SHARE
+        return LATER_SHARE if len(state.sets) > 1 else LEAST_SHARE
 
     def _measured(self, clause: Clause, state: _State) -> Found | None:
         """A clause and its gain; None if it holds too little, or hardly more than chance."""
