@@ -215,7 +215,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3557,
+    "results": 3555,
     "checkpoint": 5788,
     "anatomy": 4832,
     "attention": 1875,
@@ -229,7 +229,7 @@ LINES = {
     "atlas": 10320,
     "screens": 4679,
     "page": 2481,
-    "cli": 1777,
+    "cli": 1767,
     "": 1581,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
