@@ -160,12 +160,6 @@ def test_a_tool_answers_as_its_command_does(tool: str, arguments: dict[str, Any]
     assert json.loads(reply.content[0].text) == reply.structured_content
 
 
-def test_a_classifier_is_asked(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    reply = asked(lambda client: client.call_tool("predict", {"model": str(tmp_path), "text": TEXT}))
-    assert reply.structured_content == answer("predict", str(tmp_path), TEXT)
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments", "kind"),
     [
