@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Exchanged(NDArrayOperatorsMixin):
-    """What NumPy makes an array of, PyTorch, JAX and others make a tensor of: `torch.from_dlpack(weights)`."""
+    """Something that NumPy makes an array of, and PyTorch, JAX and others a tensor: `torch.from_dlpack(weights)`."""
 
     def __dlpack__(self, **options: Any) -> Any:
         array = np.asarray(self)
