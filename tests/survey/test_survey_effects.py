@@ -223,8 +223,6 @@ def test_one_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"effects": 3, "effects_method": "halve"}, InputError, "unknown effects_method 'halve'"),
-        ({"effects": 0, "effects_output": "loss"}, InputError, "say how effects are measured, and none are"),
         ({"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
         ({"effects": -1}, InputError, "effects is -1"),
     ],
