@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,12 +108,12 @@ def test_an_error_is_json_on_stdout_and_words_on_stderr(args: tuple[str, ...], k
     assert run(*args, code=2).stdout == ""
 
 
-def asked(ask: Callable[[Client], Any]) -> Any:
+def asked(ask: Callable[[Client], Any], transport: Any = None) -> Any:
     """What the SDK's own client gets from the server, here but in a thread: a browser's loop may run in this one."""
     from mcp import Client
 
     async def run() -> Any:
-        async with Client(server()) as client:
+        async with Client(transport or server()) as client:
             return await ask(client)
 
     with ThreadPoolExecutor(1) as thread:
@@ -131,6 +133,14 @@ def test_tools_only_read_and_say_what_they_take() -> None:
         assert set(tool.input_schema["required"]) <= set(tool.input_schema["properties"])
 
 
+def test_the_command_serves_over_standard_input_and_output() -> None:
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    process = StdioServerParameters(command=sys.executable, args=["-m", "headscope", "mcp"], env=dict(os.environ))
+    listed = asked(lambda client: client.list_tools(), stdio_client(process)).tools
+    assert [tool.name for tool in listed] == list(TOOLS)
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "command"),
     [
@@ -148,12 +158,6 @@ def test_a_tool_answers_as_its_command_does(tool: str, arguments: dict[str, Any]
     assert not reply.is_error
     assert reply.structured_content == answer(*command)
     assert json.loads(reply.content[0].text) == reply.structured_content
-
-
-def test_a_classifier_is_asked(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    reply = asked(lambda client: client.call_tool("predict", {"model": str(tmp_path), "text": TEXT}))
-    assert reply.structured_content == answer("predict", str(tmp_path), TEXT)
 
 
 @pytest.mark.parametrize(

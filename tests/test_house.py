@@ -215,13 +215,13 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3697,
-    "checkpoint": 5788,
+    "results": 3695,
+    "checkpoint": 5811,
     "anatomy": 4832,
     "attention": 1875,
     "traces": 1802,
     "encoder": 1489,
-    "live": 12505,
+    "live": 12509,
     "heads": 3113,
     "runs": 2646,
     "explain": 3802,
@@ -229,13 +229,13 @@ LINES = {
     "atlas": 10324,
     "screens": 4715,
     "page": 2481,
-    "cli": 1777,
+    "cli": 1767,
     "": 1592,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 121,
-    "checkpoint": 125,
+    "results": 122,
+    "checkpoint": 126,
     "anatomy": 147,
     "attention": 64,
     "traces": 27,

@@ -200,14 +200,6 @@ def test_a_trace_and_its_file(kind: str, dtype: str, tmp_path: Path) -> None:
     assert again.head_distances().array.shape == (8, 8)
 
 
-def test_traces_without_terms_are_written_in_version_1(tmp_path: Path) -> None:
-    """So that older readers can read them."""
-    plain = a_trace("none").save(tmp_path / "plain.safetensors")
-    terms = a_trace("cap").save(tmp_path / "cap.safetensors")
-    assert b'\\"version\\":1' in plain.read_bytes()[:4000].replace(b" ", b"")
-    assert b'\\"version\\":2' in terms.read_bytes()[:4000].replace(b" ", b"")
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -113,7 +113,7 @@ def test_a_mark_of_a_space_is_no_punctuation(roberta: Path) -> None:
     text, pair = "the cat , sat .", "it , at !"
     model = hs.open(roberta)
     module = AutoModel.from_pretrained(roberta, attn_implementation="eager", trust_remote_code=False).eval()
-    live = hs.trace(module, AutoTokenizer.from_pretrained(roberta, trust_remote_code=False), text)
+    live = hs.trace(module, text, tokenizer=AutoTokenizer.from_pretrained(roberta, trust_remote_code=False))
     for trace, signs in (
         (live, [",", "."]),
         (model.trace(text), [",", "."]),

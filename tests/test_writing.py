@@ -119,31 +119,6 @@ def test_the_umask_is_never_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_atomically(tmp_path / "x", b"2")
 
 
-def test_threads_get_their_modes(tmp_path: Path) -> None:
-    expected = 0o666 & ~int(subprocess.check_output(["sh", "-c", "umask"]), 8)
-    wrong: list[str] = []
-    interval = sys.getswitchinterval()
-
-    def work(number: int) -> None:
-        for turn in range(60):
-            ours, others = tmp_path / f"ours-{number}-{turn}", tmp_path / f"others-{number}-{turn}"
-            write_atomically(ours, b"x")
-            others.write_bytes(b"x")
-            wrong.extend(path.name for path in (ours, others) if mode(path) != expected)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert wrong == []
-    assert not [name for name in names(tmp_path) if name.startswith(".")]
-
-
 WRITER = """
 import os, signal, sys
 from pathlib import Path

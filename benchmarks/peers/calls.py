@@ -80,7 +80,8 @@ OF_DECODER = {
 import headscope as hs
 from transformers import AutoModel, AutoTokenizer
 model = AutoModel.from_pretrained({folder!r}, trust_remote_code=False).eval()
-trace = hs.trace(model, AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False), {text!r})
+tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
+trace = hs.trace(model, {text!r}, tokenizer=tokenizer)
 print(trace[{layer}, {head}].weights[:])
 """,
     "transformers": """
@@ -108,7 +109,8 @@ OF_LAYERS = {
 import headscope as hs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 model = AutoModelForCausalLM.from_pretrained({folder!r}, trust_remote_code=False).eval()
-print(hs.trace(model, AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False), {text!r}).statistics())
+tokenizer = AutoTokenizer.from_pretrained({folder!r}, trust_remote_code=False)
+print(hs.trace(model, {text!r}, tokenizer=tokenizer).statistics())
 """,
     "neuronscope-cli": """
 import sys

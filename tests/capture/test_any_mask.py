@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME, here
 from headscope.attention.scores import Mask
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
 from headscope.live.masks.analyst import Analyst, RawMask, find_rules
@@ -373,11 +373,6 @@ def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) ->
         _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
     np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)
     assert (kept.trace.left_out.tolist(), dropped.trace.left_out.tolist()) == ([], [4])
-
-
-def test_an_unknown_way_to_treat_padding() -> None:
-    with pytest.raises(InputError, match="padding"):
-        capture(nn.MultiheadAttention(16, 4), padding="cut")
 
 
 # Rules derived from masks: the rule reproduces any mask cell for cell.

@@ -184,11 +184,11 @@ def test_one_text_whose_tokens_the_model_moves() -> None:
     from test_live import tokenizer
 
     model = Around("")
-    plain = hs.trace(model, tokenizer(), "the cat")
+    plain = hs.trace(model, "the cat", tokenizer=tokenizer())
     assert plain.tokens == ("[CLS]", "the", "cat", "[SEP]")
     assert plain.words is not None
     model.way = "embedded"
-    moved = hs.trace(model, tokenizer(), "the cat")
+    moved = hs.trace(model, "the cat", tokenizer=tokenizer())
     assert moved.tokens == ("[SEP]", "cat", "the", "[CLS]")
     assert set(moved.queries.words) == {None}
 

@@ -76,7 +76,7 @@ def test_graphs_can_not_be_opened(kind: str) -> None:
 
 
 def _trace(model: Any) -> Any:
-    return hs.trace(model, BertTokenizerFast(vocab=VOCABULARY), "a b")
+    return hs.trace(model, "a b", tokenizer=BertTokenizerFast(vocab=VOCABULARY))
 
 
 FACES: list[Callable[[Any], Any]] = [capture, hs.describe, _trace, lambda model: ablate(model, [(0, 0)])]

@@ -129,25 +129,34 @@ def test_the_one_liner() -> None:
     model = BERT.build().train()
     model.encoder.layer[1].eval()
     modes = [module.training for module in model.modules()]
-    found = trace(model, tokenizer(), "the cats sat", "the mat", layers=[1])
+    found = trace(model, "the cats sat", "the mat", tokenizer=tokenizer(), layers=[1])
     assert found.tokens == ("[CLS]", "the", "cat", "##s", "sat", "[SEP]", "the", "mat", "[SEP]")
     assert found.words == (None, 0, 1, 1, 2, None, 3, 4, None)
     assert found.queries.spans[2] == (4, 7)
     assert [at for at, special in enumerate(found.special) if special] == [0, 5, 8]
     assert (found.text, found.pair, found.numbers) == ("the cats sat", "the mat", (1,))
     assert [module.training for module in model.modules()] == modes
-    assert headscope.trace(model, tokenizer(), "the cat").tokens == ("[CLS]", "the", "cat", "[SEP]")
+    assert headscope.trace(model, "the cat", tokenizer=tokenizer()).tokens == ("[CLS]", "the", "cat", "[SEP]")
     with pytest.raises(InputError, match="empty"):
-        trace(model, tokenizer(), "")
+        trace(model, "", tokenizer=tokenizer())
 
 
 def test_the_one_liner_wants_a_model_that_takes_ids() -> None:
     """A Sequential around a model, such as a SentenceTransformer, takes other arguments."""
     wrapped = nn.Sequential(BERT.build())
     with pytest.raises(UnsupportedError, match=r"Sequential doesn't accept .*input_ids[\s\S]*hs\.capture"):
-        trace(wrapped, tokenizer(), "the cat")
+        trace(wrapped, "the cat", tokenizer=tokenizer())
     with pytest.raises(InputError, match=r"expected an nn\.Module, got Model"):
-        trace(headscope.open(), tokenizer(), "the cat")
+        trace(headscope.open(), "the cat", tokenizer=tokenizer())
+
+
+def test_the_one_liner_takes_its_tokenizer_by_name() -> None:
+    """As `capture`, `open` and `survey` do. One that stands before the text is told the right call."""
+    words: Any = tokenizer()
+    with pytest.raises(TypeError, match=re.escape("trace(model, text, tokenizer=tokenizer)")):
+        trace(BERT.build(), words, "the cat")
+    with pytest.raises(InputError, match=r"got NoneType[\s\S]*tokenizer=transformers"):
+        trace(BERT.build(), "the cat")
 
 
 def test_packages_that_share_a_name_with_a_function() -> None:

@@ -110,7 +110,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
             np.testing.assert_allclose(trace.norm_map(1, kind)[:], expected.norm_map(1, kind)[:], atol=1e-6)
         np.testing.assert_allclose(trace[1, 3].output[:], expected[1, 3].output[:], atol=1e-6)
     tokenizer = BertTokenizerFast(vocab=VOCABULARY)
-    weights = [hs.trace(one, tokenizer, "a b")[1, 2].weights[:] for one in (plain, model)]
+    weights = [hs.trace(one, "a b", tokenizer=tokenizer)[1, 2].weights[:] for one in (plain, model)]
     np.testing.assert_allclose(*weights, atol=1e-6)
     with ablate(plain, [(0, 1)]), ablate(model, [(0, 1)]):
         torch.testing.assert_close(model(IDS).logits, plain(IDS).logits)
@@ -182,7 +182,7 @@ def test_weights_on_the_meta_device_are_refused_by_name() -> None:
     faces: list[Callable[[], Any]] = [
         lambda: capture(model),
         lambda: ablate(model, [(0, 0)]),
-        lambda: hs.trace(model, tokenizer, "a b"),
+        lambda: hs.trace(model, "a b", tokenizer=tokenizer),
         lambda: hs.open(model),
     ]
     for face in faces:

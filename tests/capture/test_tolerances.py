@@ -202,4 +202,6 @@ def test_a_log_sum_exp_that_is_off_shows_in_the_row_sums(precision: str) -> None
         lse[2, 3] -= np.log1p(factor * allowed)
         layers = [trace.layers[0], dataclasses.replace(trace.layers[1], lse=lse)]
         moved = Trace(model="x", queries=trace.queries, layers=layers, outputs={})
-        assert moved.verify().agrees == (factor < 1)
+        report = moved.verify()
+        assert report.agrees == (factor < 1)
+        assert report.agrees or report.checks[0].place == "layer 1, head 2, query 3"

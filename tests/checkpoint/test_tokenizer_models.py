@@ -150,7 +150,7 @@ def test_no_end_is_added_to_a_text(nucleotides: tuple[Path, Any, Any]) -> None:
     with torch.no_grad():
         expected = model(torch.tensor([ids])).logits[0]
     assert torch.allclose(torch.tensor(trace.outputs["logits"].array), expected, atol=1e-4)
-    live = hs.trace(model, tokenizer, DNA)
+    live = hs.trace(model, DNA, tokenizer=tokenizer)
     assert list(live.ids) == ids
     assert live.special.tolist() == trace.special.tolist() == [True] + [False] * (len(ids) - 1)
     with pytest.raises(ValueError, match="multiple sequences"):

@@ -348,15 +348,8 @@ def corpus(tmp_path: Path) -> str:
 run = partial(commands.run, "compare")
 
 
-def test_the_screen_begins_with_the_finding(other: str, corpus: str) -> None:
-    text = run("-", other, corpus, "--field", "body", "--top", "3").stdout
-    lines = text.splitlines()
-    assert lines[0].startswith("what differs")
-    assert "from the bundled model to" in text
-    assert "What changed most: layer 1, head 2, its QK by 50%" in " ".join(lines)
-    assert "on 3 documents" in " ".join(lines)
-    assert next(line for line in lines if line.startswith("layer  1")).split()[2:] == ["·", "·", "+100", "·"]
-    assert f"next: headscope head {other} 1.2" in text
+def test_the_screen_fits_eighty_columns(other: str, corpus: str) -> None:
+    lines = run("-", other, corpus, "--field", "body", "--top", "3").stdout.splitlines()
     assert max(width(line) for line in lines if not line.startswith("next")) <= 80
 
 
@@ -401,13 +394,6 @@ def test_a_table_of_the_heads_that_changed_most(other: str) -> None:
     assert [(row["layer"], row["head"]) for row in rows] == [("1", "2")]
 
 
-def test_a_model_and_itself(tmp_path: Path) -> None:
-    text = run("-", "-").stdout
-    assert "Nothing differs" in text
-    assert "layer  0" not in text
-    assert json.loads(run("-", "-", "--json").stdout)["differs"] is False
-
-
 def test_a_change_outside_of_heads_is_named(tmp_path: Path) -> None:
     edits = {
         "word_embeddings.weight": scaled(slice(None), 1.25),
@@ -429,18 +415,6 @@ def test_a_page_is_written(other: str, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "What changed most" in text
     assert "<script" not in text
-
-
-def test_two_surveys(other: str, tmp_path: Path) -> None:
-    for name, model in (("one", "-"), ("two", other)):
-        hs.survey(model, TEXTS, out=tmp_path / name, statistics=["entropy", "first"], report=False)
-    text = run(str(tmp_path / "one"), str(tmp_path / "two")).stdout
-    assert "in the surveys" in text
-    found = json.loads(run(str(tmp_path / "one"), str(tmp_path / "two"), "--json").stdout)
-    assert np.isclose(
-        found["heads"][6]["entropy_change"], found["heads"][6]["entropy_b"] - found["heads"][6]["entropy_a"]
-    )
-    assert found["layers"] == []
 
 
 @pytest.mark.parametrize(

@@ -173,10 +173,3 @@ def test_screen_json_and_parquet_have_both(silenced: tuple[Survey, Survey], tmp_
     found = answer("compare", *folders)
     assert found["effects"] == {"output": first_of(silenced)["output"], "unit": first_of(silenced)["unit"]}
     assert found["heads"][6]["effect_a_low"] == result.rows()[6]["effect_a_low"]
-
-
-def test_the_screen_names_labels_that_changed(labelled: tuple[Survey, Survey]) -> None:
-    done = run("compare", *(str(survey.folder) for survey in labelled))
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert any(line[:4] == ["0", "0", "the", "previous"] for line in lines)
-    assert "other labels:" in done.stdout

@@ -459,15 +459,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
         model.trace(ids=[5])[0, 0].why(0, 0)
 
 
-def test_the_command(minilm: hs.Model) -> None:
-    result = minilm.trace(SENTENCE)[3, 1]
-    query, key = result.trace.tokens.index("it"), result.trace.tokens.index("animal")
-    expected = result.why(query, key)
-    screen = commands.run("why", MINILM, SENTENCE, "3.1", "it", "animal", env={"COLUMNS": "100"}).stdout
-    assert f"{expected.difference:+.4f}" in screen
-    assert "it × animal" in screen
-    record = commands.answer("why", MINILM, SENTENCE, "3.1", query, key)
-    assert record["score"] == pytest.approx(expected.score)
-    assert record["pairs"][0]["share"] == pytest.approx(expected.table[expected.strongest(1)[0]])
-    wrong = commands.run("why", MINILM, SENTENCE, "3", "it", "animal", code=2)
-    assert "one head" in wrong.output
+def test_the_command_explains_one_head() -> None:
+    assert "one head" in commands.run("why", "-", SENTENCE, "3", "it", "animal", code=2).output

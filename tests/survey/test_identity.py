@@ -188,15 +188,3 @@ def test_a_tokenizer_that_cannot_be_saved_is_told_apart_all_the_same():
 
     assert tokenizer_record(custom(False)) == tokenizer_record(custom(False))
     assert tokenizer_record(custom(False)) != tokenizer_record(custom(True))
-
-
-def test_a_finished_survey_whose_identity_names_numba_still_opens(small: Path, tmp_path: Path) -> None:
-    """Surveys made before numba was retired recorded its version."""
-    survey = hs.survey(small, TEXTS, out=tmp_path / "out", **OPTIONS)
-    path = survey.folder / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    manifest["model"]["running"]["numba"] = "0.68.1"
-    write_manifest(survey.folder, manifest)
-    again = hs.Survey(survey.folder)
-    assert again.manifest["model"]["running"]["numba"] == "0.68.1"
-    assert (again["entropy"] == survey["entropy"]).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from surveying import OPTIONS, contents, screen_of
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 import headscope as hs
-from commands import run
 from headscope.errors import InputError
 from headscope.results.schemas import LabelRow, columns
 from known_heads import HEADS, VOCABULARY, known_heads, known_treebank
@@ -83,22 +81,6 @@ def test_columns(survey: hs.Survey) -> None:
     assert sep["sep"] > 0.9
     assert labels.to_pylist()[8]["inner"] > 0.7
     assert {"labels.parquet", "examples.parquet"} <= set(survey.manifest["files"])
-
-
-def test_the_command(tmp_path: Path) -> None:
-    """`headscope survey --labels --examples` says how many heads have which label."""
-    treebank, out = known_treebank(tmp_path / "t.conllu", documents=8), tmp_path / "out"
-    known_heads(tmp_path)
-    words = ["survey", str(tmp_path), str(treebank), "--out", str(out), "--labels", "--examples", "2"]
-    words += ["--set", "report=false", "--set", "threads=1"]
-    result = run(*words, "--statistic", "entropy")
-    survey = hs.Survey(out)
-    count = survey.labels["label"].to_pylist().count("none")
-    said = " ".join(result.output.split())
-    assert count == sum(map(int, re.findall(r"(\d+) heads? without a label: ", said))) > 0
-    best = max((row for row in survey.labels.to_pylist() if row["kind"] == "position"), key=lambda row: row["score"])
-    assert f"word order: {best['layer']}.{best['head']} “{best['label']}” {best['score']:.0%}" in said
-    assert len(survey.examples) == 2 * HEADS
 
 
 def test_without_a_treebank(tmp_path: Path) -> None:

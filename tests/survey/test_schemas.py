@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-import zipfile
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from pyarrow import BufferReader, parquet
 
 from golden.keeping import page_data
 from headscope.atlas.labels.search import Clause
@@ -33,7 +31,6 @@ from headscope.results.schemas import (
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "reference" / "survey-files.md"
 TYPES = ROOT / "web" / "src" / "report"
-PACKED = ROOT / "tests" / "data" / "survey-format-2.zip"
 
 TABLES: dict[type, str] = {
     SampleRow: "sample",
@@ -90,22 +87,6 @@ def _interface(name: str) -> str:
         spelt += "[]" * kind.endswith("[]") + " | null" * optional
         lines += [f"  /** {means[column][0].upper()}{means[column][1:]} */", f"  {spelled(column)}: {spelt};"]
     return "\n".join([*lines, "}", ""])
-
-
-GONE: dict[type, tuple[str, ...]] = {
-    RelationRow: ("rule", "rule_score"),
-    LineRow: ("raised", "raised_by", "lowered", "lowered_by"),
-}
-"""Columns that older surveys have."""
-
-
-def test_an_older_survey_has_these_columns() -> None:
-    """A survey packed before its rows were declared: names, order, types, but of some that have changed."""
-    for row in TABLES.keys() - {SampleRow, LabelRow, DistributionRow, WriteRow}:
-        with zipfile.ZipFile(PACKED) as packed:
-            schema = parquet.read_schema(BufferReader(packed.read(f"{TABLES[row]}.parquet")))
-        kept = [field for field in schema if field.name not in GONE.get(row, ())]
-        assert tuple((field.name, field.type) for field in kept) == columns(row), row
 
 
 def test_every_column_has_its_meaning() -> None:

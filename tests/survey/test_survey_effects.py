@@ -14,7 +14,6 @@ from surveying import OPTIONS
 from transformers import AutoTokenizer
 
 import headscope as hs
-from commands import run
 from explain.tops import WORDS, readable
 from headscope.atlas.corpus_effects import CANDIDATES
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
@@ -223,8 +222,6 @@ def test_one_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"effects": 3, "effects_method": "halve"}, InputError, "unknown effects_method 'halve'"),
-        ({"effects": 0, "effects_output": "loss"}, InputError, "say how effects are measured, and none are"),
         ({"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
         ({"effects": -1}, InputError, "effects is -1"),
     ],
@@ -251,16 +248,3 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     hs.survey(tmp_path, corpus(), out=tmp_path / "out", **EFFECTS)
     with pytest.raises(InputError, match="effects was 9, is 8"):
         hs.survey(tmp_path, corpus(), out=tmp_path / "out", **{**EFFECTS, "effects": 8})
-
-
-def test_the_command(tmp_path: Path) -> None:
-    """`headscope survey --effects` says what the heads are worth."""
-    (tmp_path / "texts").mkdir()
-    for number, text in enumerate(["A cat sat on the mat.", "She took off her hat.", "The dog ran home."] * 2):
-        (tmp_path / "texts" / f"{number}.txt").write_text(text, encoding="utf-8")
-    words = ["survey", "-", str(tmp_path / "texts"), "--out", str(tmp_path / "out"), "--effects", "6"]
-    result = run(*words, "--set", "report=false", "--set", "threads=1", "--statistic", "entropy")
-    row = max(hs.Survey(tmp_path / "out").effects.to_pylist(), key=lambda row: abs(row["change"]))
-    said = " ".join(result.output.split())
-    assert f"head {row['layer']}.{row['head']} is felt most: without it the masked-LM loss" in said
-    assert "8 of 16 heads" in said

@@ -236,12 +236,6 @@ def test_long_sentences_and_one_document(tmp_path: Path) -> None:
     assert "no accuracy can be held out" in screen_of(survey)
 
 
-def test_the_sheet(treebank_survey: hs.Survey) -> None:
-    rows = sorted(treebank_survey.syntax.to_pylist(), key=lambda row: row["offset_accuracy"] - row["accuracy_held_out"])
-    first = f"{rows[0]['relation']}: in head {rows[0]['layer']}.{rows[0]['head']}, "
-    assert first in screen_of(treebank_survey)
-
-
 def test_no_treebank(tmp_path: Path) -> None:
     survey = hs.survey("-", ["Alice was beginning to get very tired."], out=tmp_path / "out", **OPTIONS)
     with pytest.raises(InputError, match="the survey has no syntax"):

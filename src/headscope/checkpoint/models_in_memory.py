@@ -8,7 +8,8 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,22 @@ def _refuse_graphs(held: Any) -> None:
         )
 
 
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Let transformers draw no progress bars.
+
+    Its own switch would also forget which bars of huggingface_hub the user has switched off.
+    """
+    from transformers.utils import logging
+
+    bars = logging._tqdm_active
+    logging._tqdm_active = False
+    try:
+        yield
+    finally:
+        logging._tqdm_active = bars
+
+
 def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     """Save a model to a temporary folder, as it is now: its weights, its config, and its tokenizer if it has one.
 
@@ -96,13 +113,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     _refuse_packed(held.model if kind == "pipeline" else held, may_be_meta=kind != "sentence-transformers")
     folder = Path(tempfile.mkdtemp(prefix="headscope-"))
     try:
-        if kind == "sentence-transformers":
-            held.save(str(folder))
-        else:
-            model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
-            model.save_pretrained(folder, state_dict=_state_of(model))
-            if words is not None and not isinstance(words, (str, os.PathLike)):
-                words.save_pretrained(folder)
+        _save(held, kind, tokenizer, folder)
         checkpoint = open_checkpoint(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,6 +121,18 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
     checkpoint.held, checkpoint.name = _names_of(held.model if kind == "pipeline" else held)
     return checkpoint
+
+
+@without_bars()
+def _save(held: Any, kind: str, tokenizer: Any, folder: Path) -> None:
+    """Save a model, and its tokenizer if it has one, as its library does."""
+    if kind == "sentence-transformers":
+        held.save(str(folder))
+        return
+    model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
+    model.save_pretrained(folder, state_dict=_state_of(model))
+    if words is not None and not isinstance(words, (str, os.PathLike)):
+        words.save_pretrained(folder)
 
 
 def _refuse_packed(model: Any, *, may_be_meta: bool) -> None:

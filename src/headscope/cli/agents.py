@@ -43,45 +43,35 @@ TOOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 @app.command(rich_help_panel="For agents")
 def mcp() -> None:
     """Serve headscope's commands to an agent over standard input and output (Model Context Protocol)."""
-    import asyncio
-
-    built = server()
-    from mcp.server.stdio import stdio_server
-
-    async def serve() -> None:
-        async with stdio_server() as (incoming, outgoing):
-            await built.run(incoming, outgoing, built.create_initialization_options())
-
-    asyncio.run(serve())
+    server().run()
 
 
 def server() -> Any:
     """Return the server, not running yet, or raise MissingExtraError if the protocol's SDK is not installed."""
     require("mcp", "mcp", where="headscope mcp")
     from mcp import types
-    from mcp.server import Server
+    from mcp.server import MCPServer
 
     from headscope import __version__
 
-    reads_only = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)
-    listed = []
-    for name, (purpose, needs, may) in TOOLS.items():
-        properties = {one: {**TYPES.get(one, STRING), "description": ARGUMENTS[one]} for one in needs + may}
-        takes = {"type": "object", "properties": properties, "required": needs, "additionalProperties": False}
-        listed.append(types.Tool(name=name, description=purpose, input_schema=takes, annotations=reads_only))
+    reads_only = types.ToolAnnotations(read_only_hint=True)
 
-    async def list_tools(ctx: Any, params: Any) -> Any:
-        return types.ListToolsResult(tools=listed)
+    class Commands(MCPServer):
+        async def list_tools(self) -> list[Any]:
+            tools = []
+            for name, (purpose, needs, may) in TOOLS.items():
+                properties = {one: {**TYPES.get(one, STRING), "description": ARGUMENTS[one]} for one in needs + may}
+                takes = {"type": "object", "properties": properties, "required": needs, "additionalProperties": False}
+                tools.append(types.Tool(name=name, description=purpose, input_schema=takes, annotations=reads_only))
+            return tools
 
-    async def call_tool(ctx: Any, params: Any) -> Any:
-        printed, failed = answered(params.name, params.arguments or {})
-        text = types.TextContent(type="text", text=printed)
-        answer = None if failed else json.loads(printed)
-        return types.CallToolResult(content=[text], structured_content=answer, is_error=failed)
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            printed, failed = answered(name, arguments)
+            text = types.TextContent(type="text", text=printed)
+            answer = None if failed else json.loads(printed)
+            return types.CallToolResult(content=[text], structured_content=answer, is_error=failed)
 
-    return Server(
-        "headscope", version=__version__, instructions=ABOUT, on_list_tools=list_tools, on_call_tool=call_tool
-    )
+    return Commands("headscope", version=__version__, instructions=ABOUT, log_level="WARNING")
 
 
 def answered(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:

@@ -1,6 +1,7 @@
 """`with hs.capture(model) as captured`: open a session, let the model run, restore everything.
 
-`hs.trace(model, tokenizer, text)` does so for one text: run a live transformers model on a text and return the trace.
+`hs.trace(model, text, tokenizer=tokenizer)` does so for one text: run a live transformers model on it and return the
+trace.
 """
 
 from __future__ import annotations
@@ -390,10 +391,10 @@ def name_of(model: nn.Module) -> str:
 @named
 def trace(
     model: nn.Module,
-    tokenizer: Any,
     text: str,
     pair: str | None = None,
     *,
+    tokenizer: Any = None,
     layers: Iterable[int] | None = None,
     heads: Iterable[int] | None = None,
     values: bool = True,
@@ -403,16 +404,16 @@ def trace(
 ) -> Trace:
     """Run a live transformers model on a text and return the trace of its attention.
 
-        trace = hs.trace(model, tokenizer, "The cat sat on the mat.")
+        trace = hs.trace(model, "The cat sat on the mat.", tokenizer=tokenizer)
         trace[0, 3].weights
 
     The model runs in eval mode, without gradients; its training mode is restored afterwards.
 
     Args:
         model: a transformers model with one stack of attention, in any precision, on any device.
-        tokenizer: its transformers tokenizer.
         text: the text.
         pair: the second text of a pair.
+        tokenizer: the model's transformers tokenizer, which is required.
         layers: numbers of the layers to keep, counted from 0; all by default.
         heads: numbers of the heads to keep in each layer, counted from 0; all by default.
         values: True to keep V, which contexts require.
@@ -426,14 +427,18 @@ def trace(
     Raises:
         InputError: the text is empty, `tokenizer` is not a tokenizer, or the model has several stacks of attention.
         UnsupportedError: the model's attention can't be captured, or the model doesn't accept the tokenizer's output.
+        TypeError: `text` is not a string.
     """
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise TypeError(f"trace() expected a text, got {kind}; call it as trace(model, text, tokenizer=tokenizer)")
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
     if not callable(tokenizer):
         raise InputError(
             f"expected a transformers tokenizer, got {type(tokenizer).__name__}",
             where="tokenizer",
-            advice="pass transformers.AutoTokenizer.from_pretrained(…)",
+            advice="pass tokenizer=transformers.AutoTokenizer.from_pretrained(…)",
         )
     capturing = capture(
         model,

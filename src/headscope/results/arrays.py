@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-class ArrayLike(NDArrayOperatorsMixin):
+class Exchanged(NDArrayOperatorsMixin):
+    """Something that NumPy makes an array of, and PyTorch, JAX and others a tensor: `torch.from_dlpack(weights)`."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = np.asarray(self)
+        return (array if array.flags.writeable else array.copy()).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return (1, 0)  # a CPU's memory
+
+
+class ArrayLike(Exchanged):
     """A record that can be used as its main array: indexed, compared, computed with; results are plain arrays.
 
     Subclasses are dataclasses that have `array`.
@@ -37,13 +48,6 @@ class ArrayLike(NDArrayOperatorsMixin):
         if copy:
             return np.array(self.array, dtype=dtype)
         return np.asarray(self.array, dtype=dtype)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        array = np.asarray(self)
-        return (array if array.flags.writeable else array.copy()).__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return (1, 0)  # a CPU's memory
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         arrays = (value.array if isinstance(value, ArrayLike) else value for value in inputs)

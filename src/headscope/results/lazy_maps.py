@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from headscope.errors import InputError
+from headscope.results.arrays import Exchanged
 
 if TYPE_CHECKING:
     from jaxtyping import Int, Shaped
@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 31
 """Size of the largest map that becomes an array by itself."""
 
 
-class LazyMap(NDArrayOperatorsMixin):
+class LazyMap(Exchanged):
     """A lazy map of queries (rows) by keys (columns): only the tile that is indexed is computed.
 
     The map of one head is (queries, keys), of a layer (heads, queries, keys), of a trace (layers, heads, queries,
@@ -176,12 +176,6 @@ class LazyMap(NDArrayOperatorsMixin):
         if copy is False:
             raise ValueError(f"{self.kind} are computed on demand, so there is no array to share")
         return np.asarray(self._array(), dtype=dtype)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return (1, 0)  # a CPU's memory
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
         if any(isinstance(place, LazyMap) for place in out):
