@@ -24,7 +24,6 @@ from transformers import (
 )
 
 import headscope as hs
-from finished_survey import write_manifest
 from headscope.atlas.loading import tokenizer_record
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError
