@@ -97,6 +97,9 @@ def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace
         share = finding.numbers.get("weight", finding.numbers.get("overlap", finding.numbers.get("ratio", -1.0)))
         number = f"{share:.2f}".lstrip("0") if finding.kind == "link" else f"{100 * min(share, 0.99):.0f}%"
         assert number in text
+        brought = [finding.numbers[name] for name in ("brings", "most") if name in finding.numbers]
+        shares = ["0" if abs(one) < 0.005 else f"{one:.2f}".replace("0.", ".").replace("-", "−") for one in brought]
+        assert re.findall(r"brings (\S+?)(?:;|$)", text) == shares
         assert finding.kind == "sink" or f"{cell.layer}.{cell.head}" in text
         chips.nth(n).click()
         assert head_of(page) == f"Head {cell.layer}.{cell.head}"

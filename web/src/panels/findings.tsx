@@ -11,12 +11,11 @@ import { short } from "./slots";
 
 /** From here on a share is called all but whole. */
 const WHOLE = 0.995;
-const share = (value: number | undefined): string => (value !== undefined && value >= WHOLE && value < 1 ? say("over", { share: percent(0.99) }) : percent(value ?? NaN));
+const share = (value: number): string => (value >= WHOLE && value < 1 ? say("over", { share: percent(0.99) }) : percent(value));
 
 /** What a finding is, in the reader's language; one of a kind that the page has no words for keeps Python's sentence. */
 function phrase(info: TraceInfo, { kind, sentence, cells, token, numbers }: Finding): ComponentChildren {
-  const name = kind === "cls" || kind === "sep" || kind === "punctuation" ? "rests" : kind;
-  const word = `finding_${name}`;
+  const word = `finding_${kind}`;
   if (!isWord(word)) return sentence;
   const [first, second] = cells;
   const called = (axis: Axis, place: number | null): ComponentChildren => <bdi>{cut(place === null ? "" : wordAt(axis, place))}</bdi>;
@@ -26,15 +25,17 @@ function phrase(info: TraceInfo, { kind, sentence, cells, token, numbers }: Find
 }
 
 /** Its head and number, and what that is held against. */
-function evidence({ kind, cells: [{ layer, head }], numbers }: Finding): { number: string; against: string } {
+function evidence({ kind, cells: [{ layer, head }, most], numbers }: Finding): { number: string; against: string } {
   const name = `${layer}.${head}`;
-  const value = numbers.weight ?? numbers.overlap ?? numbers.ratio;
+  const value = numbers.weight ?? numbers.overlap ?? numbers.ratio ?? NaN;
   const against = ["expected", "written", "average", "between"].find((one) => numbers[one] !== undefined);
   const word = against === undefined ? "evidence_ratio" : `evidence_${against}`;
   const told = isWord(word) ? say(word, { share: share(value), other: percent(numbers[against ?? "ratio"]) }) : "";
-  if (kind === "link") return { number: say("finding_weight", { head: name, weight: short(value ?? NaN) }), against: told };
-  if (kind === "sink") return { number: say("finding_idle", { share: share(value) }), against: told };
-  return { number: say("finding_share", { head: name, share: share(value) }), against: told };
+  const brings = (share: number): string => say("finding_brings", { share: short(share) });
+  const number = kind === "sink" ? say("finding_idle", { share: share(value) })
+    : kind !== "link" ? say("finding_share", { head: name, share: share(value) })
+    : say("finding_weight", { head: name, weight: short(value) }) + (numbers.brings ? `, ${brings(numbers.brings)}` : "") + (most ? `; ${most.layer}.${most.head} ${brings(numbers.most)}` : "");
+  return { number, against: told };
 }
 
 const isHere = (info: TraceInfo, finding: Finding): boolean => {

@@ -389,7 +389,7 @@ export const en = {
   finding_share: "head {head}, {share} of its weight",
   finding_idle: "{share} of their weight; often: nothing to do",
   finding_sink: "{n} of {of} heads rest on {token}",
-  finding_rests: "Head {head} rests on {token}",
+  finding_brings: "brings {share}",
   habit: "Of a word's weight this head puts {share} {where} and {other} {there}.",
   habit_special: "on special tokens",
   habit_before: "on the word before",

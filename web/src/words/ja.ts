@@ -391,7 +391,7 @@ export const ja: Record<Word, string> = {
   finding_share: "ヘッド {head}、重みの {share}",
   finding_idle: "重みの {share}。多くは仕事がないとき",
   finding_sink: "{of} 個中 {n} 個のヘッドが {token} に集中する",
-  finding_rests: "ヘッド {head} は {token} に集中する",
+  finding_brings: "{share} をもたらす",
   habit: "このヘッドは語の重みの {share} を{where}、{other} を{there}に置きます。",
   habit_special: "特殊トークン",
   habit_before: "直前の語",

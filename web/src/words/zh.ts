@@ -391,7 +391,7 @@ export const zh: Record<Word, string> = {
   finding_share: "头 {head}，占其权重的 {share}",
   finding_idle: "占其权重的 {share}；往往是无事可做",
   finding_sink: "{of} 个头中有 {n} 个停留在 {token} 上",
-  finding_rests: "头 {head} 停留在 {token} 上",
+  finding_brings: "带来 {share}",
   habit: "一个词的权重中，此头把 {share} 放在{where}，{other} 放在{there}。",
   habit_special: "特殊词元上",
   habit_before: "前一个词上",
