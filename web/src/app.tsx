@@ -1,10 +1,10 @@
 // The page: the grid on the left, the head in the middle, the inspector on the right.
 import type { ComponentType } from "preact";
 import { say } from "./words";
-import * as state from "./state";
-import { joint, slotB } from "./comparing";
-import { remarks } from "./opening";
-import { column, doc, failure, row } from "./store";
+import * as state from "./state/state";
+import { joint, slotB } from "./state/comparing";
+import { remarks } from "./state/opening";
+import { column, doc, failure, row } from "./state/store";
 import { Anatomy } from "./panels/anatomy";
 import { Bar, screen } from "./panels/screens";
 import { Cell } from "./panels/cell";

@@ -1,8 +1,8 @@
 // Keyboard control of the whole page.
-import * as state from "./state";
-import { clearSets } from "./asking";
-import { column, doc, lookAt, row, shown } from "./store";
-import { goToNext } from "./ranking";
+import * as state from "./state/state";
+import { clearSets } from "./heads/asking";
+import { column, doc, lookAt, row, shown } from "./state/store";
+import { goToNext } from "./heads/ranking";
 import { find, step } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";

@@ -1,11 +1,11 @@
 // In a notebook's widget: the frame's parent keeps the page's state, and may set it; a kernel has the rest of a large trace.
 import { effect } from "@preact/signals";
-import { around } from "./appearance";
-import { fromHash, toHash } from "./hash";
-import { correct, goTo } from "./opening";
-import { FIELDS } from "./state";
-import * as state from "./state";
-import { at, doc, headName } from "./store";
+import { around } from "./state/appearance";
+import { fromHash, toHash } from "./state/hash";
+import { correct, goTo } from "./state/opening";
+import { FIELDS } from "./state/state";
+import * as state from "./state/state";
+import { at, doc, headName } from "./state/store";
 
 /** What the widget names its frame: this, then the state and the notebook's theme. */
 const MARK = "headscope:";

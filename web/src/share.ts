@@ -1,11 +1,11 @@
 // What is on the screen, for somebody else: a link, or one file in which this page is written again.
-import { docs, doc } from "./store";
-import { fileName } from "./export";
-import { download, escaped } from "./files";
-import { toShare } from "./hash";
-import { start } from "./remote";
-import { runs } from "./runs";
-import { FIELDS } from "./state";
+import { docs, doc } from "./state/store";
+import { fileName } from "./drawing/export";
+import { download, escaped } from "./drawing/files";
+import { toShare } from "./state/hash";
+import { start } from "./model/remote";
+import { runs } from "./model/runs";
+import { FIELDS } from "./state/state";
 import { engine } from "./trace/engine";
 import { letters } from "./words";
 

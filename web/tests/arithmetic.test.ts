@@ -10,7 +10,7 @@ import { largestPlaces, strongestKeys } from "../src/trace/strongest";
 import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
 import { HeldTrace, plainLabel } from "../src/trace/trace";
 import { capped } from "../src/trace/terms";
-import { makeShown } from "../src/shown";
+import { makeShown } from "../src/text/shown";
 
 const file = new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url)));
 const wanted = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url), "utf-8")) as {

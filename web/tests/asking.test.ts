@@ -2,12 +2,12 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
-import { FIELDS } from "../src/state";
-import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/hash";
-import { maskOf } from "../src/masking";
-import { byNumber, nextPlace } from "../src/order";
+import { FIELDS } from "../src/state/state";
+import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/state/hash";
+import { maskOf } from "../src/text/masking";
+import { byNumber, nextPlace } from "../src/heads/order";
 import { corner, short, slots } from "../src/panels/slots";
-import { makeShown, placed, readable, type Label } from "../src/shown";
+import { makeShown, placed, readable, type Label } from "../src/text/shown";
 import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween } from "../src/trace/masses";
 import { measure, siftedShare } from "../src/trace/measures";

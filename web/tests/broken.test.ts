@@ -1,6 +1,6 @@
 // NaN and infinity: never drawn, pooled or exported as a number.
 import { expect, test } from "vitest";
-import { css, divergingAt, paint, sequentialCss } from "../src/colour";
+import { css, divergingAt, paint, sequentialCss } from "../src/drawing/colour";
 import { viewRows, weightRow } from "../src/trace/cells";
 import { measure } from "../src/trace/measures";
 import { columnsOf, poolRow } from "../src/trace/pooling";

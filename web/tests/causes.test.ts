@@ -1,7 +1,7 @@
 // Questions of cause and effect: which are the same, in what order heads stand, how their numbers are written.
 import { expect, test } from "vitest";
-import { language } from "../src/appearance";
-import { askKey, changeName, NOTHING } from "../src/ask";
+import { language } from "../src/state/appearance";
+import { askKey, changeName, NOTHING } from "../src/model/ask";
 import { inOrder } from "../src/panels/effects";
 import { short } from "../src/panels/slots";
 

@@ -1,12 +1,12 @@
 // Alignment, differences, means and ink against numbers that Python wrote; names that say what differs.
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { align } from "../src/align";
-import { inkOf } from "../src/ink";
-import { distinct } from "../src/naming";
-import type { Picture } from "../src/pictures";
-import { direction, prose } from "../src/prose";
-import { joinCuts, makeShown, regroup, type Label } from "../src/shown";
+import { align } from "../src/text/align";
+import { inkOf } from "../src/text/ink";
+import { distinct } from "../src/text/naming";
+import type { Picture } from "../src/drawing/pictures";
+import { direction, prose } from "../src/text/prose";
+import { joinCuts, makeShown, regroup, type Label } from "../src/text/shown";
 import { entropy, tile, viewRows, wholeHead } from "../src/trace/cells";
 import { difference } from "../src/trace/difference";
 import { lookedAtBy, looksAt } from "../src/trace/profile";

@@ -68,9 +68,9 @@ function closure(start: string): Set<string> {
 test("a page carries nothing of the other's, and what both need is there once", () => {
   const [page, report] = [closure("main.tsx"), closure("report/main.tsx")];
   expect([...page].filter((name) => /^(report\/|encoder\/|.*\blive\.)/.test(name))).toEqual([]);
-  expect([...report].filter((name) => name.startsWith("trace/") || ["state.ts", "store.ts", "words/en.ts"].includes(name))).toEqual([]);
+  expect([...report].filter((name) => name.startsWith("trace/") || ["state/state.ts", "state/store.ts", "words/en.ts"].includes(name))).toEqual([]);
   expect([...report].filter((name) => page.has(name)).sort()).toEqual([
-    "appearance.ts", "colour.ts", "files.ts", "hash.ts", "panels/settings.tsx", "panels/sign.tsx", "steps.ts",
+    "drawing/colour.ts", "drawing/files.ts", "panels/settings.tsx", "panels/sign.tsx", "state/appearance.ts", "state/hash.ts", "state/steps.ts",
     "words/common.ts", "words/numbers.ts", "words/speech.ts",
   ]);
 });

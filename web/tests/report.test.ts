@@ -1,7 +1,7 @@
 // The report's own rules: where a colour scale ends, where an arrow key goes, sentences with elements in them.
 import { beforeEach, expect, test } from "vitest";
-import { language } from "../src/appearance";
-import { fromHash } from "../src/hash";
+import { language } from "../src/state/appearance";
+import { fromHash } from "../src/state/hash";
 import type { Statistic, Survey } from "../src/report/data";
 import { headLabel } from "../src/report/data";
 import { neighbour } from "../src/report/sections/grid";

@@ -1,6 +1,6 @@
 // The site's own rules: which words of a line are drawn, how labels read, how the table sorts and filters, where links lead.
 import { beforeEach, expect, test } from "vitest";
-import { language } from "../src/appearance";
+import { language } from "../src/state/appearance";
 import type { Label, Line, Survey } from "../src/report/data";
 import { fitted, type Item } from "../src/report/fit";
 import { byGroup, groupOf, shortOf, titleOf, type Group } from "../src/report/kinds";

@@ -1,14 +1,14 @@
 // Every language says the same things: the same words, with the same parts in braces. Colours are what they promise.
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { language } from "../src/appearance";
+import { language } from "../src/state/appearance";
 import { common } from "../src/words/common";
 import { en } from "../src/words/en";
 import { ja } from "../src/words/ja";
 import { zh } from "../src/words/zh";
 import { report } from "../src/report/words";
 import { count, number, percent, rounded } from "../src/words/numbers";
-import { diverging, divergingAt, headColour, inkOn, luminance as relative, oklch, onScale, paint, SIGN, sequential, sequentialAt } from "../src/colour";
+import { diverging, divergingAt, headColour, inkOn, luminance as relative, oklch, onScale, paint, SIGN, sequential, sequentialAt } from "../src/drawing/colour";
 
 const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
 

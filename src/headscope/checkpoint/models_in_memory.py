@@ -75,11 +75,15 @@ def _refuse_graphs(held: Any) -> None:
 def without_bars() -> Iterator[None]:
     """Let transformers draw no progress bars.
 
-    Its own switch would also forget which bars of huggingface_hub the user has switched off.
+    Its own switch would also forget which bars of huggingface_hub the user has switched off. A release without this
+    private flag draws its bars.
     """
     from transformers.utils import logging
 
-    bars = logging._tqdm_active
+    bars = getattr(logging, "_tqdm_active", None)
+    if bars is None:
+        yield
+        return
     logging._tqdm_active = False
     try:
         yield

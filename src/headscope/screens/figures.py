@@ -54,7 +54,7 @@ STOPS = (
     *((0.0, "#ffffff"), (0.15, "#eef4fb"), (0.3, "#cde0f6")),
     *((0.52, "#7eaee6"), (0.78, "#2f62b5"), (1.0, "#13223d")),
 )
-"""The page's colours of weights, at these square roots (web/src/colour.ts)."""
+"""The page's colours of weights, at these square roots (web/src/drawing/colour.ts)."""
 SIGNED = ((0.0, LESS), (0.5, "#ffffff"), (1.0, MORE))
 """The colours of signed numbers at -1, 0 and 1: purple below 0, green above."""
 DARK = STOPS[-2][1]

@@ -16,7 +16,7 @@ from headscope.screens.labels import printable
 PLAIN = str.maketrans({character: f"\\{character}" for character in "\\|*_<`[]~"})
 """Characters that Markdown gives a meaning -> escaped."""
 FORMULA = "=+-@\t\r\n＝＋－＠"
-"""First characters of a cell that a spreadsheet may run as a formula. web/src/files.ts has the same rule."""
+"""First characters of a cell that a spreadsheet may run as a formula. web/src/drawing/files.ts has the same rule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 // Answers to the page's questions, as headscope/page/server.py and runs.py give them: traces, and runs of cause and effect.
-import type { Ask, Outcome, Run as Record_, Result } from "../ask";
-import type { Change } from "../backend";
+import type { Ask, Outcome, Run as Record_, Result } from "../model/ask";
+import type { Change } from "../model/backend";
 import { forward, rerun, type Edit, type Pass } from "./forward";
 import type { Run } from "./heads";
 import { Model } from "./model";

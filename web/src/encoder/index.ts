@@ -3,7 +3,7 @@ import { Desk, type Line, type Without } from "./answers";
 import { Model } from "./model";
 import { Refused } from "./refused";
 import type { Catalog } from "./tracefile";
-import type { Change } from "../backend";
+import type { Change } from "../model/backend";
 
 export { Desk } from "./answers";
 export { forward, rerun } from "./forward";

@@ -1,5 +1,5 @@
 // The one number of an output that is explained, as headscope.runs.targets names and reads it.
-import type { Ask, Target as Named } from "../ask";
+import type { Ask, Target as Named } from "../model/ask";
 import type { Pass } from "./forward";
 import type { Model } from "./model";
 import { softmax } from "./products";

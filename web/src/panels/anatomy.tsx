@@ -1,7 +1,7 @@
 // A drawing of the model: components and their shares, the inside of a layer with the selected head's slice, shapes on every arrow.
 import type { JSX } from "preact";
 import { count, isWord, percent, say } from "../words";
-import { at, doc } from "../store";
+import { at, doc } from "../state/store";
 import { EmptyCentre } from "./centre";
 import type { Anatomy as Model, Part } from "../trace/trace";
 

@@ -1,6 +1,6 @@
 // Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
-import { paint } from "../colour";
-import * as state from "../state";
+import { paint } from "../drawing/colour";
+import * as state from "../state/state";
 import { letters } from "../words";
 
 const scratch = document.createElement("canvas");

@@ -1,10 +1,10 @@
 // Cause and effect: put a change and an output, run the model, and see what the change makes of the output.
 import { useState } from "preact/hooks";
-import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../ask";
-import { cancel, outcomes, running, start } from "../remote";
-import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../runs";
-import * as state from "../state";
-import { doc, docs, lookAt, lookedRow, placeOfDoc, shown } from "../store";
+import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../model/ask";
+import { cancel, outcomes, running, start } from "../model/remote";
+import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../model/runs";
+import * as state from "../state/state";
+import { doc, docs, lookAt, lookedRow, placeOfDoc, shown } from "../state/store";
 import { plainLabel } from "../trace/parts";
 import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";

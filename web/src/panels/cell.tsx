@@ -4,17 +4,17 @@ import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";
 import { largestPlaces } from "../trace/strongest";
-import { written, type Written } from "../away";
-import { start } from "../remote";
+import { written, type Written } from "../state/away";
+import { start } from "../model/remote";
 import { cutEdge } from "./causes";
 import { Fill } from "./bar";
 import { Text } from "./name";
 import { isWord, number, percent, say, tell } from "../words";
-import { remarks } from "../caption";
-import { cellAt, wanted, wantedKey } from "../pictures";
-import * as state from "../state";
-import { spelled, type Label } from "../shown";
-import { at, column, doc, headLabel, rested, row, shown } from "../store";
+import { remarks } from "../drawing/caption";
+import { cellAt, wanted, wantedKey } from "../drawing/pictures";
+import * as state from "../state/state";
+import { spelled, type Label } from "../text/shown";
+import { at, column, doc, headLabel, rested, row, shown } from "../state/store";
 
 /** Open the chain; then go through it step by step; after the last, show all of it. */
 export function nextStep(): void {

@@ -1,13 +1,13 @@
 // Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
 import { count, number, say, tell } from "../words";
-import * as state from "../state";
-import { apart, joint, pairs, partner, setB, slotB, swap, type Slot } from "../comparing";
-import { fullName, shortNames } from "../naming";
-import { mean, title } from "../several";
-import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../pictures";
-import { direction } from "../prose";
-import { TANGLE } from "../sentence";
-import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../store";
+import * as state from "../state/state";
+import { apart, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
+import { fullName, shortNames } from "../text/naming";
+import { mean, title } from "../heads/several";
+import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
+import { direction } from "../text/prose";
+import { TANGLE } from "../text/sentence";
+import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../state/store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
 import { useFetched } from "./fetched";
@@ -17,7 +17,7 @@ import { pointed } from "./pointed";
 import { Ink, isOne, said as spelled } from "./ribbon";
 import { Sign } from "./sign";
 import { change as plus, short } from "./slots";
-import { isQuiet, marked, type Label } from "../shown";
+import { isQuiet, marked, type Label } from "../text/shown";
 
 const usePicture = (want: Wanted | null): Picture | null => useFetched(want ? wantedKey(want) : "", () => picture(want!));
 

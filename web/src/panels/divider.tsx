@@ -1,6 +1,6 @@
 // A line between two panels that can be dragged, or moved with the arrow keys. Its place is kept in this browser.
 import { signal, type Signal } from "@preact/signals";
-import { keep, kept } from "../kept";
+import { keep, kept } from "../state/kept";
 import { say } from "../words";
 
 type Side = "left" | "right";

@@ -1,11 +1,11 @@
 // The effects of changing each head in turn: a sentence, all heads in order of effect, and weight against effect.
-import { signed, targetName, type Run } from "../ask";
-import { placeOf } from "../comparing";
-import { pinned } from "../runs";
-import { choose } from "../ranking";
-import * as state from "../state";
-import { weight } from "../statistics";
-import { at, doc, headLabel, row, column, shown } from "../store";
+import { signed, targetName, type Run } from "../model/ask";
+import { placeOf } from "../state/comparing";
+import { pinned } from "../model/runs";
+import { choose } from "../heads/ranking";
+import * as state from "../state/state";
+import { weight } from "../heads/statistics";
+import { at, doc, headLabel, row, column, shown } from "../state/store";
 import { count, number, percent, say } from "../words";
 import { end as scaleEnd } from "./slots";
 

@@ -1,10 +1,10 @@
 // What is worth reading in the text, below it: a sentence and a number each, and a click to its head and cell.
 import type { ComponentChildren } from "preact";
-import { placeOf } from "../comparing";
-import { goTo } from "../opening";
-import * as state from "../state";
-import { wordAt } from "../shown";
-import { at, doc } from "../store";
+import { placeOf } from "../state/comparing";
+import { goTo } from "../state/opening";
+import * as state from "../state/state";
+import { wordAt } from "../text/shown";
+import { at, doc } from "../state/store";
 import type { Axis, Finding, TraceInfo } from "../trace/trace";
 import { cut, isWord, percent, say, tell } from "../words";
 import { short } from "./slots";

@@ -1,8 +1,8 @@
 // A few heads in order with their numbers, on one line; a click looks at one.
-import { pick } from "../several";
-import { walked } from "../ranking";
-import * as state from "../state";
-import { at, headLabel } from "../store";
+import { pick } from "../heads/several";
+import { walked } from "../heads/ranking";
+import * as state from "../state/state";
+import { at, headLabel } from "../state/store";
 import type { TraceInfo } from "../trace/trace";
 import { number } from "../words";
 import { short } from "./slots";

@@ -1,6 +1,6 @@
 // The list of keys, and a paragraph about what a head is.
 import { say, type Word } from "../words";
-import * as state from "../state";
+import * as state from "../state/state";
 import { Dialog } from "./dialog";
 
 const KEYS: [string, Word][] = [

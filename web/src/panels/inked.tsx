@@ -1,7 +1,7 @@
 // A text with ink behind its tokens, a number each, and the numbers of the strongest.
-import type { Doc } from "../store";
+import type { Doc } from "../state/store";
 import { number } from "../words";
-import { signed } from "../ask";
+import { signed } from "../model/ask";
 
 /** Numbers from this share of the largest on are written beside their tokens. */
 const WRITTEN = 0.15;

@@ -1,7 +1,7 @@
 // The legend of a picture's colours.
-import { colourOf, css, type RGB } from "../colour";
-import { mostOf, type Picture } from "../pictures";
-import * as state from "../state";
+import { colourOf, css, type RGB } from "../drawing/colour";
+import { mostOf, type Picture } from "../drawing/pictures";
+import * as state from "../state/state";
 import { say } from "../words";
 import { end } from "./slots";
 

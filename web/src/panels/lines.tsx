@@ -3,20 +3,20 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
-import { maskOf } from "../masking";
+import { maskOf } from "../text/masking";
 import { number, say } from "../words";
-import * as state from "../state";
-import { current, drawnOf, mostOf, rowNumbers, wanted, wantedKey } from "../pictures";
-import { column, doc, lookedRow, row, shown } from "../store";
-import { memo } from "../memo";
-import { memberColour } from "../several";
+import * as state from "../state/state";
+import { current, drawnOf, mostOf, rowNumbers, wanted, wantedKey } from "../drawing/pictures";
+import { column, doc, lookedRow, row, shown } from "../state/store";
+import { memo } from "./memo";
+import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
-import { overlaidRows, type RowAt } from "../overlay";
+import { overlaidRows, type RowAt } from "../drawing/overlay";
 import { fresh, ink } from "./canvas";
 import { Name } from "./name";
 import { pointed } from "./pointed";
 import { short } from "./slots";
-import { isQuiet, type Label } from "../shown";
+import { isQuiet, type Label } from "../text/shown";
 
 /** Of a line: the least, and the most that it grows to where the text is short. */
 const HEIGHT = 22;

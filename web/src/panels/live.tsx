@@ -1,12 +1,12 @@
 // The boxes of a page with a model: what is typed, the guess for [MASK], and every head with the guess without it.
-import { compare, cosine, everyHeadOn, first, isSilent, kept, pythonLine, silent, texts, toggle, took, type, whole, without } from "../live";
-import { outcomes, start, trouble } from "../remote";
-import * as state from "../state";
-import type { Doc } from "../store";
+import { compare, cosine, everyHeadOn, first, isSilent, kept, pythonLine, silent, texts, toggle, took, type, whole, without } from "../model/live";
+import { outcomes, start, trouble } from "../model/remote";
+import * as state from "../state/state";
+import type { Doc } from "../state/store";
 import { short } from "./slots";
 import { say } from "../words";
 import { Sign } from "./sign";
-import "../live.css";
+import "../model/live.css";
 
 export function Live() {
   const [text, second] = texts.value;

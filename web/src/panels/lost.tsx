@@ -1,7 +1,7 @@
 // Why a head can't be shown: its numbers are with a server that doesn't answer.
-import { lost, tries } from "../away";
-import { current, wanted, wantedKey } from "../pictures";
-import { doc } from "../store";
+import { lost, tries } from "../state/away";
+import { current, wanted, wantedKey } from "../drawing/pictures";
+import { doc } from "../state/store";
 import { say } from "../words";
 
 export function Lost() {

@@ -1,8 +1,8 @@
 // A matrix as a map: positions of its cells on the screen, zooming, the visible part.
 import { signal } from "@preact/signals";
 import { columnsOf, poolRow } from "../trace/parts";
-import type { Picture } from "../pictures";
-import type { Box } from "../state";
+import type { Picture } from "../drawing/pictures";
+import type { Box } from "../state/state";
 
 /** Around the cells: for labels; at the right, for the last column's, which is slanted. */
 export interface Margins { left: number; top: number; right: number }

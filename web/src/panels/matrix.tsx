@@ -1,12 +1,12 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
-import { colourOf, inkOn } from "../colour";
-import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../pictures";
-import { isQuiet, placed, type Label } from "../shown";
-import { maskOf } from "../masking";
-import * as state from "../state";
-import { column, row, shown } from "../store";
+import { colourOf, inkOn } from "../drawing/colour";
+import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
+import { isQuiet, placed, type Label } from "../text/shown";
+import { maskOf } from "../text/masking";
+import * as state from "../state/state";
+import { column, row, shown } from "../state/store";
 import { engine } from "../trace/engine";
 import { blit, fitted, fresh, ink } from "./canvas";
 import { change, short } from "./slots";

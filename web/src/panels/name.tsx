@@ -1,5 +1,5 @@
 // A token's name: a dimmed dot before what continues a word, and its place where the text has the word elsewhere, too.
-import { isQuiet, type Label } from "../shown";
+import { isQuiet, type Label } from "../text/shown";
 
 export const Name = ({ label }: { label: Label }) => (
   <bdi class={isQuiet(label) ? "special" : ""}>{label.continues && <small>·</small>}{label.text}{label.repeats !== null && <sub>{label.repeats}</sub>}</bdi>

@@ -1,6 +1,6 @@
 // Words under the pointer: to point at one previews, a click pins, Shift and a click adds it to the set, dragging takes a passage.
-import { choose, choosePassage, pin, sides, type Side } from "../asking";
-import type { Label } from "../shown";
+import { choose, choosePassage, pin, sides, type Side } from "../heads/asking";
+import type { Label } from "../text/shown";
 
 /** The passage that is being dragged over. */
 let passage: { side: Side; start: number; moved: boolean } | null = null;

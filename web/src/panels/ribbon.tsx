@@ -1,19 +1,19 @@
 // The sentence: behind each word, and below it, how much the selected head looks there from the pinned word; arcs to the strongest.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, inkOn, onScale, sequentialAt } from "../colour";
-import { sides } from "../asking";
-import { maskOf } from "../masking";
-import { current, mostOf, rowNumbers } from "../pictures";
-import { direction, prose } from "../prose";
-import { isQuiet, type Label, type Shown } from "../shown";
+import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
+import { sides } from "../heads/asking";
+import { maskOf } from "../text/masking";
+import { current, mostOf, rowNumbers } from "../drawing/pictures";
+import { direction, prose } from "../text/prose";
+import { isQuiet, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
-import * as state from "../state";
-import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../store";
+import * as state from "../state/state";
+import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../state/store";
 import { say, tell } from "../words";
-import { changing, hasRibbon } from "../sentence";
+import { changing, hasRibbon } from "../text/sentence";
 import { TextBox } from "./textbox";
-import { start } from "../remote";
+import { start } from "../model/remote";
 import { pointed } from "./pointed";
 import { short } from "./slots";
 

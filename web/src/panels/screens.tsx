@@ -1,5 +1,5 @@
 // On a phone, one thing at a time: the sentence, all heads, the chain or the causes, and a bar that goes to them.
-import * as state from "../state";
+import * as state from "../state/state";
 import { say } from "../words";
 
 const SCREENS = ["head", "heads", "chain", "causes"] as const;

@@ -1,5 +1,5 @@
 // The settings for language and theme, on the right of every page's header.
-import { language, theme, THEMES } from "../appearance";
+import { language, theme, THEMES } from "../state/appearance";
 import type { common } from "../words/common";
 import { LANGUAGES, spoken } from "../words/speech";
 import { Sign } from "./sign";

@@ -2,8 +2,8 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { fits, readers, saveFile, sharedMegabytes, shareLink } from "../share";
-import * as state from "../state";
-import { doc, docs } from "../store";
+import * as state from "../state/state";
+import { doc, docs } from "../state/store";
 import { say } from "../words";
 import { Dialog } from "./dialog";
 

@@ -2,16 +2,16 @@
 import type { ComponentChildren } from "preact";
 import { signal } from "@preact/signals";
 import { engine } from "../trace/engine";
-import { statisticName } from "../catalog";
+import { statisticName } from "../heads/catalog";
 import { count, number, say } from "../words";
-import { maskOf } from "../masking";
-import { marked } from "../shown";
-import { title } from "../several";
-import { asked } from "../comparing";
-import { coming, table } from "../statistics";
+import { maskOf } from "../text/masking";
+import { marked } from "../text/shown";
+import { title } from "../heads/several";
+import { asked } from "../state/comparing";
+import { coming, table } from "../heads/statistics";
 import { useFetched } from "./fetched";
-import { drawnOf, wanted, wantedKey } from "../pictures";
-import { column, doc, row, sameHeads, shown } from "../store";
+import { drawnOf, wanted, wantedKey } from "../drawing/pictures";
+import { column, doc, row, sameHeads, shown } from "../state/store";
 
 export const tableOpen = signal(false);
 const MOST = 24;

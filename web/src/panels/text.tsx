@@ -1,16 +1,16 @@
 // The head as ink on the text: behind each word what the chosen words look at, or how much it looks at them.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, effect, useSignal, type ReadonlySignal } from "@preact/signals";
-import { css, inkOn, onScale, sequentialAt } from "../colour";
-import { choose, choosePassage, clearSets, sides, type Side } from "../asking";
-import { ink, isEvery, subject } from "../ink";
-import { memo } from "../memo";
-import { current, mostOf } from "../pictures";
-import { direction, prose, type Piece } from "../prose";
-import * as state from "../state";
-import { doc, shown } from "../store";
+import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
+import { choose, choosePassage, clearSets, sides, type Side } from "../heads/asking";
+import { ink, isEvery, subject } from "../text/ink";
+import { memo } from "./memo";
+import { current, mostOf } from "../drawing/pictures";
+import { direction, prose, type Piece } from "../text/prose";
+import * as state from "../state/state";
+import { doc, shown } from "../state/store";
 import { count, say } from "../words";
-import { isQuiet, type Label } from "../shown";
+import { isQuiet, type Label } from "../text/shown";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { short } from "./slots";

@@ -1,13 +1,13 @@
 // Where another text is typed, for the model behind the page to run.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { batch } from "@preact/signals";
-import { clearSets } from "../asking";
-import { openOnFinding } from "../opening";
-import { run, running, trouble } from "../remote";
-import { changing } from "../sentence";
-import { readable } from "../shown";
-import * as state from "../state";
-import { doc, lookAt, placeOfDoc } from "../store";
+import { clearSets } from "../heads/asking";
+import { openOnFinding } from "../state/opening";
+import { run, running, trouble } from "../model/remote";
+import { changing } from "../text/sentence";
+import { readable } from "../text/shown";
+import * as state from "../state/state";
+import { doc, lookAt, placeOfDoc } from "../state/store";
 import { say } from "../words";
 import { Sign } from "./sign";
 

@@ -1,6 +1,6 @@
 // The controls that a reader rarely needs stand behind one button. Whether they are open is kept in this browser.
 import { effect, signal } from "@preact/signals";
-import { keep, kept } from "../kept";
+import { keep, kept } from "../state/kept";
 import { say } from "../words";
 
 export const toolsOpen = signal(false);

@@ -1,12 +1,12 @@
 // The header: model, panes, tabs, language, theme, help.
 import { count, say } from "../words";
-import * as state from "../state";
-import { closeTrace, doc, docs, lookAt } from "../store";
-import { start, trouble } from "../remote";
-import { fullName, shortNames } from "../naming";
-import { KINDS, saveAs } from "../export";
-import { title } from "../several";
-import { hasRibbon } from "../sentence";
+import * as state from "../state/state";
+import { closeTrace, doc, docs, lookAt } from "../state/store";
+import { start, trouble } from "../model/remote";
+import { fullName, shortNames } from "../text/naming";
+import { KINDS, saveAs } from "../drawing/export";
+import { title } from "../heads/several";
+import { hasRibbon } from "../text/sentence";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
 

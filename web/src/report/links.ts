@@ -1,5 +1,5 @@
 // The addresses of the site's pages, which are files beside each other.
-import { APPEARANCE, toHash, type Fields } from "../hash";
+import { APPEARANCE, toHash, type Fields } from "../state/hash";
 import { headLabel, type Survey } from "./data";
 
 /** The reader's theme and language, as the end of an address. */

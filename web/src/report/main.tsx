@@ -2,8 +2,8 @@
 import { render } from "preact";
 import "../base.css";
 import "./report.css";
-import { followTheme } from "../appearance";
-import { followHash } from "../steps";
+import { followTheme } from "../state/appearance";
+import { followHash } from "../state/steps";
 import { followLanguage } from "../words/speech";
 import { readHead, readSurvey } from "./data";
 import { nameSpecial } from "./kinds";

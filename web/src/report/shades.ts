@@ -1,5 +1,5 @@
 // A statistic's colours: the ends of its scale, and a number's position on the colour maps.
-import { css, divergingAt, inkOn, sequentialAt, type RGB } from "../colour";
+import { css, divergingAt, inkOn, sequentialAt, type RGB } from "../drawing/colour";
 import type { Statistic } from "./data";
 import { scale } from "./state";
 

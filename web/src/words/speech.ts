@@ -1,6 +1,6 @@
 // Lookup of words in the reader's language, with quoted text within sentences.
 import { computed, effect } from "@preact/signals";
-import { language } from "../appearance";
+import { language } from "../state/appearance";
 
 export const LANGUAGES = { en: "English", ja: "日本語", zh: "中文" } as const;
 export type Language = keyof typeof LANGUAGES;

@@ -1,7 +1,7 @@
 // Every head: its label, or the mean of a statistic, coloured; layers down, heads across. Each is a link to its page.
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { csvCell, download, plainPart } from "../../files";
+import { csvCell, download, plainPart } from "../../drawing/files";
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
 import { gainOf, groupOf, isWeak, moreOf, share, shortOf, titleOf } from "../kinds";

@@ -1,6 +1,6 @@
 // Short names of traces: what differs between them, never the words that all begin with.
-import { docs, type Doc } from "./store";
-import { isWord, say } from "./words";
+import { docs, type Doc } from "../state/store";
+import { isWord, say } from "../words";
 
 /** Words on either side of the difference that are kept. */
 const CONTEXT = 2;

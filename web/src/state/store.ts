@@ -1,9 +1,9 @@
 // The open traces, and the selection among them and within them.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { engine } from "./trace/engine";
-import type { Run } from "./ask";
-import type { TraceInfo } from "./trace/trace";
-import { makeShown, readable, type Shown } from "./shown";
+import { engine } from "../trace/engine";
+import type { Run } from "../model/ask";
+import type { TraceInfo } from "../trace/trace";
+import { makeShown, readable, type Shown } from "../text/shown";
 import * as state from "./state";
 
 export interface Doc {

@@ -1,14 +1,14 @@
 // Where a page begins: on a finding where its address says nothing, else where the address says, as far as it can.
 import { batch, effect, signal } from "@preact/signals";
-import { isStatistic } from "./catalog";
+import { isStatistic } from "../heads/catalog";
 import { placeOf } from "./comparing";
-import { TANGLE } from "./sentence";
+import { TANGLE } from "../text/sentence";
 import * as state from "./state";
 import { steps, unread } from "./steps";
 import { doc, docs, type Doc } from "./store";
-import type { Word } from "./words";
-import type { Parts } from "./words/speech";
-import type { TraceInfo } from "./trace/trace";
+import type { Word } from "../words";
+import type { Parts } from "../words/speech";
+import type { TraceInfo } from "../trace/trace";
 
 export function openOnFinding({ info }: Doc): void {
   batch(() => {

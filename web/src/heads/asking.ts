@@ -1,9 +1,9 @@
 // What the grid is asked: the weight of the pinned cell, or the weight from one set of tokens to another.
 import { batch, computed } from "@preact/signals";
-import * as state from "./state";
-import { column, doc, row, shown, type Doc } from "./store";
-import type { Shown } from "./shown";
-import type { Sets } from "./trace/masses";
+import * as state from "../state/state";
+import { column, doc, row, shown, type Doc } from "../state/store";
+import type { Shown } from "../text/shown";
+import type { Sets } from "../trace/masses";
 
 /** A question about tokens, and the same as text, to know it again. */
 export interface Question extends Sets {

@@ -1,9 +1,9 @@
 // The ink of the text: a number for each word, for what the chosen words look at, or for which words look at them.
 import { computed, effect, signal } from "@preact/signals";
-import * as state from "./state";
-import { askOf, current, wanted, wantedKey, type Picture } from "./pictures";
-import { column, row, shown } from "./store";
-import { engine } from "./trace/engine";
+import * as state from "../state/state";
+import { askOf, current, wanted, wantedKey, type Picture } from "../drawing/pictures";
+import { column, row, shown } from "../state/store";
+import { engine } from "../trace/engine";
 
 /** The words that the ink is about, as rows or columns of the picture: hovered, else chosen, else pinned. */
 export const subject = computed<number[]>(() => {

@@ -1,18 +1,18 @@
 // Export of the current picture as SVG and PNG, and of its numbers as CSV and JSON, each with its caption.
 import { captionOf, settings, type Caption, type Window } from "./caption";
-import { strongestKeys } from "./trace/strongest";
-import { engine } from "./trace/engine";
+import { strongestKeys } from "../trace/strongest";
+import { engine } from "../trace/engine";
 import { onScale, sequentialCss } from "./colour";
 import { csvCell, download, escaped, plainPart } from "./files";
-import { toShare } from "./hash";
-import { maskOf } from "./masking";
-import { count, number, say } from "./words";
-import * as state from "./state";
+import { toShare } from "../state/hash";
+import { maskOf } from "../text/masking";
+import { count, number, say } from "../words";
+import * as state from "../state/state";
 import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
-import { end } from "./panels/slots";
-import { at, column, doc, failure, headName, row, shown } from "./store";
-import { mean } from "./several";
-import { isQuiet, placed, type Label } from "./shown";
+import { end } from "../panels/slots";
+import { at, column, doc, failure, headName, row, shown } from "../state/store";
+import { mean } from "../heads/several";
+import { isQuiet, placed, type Label } from "../text/shown";
 
 /** Of a file about the head in view. */
 export function fileName(kind: string): string {

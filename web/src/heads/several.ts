@@ -1,11 +1,11 @@
 // Several heads of a text at once: over each other in the lines, or their mean as one picture.
 import { batch, computed, effect } from "@preact/signals";
-import { headColour } from "./colour";
-import * as state from "./state";
-import { at, doc, headLabel, headName } from "./store";
-import { holdAgainst } from "./comparing";
+import { headColour } from "../drawing/colour";
+import * as state from "../state/state";
+import { at, doc, headLabel, headName } from "../state/store";
+import { holdAgainst } from "../state/comparing";
 import { choose } from "./ranking";
-import { say } from "./words";
+import { say } from "../words";
 
 /** The heads together, (layer, head) each; none where only one is looked at. */
 export const members = computed<[number, number][]>(() => {

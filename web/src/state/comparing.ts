@@ -1,13 +1,13 @@
 // Slot B, the alignment of its tokens with A's, and whether all heads of both can be compared.
 import { batch, computed, effect } from "@preact/signals";
-import { align } from "./align";
+import { align } from "../text/align";
 import * as state from "./state";
 import { at, doc, docB, docs, headName, headOf, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
-import { say } from "./words";
-import { marked, regroup, type Label, type Shown } from "./shown";
-import type { View } from "./trace/cells";
-import type { Aligned } from "./trace/difference";
-import type { TraceInfo } from "./trace/trace";
+import { say } from "../words";
+import { marked, regroup, type Label, type Shown } from "../text/shown";
+import type { View } from "../trace/cells";
+import type { Aligned } from "../trace/difference";
+import type { TraceInfo } from "../trace/trace";
 
 const heads = ({ layerNumbers, headNumbers }: TraceInfo): string => JSON.stringify([layerNumbers, headNumbers]);
 

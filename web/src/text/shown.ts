@@ -1,7 +1,7 @@
 // The tokens on the screen: filtered by segment, without special tokens, merged into words.
-import type { Groups, View } from "./trace/cells";
-import type { Axis, TraceInfo } from "./trace/trace";
-import type { Filter } from "./state";
+import type { Groups, View } from "../trace/cells";
+import type { Axis, TraceInfo } from "../trace/trace";
+import type { Filter } from "../state/state";
 
 export interface Label {
   text: string;

@@ -1,15 +1,15 @@
 // A page with a model runs each text as it is typed, in place of the one before.
 import { batch, effect, signal } from "@preact/signals";
 import { Refused } from "./backend";
-import type { Shares, Without } from "./encoder/answers";
+import type { Shares, Without } from "../encoder/answers";
 import { Local } from "./local";
-import { openOnFinding } from "./opening";
+import { openOnFinding } from "../state/opening";
 import { backend, outcomes, start, trouble } from "./remote";
-import * as state from "./state";
-import { doc, docs, lookAt, openTrace, type Doc } from "./store";
-import { engine } from "./trace/engine";
-import { fromBase64 } from "./trace/safetensors";
-import { say } from "./words";
+import * as state from "../state/state";
+import { doc, docs, lookAt, openTrace, type Doc } from "../state/store";
+import { engine } from "../trace/engine";
+import { fromBase64 } from "../trace/safetensors";
+import { say } from "../words";
 
 /** The sentence, and the one that it is compared with; null where there is none. */
 export const texts = signal<[string, string | null]>(["", null]);

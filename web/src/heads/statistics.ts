@@ -1,18 +1,18 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
 import { computed, signal, type Signal } from "@preact/signals";
-import { MOVED } from "./colour";
-import * as state from "./state";
+import { MOVED } from "../drawing/colour";
+import * as state from "../state/state";
 import { betweenSets, pinnedCell, question, type Question } from "./asking";
 import { catalog } from "./catalog";
-import { apart, asked, isDuel, joint, partner } from "./comparing";
-import { regroup } from "./shown";
+import { apart, asked, isDuel, joint, partner } from "../state/comparing";
+import { regroup } from "../text/shown";
 import { each, gather, type Ask, type Gathered } from "./gathering";
-import { at, column, doc, otherDoc, otherShown, row, type Doc } from "./store";
-import { effects } from "./runs";
-import { engine } from "./trace/engine";
-import type { Difference } from "./trace/difference";
-import { everyRow, size } from "./trace/parts";
-import type { TraceInfo } from "./trace/trace";
+import { at, column, doc, otherDoc, otherShown, row, type Doc } from "../state/store";
+import { effects } from "../model/runs";
+import { engine } from "../trace/engine";
+import type { Difference } from "../trace/difference";
+import { everyRow, size } from "../trace/parts";
+import type { TraceInfo } from "../trace/trace";
 import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */

@@ -1,5 +1,5 @@
 // A question of cause and effect, a run that answers it, and both in words.
-import { number, say, type Word } from "./words";
+import { number, say, type Word } from "../words";
 
 /** A change of the text's run and the output that is read, as the server takes them (headscope/page/questions.py). */
 export interface Ask {

@@ -1,16 +1,16 @@
 // What a trace came without: pictures and numbers of its heads, and, where only the header is here, its parts when somebody looks at them.
 import { effect, signal } from "@preact/signals";
-import { blank, massTokens } from "./catalog";
-import { fromKernel, told } from "./notebook";
-import { start } from "./remote";
+import { blank, massTokens } from "../heads/catalog";
+import { fromKernel, told } from "../notebook";
+import { start } from "../model/remote";
 import { at, doc, docs, type Doc } from "./store";
-import type { Questions } from "./trace/desk";
-import { engine, type Urgency } from "./trace/engine";
-import type { Groups } from "./trace/cells";
-import type { HeadMeasure } from "./trace/measures";
-import { plain, size } from "./trace/parts";
-import type { TraceInfo } from "./trace/trace";
-import { say } from "./words";
+import type { Questions } from "../trace/desk";
+import { engine, type Urgency } from "../trace/engine";
+import type { Groups } from "../trace/cells";
+import type { HeadMeasure } from "../trace/measures";
+import { plain, size } from "../trace/parts";
+import type { TraceInfo } from "../trace/trace";
+import { say } from "../words";
 
 /** Why parts can't be fetched; null while they can. */
 export const lost = signal<string | null>(null);

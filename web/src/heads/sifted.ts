@@ -1,13 +1,13 @@
 // Thumbnails and statistics of what the filters leave of each head: computed while they are on.
 import { signal } from "@preact/signals";
 import { blank, massTokens } from "./catalog";
-import * as state from "./state";
+import * as state from "../state/state";
 import { each, gather, type Gathered } from "./gathering";
-import { doc, shown } from "./store";
-import { engine } from "./trace/engine";
-import { siftedShare } from "./trace/parts";
-import type { HeadMeasure } from "./trace/measures";
-import type { TraceInfo } from "./trace/trace";
+import { doc, shown } from "../state/store";
+import { engine } from "../trace/engine";
+import { siftedShare } from "../trace/parts";
+import type { HeadMeasure } from "../trace/measures";
+import type { TraceInfo } from "../trace/trace";
 
 /** One in so many queries is measured; `done` heads of all so far, the others blank and NaN. */
 interface Sifted extends Gathered, Pick<TraceInfo, "thumbs" | "statistics"> {

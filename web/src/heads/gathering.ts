@@ -1,7 +1,7 @@
 // Numbers of every head that somebody waits for: requested one layer after the other.
 import { effect, type Signal } from "@preact/signals";
-import { failure } from "./store";
-import { say } from "./words";
+import { failure } from "../state/store";
+import { say } from "../words";
 
 /** Numbers that arrive: `done` heads so far. */
 export interface Gathered {

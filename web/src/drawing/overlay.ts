@@ -1,9 +1,9 @@
 // The rows of heads whose lines lie over each other: of every query where the text is short, else of the one looked at.
 import { effect, signal } from "@preact/signals";
 import { drawnOf, FULL_CELLS, picture, wanted, wantedKey } from "./pictures";
-import { overlaid } from "./several";
-import { lookedRow } from "./store";
-import { engine } from "./trace/engine";
+import { overlaid } from "../heads/several";
+import { lookedRow } from "../state/store";
+import { engine } from "../trace/engine";
 
 /** A head's weights of row r; null where they are not there. */
 export type RowAt = (r: number) => Float32Array | null;

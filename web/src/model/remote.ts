@@ -1,11 +1,11 @@
 // The back end, if there is one: it runs the model on other texts, with heads silenced and tokens masked.
 import { signal } from "@preact/signals";
-import { say } from "./words";
+import { say } from "../words";
 import type { Outcome, Run } from "./ask";
 import { Refused, type Backend, type Change } from "./backend";
-import type { Statistic } from "./catalog";
-import { openTrace, type Doc } from "./store";
-import type { Language } from "./words/speech";
+import type { Statistic } from "../heads/catalog";
+import { openTrace, type Doc } from "../state/store";
+import type { Language } from "../words/speech";
 
 export interface Start {
   /** `server` if something runs the model on other texts: a server, or the page itself if it has a model. */

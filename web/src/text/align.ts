@@ -1,5 +1,5 @@
 // Alignment of two texts, token by token: the longest common subsequence, and what stands between.
-import type { Aligned } from "./trace/difference";
+import type { Aligned } from "../trace/difference";
 
 /** By j: the longest common subsequence of a[from, to) with the first j of b[start, end), or with the last where `by` is -1. */
 function lengths(a: Int32Array, b: Int32Array, from: number, to: number, start: number, end: number, by: 1 | -1): Int32Array {

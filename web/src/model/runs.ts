@@ -1,11 +1,11 @@
 // Runs of cause and effect: the question that is being put, the runs that the server or the file has, and which of them still hold.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Run } from "./ask";
-import { placeOf } from "./comparing";
+import { placeOf } from "../state/comparing";
 import { abortable, backend, run, running, start, trouble, told } from "./remote";
-import * as state from "./state";
-import { at, column, doc, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "./store";
-import { say, type Word } from "./words";
+import * as state from "../state/state";
+import { at, column, doc, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "../state/store";
+import { say, type Word } from "../words";
 
 /** All runs, the oldest first. */
 export const runs = signal<Run[]>([]);

@@ -1,9 +1,9 @@
 // A model in the page as a back end: a worker that has the weights which the page holds.
 import type { Run } from "./ask";
 import { Refused, type Answered, type Backend, type Change, type Line } from "./backend";
-import { catalog, massTokens } from "./catalog";
-import type { Shares, Without } from "./encoder/answers";
-import type { Question } from "./encoder";
+import { catalog, massTokens } from "../heads/catalog";
+import type { Shares, Without } from "../encoder/answers";
+import type { Question } from "../encoder";
 
 type Bare<Q> = Q extends unknown ? Omit<Q, "id"> : never;
 type Message = { id: number; part?: unknown; result?: unknown; refused?: string; error?: string };

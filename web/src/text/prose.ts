@@ -1,6 +1,6 @@
 // A text as people read it: its tokens as they were written, with what stands between them.
 import { isSpace, joinCuts, type Label } from "./shown";
-import type { Axis } from "./trace/trace";
+import type { Axis } from "../trace/trace";
 
 export interface Piece {
   before: string;

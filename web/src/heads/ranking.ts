@@ -1,13 +1,13 @@
 // Heads in the order of the chosen statistic: as the grid draws them, and as `e` walks through them.
 import { batch, computed, signal } from "@preact/signals";
-import { divergingAt, MOVED, onScale, sequentialAt, type RGB } from "./colour";
-import * as state from "./state";
+import { divergingAt, MOVED, onScale, sequentialAt, type RGB } from "../drawing/colour";
+import * as state from "../state/state";
 import { betweenSets, pinnedCell } from "./asking";
 import { byNumber, nextPlace } from "./order";
-import { asked, isDuel } from "./comparing";
+import { asked, isDuel } from "../state/comparing";
 import { table } from "./statistics";
-import { at, doc, headOf } from "./store";
-import type { TraceInfo } from "./trace/trace";
+import { at, doc, headOf } from "../state/store";
+import type { TraceInfo } from "../trace/trace";
 
 const numbersOf = computed<Float32Array | null>(() => table.value?.[asked.value] ?? null);
 

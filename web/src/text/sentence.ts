@@ -1,6 +1,6 @@
 // A sentence is read at a glance, and stands on top; a longer text is prose.
 import { signal } from "@preact/signals";
-import { shown } from "./store";
+import { shown } from "../state/store";
 
 /** Texts above this many tokens open as prose: lines would be a tangle. */
 export const TANGLE = 64;

@@ -1,17 +1,17 @@
 // The picture of the selected head: computed on demand and cached.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { MOVED } from "./colour";
-import { engine, Superseded } from "./trace/engine";
-import type { View } from "./trace/cells";
-import { size } from "./trace/parts";
-import type { Drawn, Minus } from "./trace/desk";
-import { everyNth, lost, tileOf, tries } from "./away";
-import type { Slot } from "./comparing";
-import { mean } from "./several";
-import { at, doc, failure, lookedRow, shown, type Doc } from "./store";
-import type { Shown } from "./shown";
-import * as state from "./state";
-import { say } from "./words";
+import { engine, Superseded } from "../trace/engine";
+import type { View } from "../trace/cells";
+import { size } from "../trace/parts";
+import type { Drawn, Minus } from "../trace/desk";
+import { everyNth, lost, tileOf, tries } from "../state/away";
+import type { Slot } from "../state/comparing";
+import { mean } from "../heads/several";
+import { at, doc, failure, lookedRow, shown, type Doc } from "../state/store";
+import type { Shown } from "../text/shown";
+import * as state from "../state/state";
+import { say } from "../words";
 
 /** Numbers of one head on the screen. `full` has every cell; a long text has a pooled overview instead. */
 export interface Picture {

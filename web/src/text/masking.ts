@@ -1,6 +1,6 @@
 // Which cells of a picture the model never looks at: their weight is not small, there is none.
-import { sees } from "./trace/parts";
-import type { TraceInfo } from "./trace/trace";
+import { sees } from "../trace/parts";
+import type { TraceInfo } from "../trace/trace";
 import type { Label } from "./shown";
 
 type Masker = (row: Label, column: Label, weight: number) => boolean;
