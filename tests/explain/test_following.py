@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,22 @@ def test_what_is_looked_at_hardest_brings_less(trace: hs.Trace) -> None:
     best = frame.loc[frame["share"].idxmax()]
     assert (best["layer"], best["token"], best["head"]) == (5, "animal", 11)
     assert len(frame) == 6 * 14
+
+
+def test_a_notebook_shows_layers_and_tokens(trace: hs.Trace, tmp_path: Path) -> None:
+    """Through IPython's formatter; and the figure's numbers are those of the shares."""
+    from IPython.core.formatters import DisplayFormatter
+
+    one = trace.follow(IT)
+    shown, _ = DisplayFormatter().format(one)
+    head, *rows = [re.findall(r"<t[hd][^>]*>(.*?)</", row) for row in re.findall(r"<tr>.*?</tr>", shown["text/html"])]
+    assert head == ["layer", *trace.tokens]
+    assert [row[1 + ANIMAL] for row in rows[3:]] == ["0.09 by 3.1", "0.09 by 4.4", "0.22 by 5.11"]
+    assert [row[1 + IT] for row in rows] == [f"{share:.2f} kept" for share in one.kept]
+    axes = one.plot(save=tmp_path / "one.svg")
+    drawn = {text.get_position(): text.get_text() for text in axes.texts}
+    assert (drawn[2, 5], drawn[9, 5]) == (".22\n5.11", ".62")
+    assert len(drawn) == 6 + (np.asarray(one) >= 0.02).sum()
 
 
 def test_a_silenced_head_brings_nothing(trace: hs.Trace) -> None:

@@ -14,6 +14,7 @@ from headscope.atlas.clark_figures import layer_ticks
 from headscope.atlas.layout_2d import classical_scaling, label_widths, leader, place_labels
 from headscope.errors import InputError, require
 from headscope.files import write_atomically
+from headscope.results.followed import LEAST_SHARE
 from headscope.screens.inked import LESS, MORE
 from headscope.screens.labels import printable
 
@@ -62,8 +63,6 @@ DARK = STOPS[-2][1]
 BROKEN = "#d6003c"
 PIN, OWN = "#c2410c", "#fdeee4"
 """The number of what a token keeps of itself, and its ground: the page's colours of what is pinned."""
-LEAST_TOLD = 0.02
-"""The least share that has its number and head in the cell."""
 SMALL = 4.5
 """Points: letters of the names of heads on a plane."""
 NAMED = 48
@@ -265,7 +264,7 @@ def plot_followed(
         for (row, at), share in np.ndenumerate(totals if fits else totals[:0]):
             if at == followed.token:
                 told, colour = f"{followed.kept[row]:.2f}", PIN
-            elif share >= LEAST_TOLD:
+            elif share >= LEAST_SHARE:
                 told, colour = f"{share:.2f}\n{followed.layers[row]}.{best[row, at]}", "black"
             else:
                 continue

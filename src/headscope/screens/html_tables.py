@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headscope.files import write_atomically
+from headscope.results.followed import LEAST_SHARE, Followed
 from headscope.results.head_values import HEADS, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.screens.labels import printable, printable_lines
@@ -74,7 +75,28 @@ def html_table(record: Rows) -> str | None:
         return html_of(_grid(record)) if record.dims == HEADS else None
     if isinstance(record, Mapping):
         return html_of(_spreads(record))
-    return html_of(_listed(record))
+    return html_of(_followed(record) if isinstance(record, Followed) else _listed(record))
+
+
+def _followed(record: Followed) -> Table:
+    """Layers down, tokens across: what each brings, from LEAST_SHARE on, by the head that brings most; what is kept."""
+    best = record.shares.argmax(1)
+    rows = tuple(
+        (
+            layer,
+            *(
+                f"{record.kept[row]:.2f} kept"
+                if at == record.token
+                else f"{share:.2f} by {layer}.{best[row, at]}"
+                if share >= LEAST_SHARE
+                else ""
+                for at, share in enumerate(record.array[row])
+            ),
+        )
+        for row, layer in enumerate(record.layers)
+    )
+    tokens = (Column(f"{at}", printable(token), align="right") for at, token in enumerate(record.tokens))
+    return Table((Column("layer", align="right"), *tokens), rows, title=record.sentence)
 
 
 def _listed(record: Rows) -> Table:
