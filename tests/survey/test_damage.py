@@ -167,11 +167,10 @@ def test_a_file_of_other_texts_is_never_touched(tmp_path):
     with pytest.raises(InputError, match=r"labels\.parquet: it is of another survey"):
         Survey(other)
     for _ in range(2):
-        with (
-            warnings.catch_warnings(action="ignore", category=DamageWarning),
-            pytest.raises(InputError, match=r"labels\.parquet: it is of another survey"),
-        ):
-            hs.survey("-", ["a dog sat"], out=other, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DamageWarning)
+            with pytest.raises(InputError, match=r"labels\.parquet: it is of another survey"):
+                hs.survey("-", ["a dog sat"], out=other, **options)
         assert (one / "labels.parquet").read_bytes() == (other / "labels.parquet").read_bytes()
         (other / MANIFEST).unlink()
 
