@@ -350,6 +350,7 @@ def test_another_family_has_its_table_and_no_heads(tmp_path):
     sparse_safetensors(tmp_path / "model.safetensors", {"wte.weight": ("F16", (10, 4)), "h.0.b": ("F32", (4,))})
     assert answer("shapes", str(tmp_path))["total"] == 44
     assert "gpt2" in run("summary", str(tmp_path)).stdout
+    assert "doesn't know the heads" in repr(hs.open(tmp_path))
     run("shapes", str(tmp_path), "--tree")
     run("config", str(tmp_path))
     for command in (["head", "0.0"], ["attend", "text"], ["verify", "text"], ["predict", "text"]):

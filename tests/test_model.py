@@ -144,20 +144,6 @@ def test_the_small_matrices_side_by_side_are_the_big_one(model: hs.Model) -> Non
     assert model.layers[-1].b_O.shape == (32,)
 
 
-def test_another_family_still_has_its_table(tmp_path: Path) -> None:
-    import transformers
-
-    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=10, n_positions=8)
-    module = transformers.GPT2Model(config)
-    module.save_pretrained(tmp_path)
-    model = hs.open(tmp_path)
-    assert model.parameters.total == sum(parameter.numel() for parameter in module.parameters())
-    assert "doesn't know the heads" in repr(model)
-    for ask in (lambda: model.layers, lambda: model.trace(ids=[1]), lambda: model.trace("the")):
-        with pytest.raises(UnsupportedError, match="gpt2"):
-            ask()
-
-
 def test_the_model_says_what_it_is(model: hs.Model) -> None:
     assert "BertModel, 3 layers x 4 heads of 8" in repr(model)
     assert "counted from 0" in repr(model.layers)

@@ -12,10 +12,10 @@ import pytest
 
 import headscope as hs
 from attacks.readers import READERS, draw, read_config
-from headscope.atlas.store import array_and_record, array_bytes
+from headscope.atlas.store import array_and_record, array_bytes, table_of_bytes
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
-from headscope.files import label_of
+from headscope.files import label_of, sealed_parquet
 from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import summary_sheet
 from making import change_json
@@ -127,3 +127,13 @@ def test_an_infinite_effect_in_the_survey_of_a_stranger(tmp_path: Path) -> None:
     array, record = array_and_record(content)
     with pytest.raises(InputError, match="an infinite number among the effects"):
         reader.read(name + b"\0" + array_bytes(np.full_like(array, np.inf), label_of(content), record), tmp_path)
+
+
+def test_written_tokens_without_a_column_in_the_survey_of_a_stranger(tmp_path: Path) -> None:
+    """The rows of the survey ended in a KeyError."""
+    reader = READERS["survey by a stranger"]
+    files = reader.prepare(tmp_path)
+    name, _, content = next(data for data in files if data.startswith(b"writes.parquet")).partition(b"\0")
+    table = table_of_bytes(content).drop_columns("sure")
+    with pytest.raises(InputError, match="something that no survey does: KeyError: 'sure'"):
+        reader.read(name + b"\0" + sealed_parquet(table, label_of(content)), tmp_path)

@@ -97,13 +97,9 @@ def test_tables_of_the_top_few(small: str, args: list[str], size: Callable[[dict
     ("args", "message"),
     [
         (["effects", "{small}"], "TEXT is missing"),
-        (["effects", "{small}", "the", "--target", "hat"], "the text has no [MASK]"),
         (["effects", "{small}", MASKED, "--target", "hat", "--set", "vector=true"], "exclude each other"),
         (["effects", "{small}", MASKED, "--at", "5"], "--at requires --target"),
         (["effects", "{small}", MASKED, "--top", "0"], "leaves nothing"),
-        (["effects", "{small}", MASKED, "--method", "x"], "can't be changed by 'x'"),
-        (["effects", "{small}", MASKED, "--set", "patch_from=the cat"], "one to patch from 4"),
-        (["attribute", "{small}", "[MASK] " + "cat " * 40], "43 tokens, the model takes 24"),
     ],
 )
 def test_refusals(small: str, args: list[str], message: str) -> None:

@@ -159,18 +159,6 @@ def test_changes_of_heads(edits: list[dict[str, Any]], page: Page) -> None:
     np.testing.assert_allclose(last, expected.ravel(), atol=CLOSE, rtol=CLOSE)
 
 
-def test_the_head_that_carries_the_gender(page: Page) -> None:
-    """A published fact of the bundled model: without head 3.3, her father becomes his."""
-    text = "She said to [MASK] father that she was ill."
-    tokenizer = hs.open().tokenizer
-    whole = run(page, text, None)[3]
-    without = run(page, text, None, [{"layer": 3, "head": 3, "how": "zero"}])[3]
-    assert tokenizer.token(int(whole.argmax())) == "her"
-    assert whole.max() == pytest.approx(0.95, abs=0.01)
-    assert tokenizer.token(int(without.argmax())) == "his"
-    assert without.max() == pytest.approx(0.62, abs=0.01)
-
-
 @pytest.mark.parametrize("stem", sorted(set(FAMILIES) - {"Bert", "DistilBert"}))
 def test_other_families_are_refused(stem: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="the page can't run"):

@@ -96,14 +96,8 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: there is no such measure.
         """
-        rows = self.labels.select(["layer", "head", *LABEL_FIELDS]).to_pylist() if self.has("labels") else []
-        facts = {
-            name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
-            for name in (LABEL_FIELDS if rows else ())
-        }
-        if self.has("writes"):
-            written = self.writes.to_pylist()
-            facts["writes"] = {(row["layer"], row["head"]): " ".join(row["tokens"] * row["sure"]) for row in written}
+        with strange(self.folder):
+            facts = self._facts()
         return HeadTable(
             {name: self.measure(name, measure) for name in self},
             layers=self.layers,
@@ -112,6 +106,20 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
             left_out=self.manifest["left_out"],
             source=f"survey of {called(self.manifest['model']['name'])}",
         )
+
+    def _facts(self) -> dict[str, dict[tuple[int, int], Any]]:
+        """Return labels and written tokens of each head, by the name of their column."""
+        rows = self.labels.select(["layer", "head", *LABEL_FIELDS]).to_pylist() if self.has("labels") else []
+        facts = {
+            name if name == "label" else f"label_{name}": {(row["layer"], row["head"]): row[name] for row in rows}
+            for name in (LABEL_FIELDS if rows else ())
+        }
+        if self.has("writes"):
+            facts["writes"] = {
+                (row["layer"], row["head"]): " ".join(row["tokens"] if row["sure"] else ())
+                for row in self.writes.to_pylist()
+            }
+        return facts
 
     @property
     def syntax(self) -> pyarrow.Table:

@@ -72,7 +72,7 @@ def _refuse_graphs(held: Any) -> None:
 
 
 @contextmanager
-def without_bars() -> Iterator[None]:
+def _without_bars() -> Iterator[None]:
     """Let transformers draw no progress bars.
 
     Its own switch would also forget which bars of huggingface_hub the user has switched off. A release without this
@@ -127,7 +127,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     return checkpoint
 
 
-@without_bars()
+@_without_bars()
 def _save(held: Any, kind: str, tokenizer: Any, folder: Path) -> None:
     """Save a model, and its tokenizer if it has one, as its library does."""
     if kind == "sentence-transformers":

@@ -18,7 +18,6 @@ import transformers
 from headscope.anatomy.refused_checkpoints import QUANTISED
 from headscope.anatomy.sizes import MOST_LAYERS, SAVED_CONFIG
 from headscope.checkpoint.json_text import brief, shortened
-from headscope.checkpoint.models_in_memory import without_bars
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -145,12 +144,14 @@ def foreign_errors(where: str, advice: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' progress bars, and its reports of weights that a class doesn't use."""
+    """Silence transformers' progress bar, and its reports of weights that a class doesn't use."""
     logging = transformers.utils.logging
-    level = logging.get_verbosity()
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
-        with without_bars():
-            yield
+        yield
     finally:
         logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
