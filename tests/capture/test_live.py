@@ -82,6 +82,71 @@ def test_verify_reaches_the_eager_weights(name: str) -> None:
     assert model.config._attn_implementation == "sdpa"
 
 
+def passes_of(model: nn.Module) -> list[Any]:
+    """A list that grows with each forward pass of a model."""
+    passes: list[Any] = []
+    model.register_forward_pre_hook(lambda module, args: passes.append(module))
+    return passes
+
+
+@pytest.mark.parametrize("name", here("BertModel", "LlamaModel", "BartModel"))
+def test_verify_runs_the_model_twice(name: str) -> None:
+    """Once with other ids, however many there are, and once in eager attention."""
+    model, captured, _ = pass_of(BY_NAME[name], padded=True)
+    passes = passes_of(model)
+    for found in captured.traces:
+        passes.clear()
+        report = found.verify()
+        assert report.agrees
+        assert report.skipped == ()
+        assert len(passes) == 2
+
+
+class Particular(nn.Module):
+    """An encoder that is particular about the rows of its input."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.bert = BERT.build()
+        self.eval()
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        if self.way == "no more rows":
+            assert len(ids) == 2
+        if self.way == "tokens first":
+            ids = ids.T
+        if self.way == "rows in another order":
+            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).flip(0))
+        return self.bert(ids)
+
+
+@pytest.mark.parametrize("way", ["no more rows", "tokens first", "rows in another order", "rows as they are"])
+def test_ids_of_models_that_are_particular_about_rows(way: str) -> None:
+    """Where a batch of copies tells nothing, or something else, each trial is a pass of its own."""
+    model, ids = Particular(way), BERT.inputs(padded=False)["input_ids"]
+    captured = captured_of(model, ids.T if way == "tokens first" else ids)
+    passes = passes_of(model)
+    for found in captured.traces:
+        passes.clear()
+        report = found.verify()
+        assert report.agrees
+        assert {"tokens", "weights (eager)"} <= {check.name for check in report.checks}
+        assert (len(passes) == 2) == (way == "rows as they are")
+
+
+@pytest.mark.parametrize("way", ["no more rows", "rows as they are"])
+def test_verify_finds_a_wrong_id(way: str) -> None:
+    model, ids = Particular(way), BERT.inputs(padded=False)["input_ids"]
+    found = captured_of(model, ids).traces[1]
+    named = list(found.ids)
+    named[2] = next(number for number in range(5, 50) if number not in named)
+    report = found.replaced(queries=replace(found.queries, ids=tuple(named))).verify()
+    wrong = next(check for check in report.checks if check.name == "tokens")
+    assert not wrong.agrees
+    assert wrong.query == 2
+
+
 def test_verify_finds_what_is_wrong() -> None:
     _, captured, _ = pass_of(BERT, padded=False)
     found = captured.traces[0]

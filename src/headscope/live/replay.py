@@ -1,9 +1,12 @@
 """Run the captured forward pass again: with the model's own eager attention, or with other ids.
 
 Eager attention returns its weights. Other ids show by experiment whose embeddings enter a stack: each token has a code,
-a set of forward passes in which the next id of its table is looked up instead of its own. No code is part of another,
-so the passes in which a query changes say which token it stands for. This knows nothing of how the model moves tokens:
-it does not depend on headscope.live.names.following, except for what is looked up.
+a set of trials in which the next id of its table is looked up instead of its own. No code is part of another, so the
+trials in which a query changes say which token it stands for. This knows nothing of how the model moves tokens: it does
+not depend on headscope.live.names.following, except for what is looked up.
+
+All trials are rows of one forward pass, each a copy of the batch. If the model doesn't take the copies, or doesn't
+confirm the tokens' names so, each trial is a forward pass of its own: nothing is assumed about what rows do.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
 from headscope.live.evaluating import device_of, together
 from headscope.live.keeping.contents import Contents
-from headscope.live.names.lookups import is_stateless
+from headscope.live.names.facts import INTEGERS
+from headscope.live.names.lookups import NOT_WORDS, is_stateless, tensors_of
 from headscope.live.plan.classes import attention_configs, in_training, models_in
 from headscope.live.plan.stacks import Stack
+from headscope.live.progress import is_plain
 from headscope.live.seeing.readers import reader_of, reads
 from headscope.live.sessions import RUNNING
 
@@ -183,6 +188,10 @@ UNDECIDED = -2
 """Instead of an id: none, or more than one, changes what enters at this place."""
 
 
+Sides = tuple[np.ndarray, np.ndarray]
+"""The queries and the keys of one row, (tokens, numbers) each."""
+
+
 class _Reached(BaseException):
     """Ends a forward pass once the layer has been seen; not an Exception, which the model's code may catch."""
 
@@ -193,18 +202,21 @@ class _Entrance(Consumer):
     Attributes:
         source: the model and the stack.
         replace: changes the ids.
+        copies: number of copies of the batch that the model is given.
         forward: the forward pass.
-        sides: the queries, and the keys, of the trace's row, (tokens, numbers) each; None if the layer did not run.
+        sides: for each copy, the queries and the keys of the trace's row, (tokens, numbers) each; empty if the layer
+            did not run.
         eps: the spacing of numbers around 1 in their precision.
     """
 
     follows = True
 
-    def __init__(self, source: CapturedModel, replace: Replace) -> None:
+    def __init__(self, source: CapturedModel, replace: Replace, copies: int) -> None:
         self.source = source
         self.replace = replace
+        self.copies = copies
         self.forward: Forward | None = None
-        self.sides: tuple[np.ndarray, np.ndarray] | None = None
+        self.sides: list[Sides] = []
         self.eps = 0.0
 
     def begin(self, forward: Forward) -> None:
@@ -218,12 +230,18 @@ class _Entrance(Consumer):
     def take(self, forward: Forward, call: Call) -> None:
         """Keep the queries and keys, and end the pass."""
         if (call.turn, call.q.shape[2], call.k.shape[2]) == (self.source.turn, *self.source.cut.sizes):
-            q, k = (x[self.source.cut.row].transpose(0, 1).flatten(1).float().cpu().numpy() for x in (call.q, call.k))
-            self.sides, self.eps = (q, k), torch.finfo(call.q.dtype).eps
+            batch, self.eps = len(call.q) // self.copies, torch.finfo(call.q.dtype).eps
+            for row in range(self.source.cut.row, len(call.q), batch):
+                q, k = (x[row].transpose(0, 1).flatten(1).float().cpu().numpy() for x in (call.q, call.k))
+                self.sides.append((q, k))
             raise _Reached
 
 
-def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.ndarray] | str:
+Ids = tuple[np.ndarray, np.ndarray]
+"""The ids for each query and for each key of a trace."""
+
+
+def entering_ids(trace: Trace, source: CapturedModel) -> Ids | str:
     """The ids whose embeddings enter the first layer of a trace's stack.
 
     Args:
@@ -240,27 +258,132 @@ def entering_ids(trace: Trace, source: CapturedModel) -> tuple[np.ndarray, np.nd
     if reason := why_not(trace, source, called, training=True):
         return reason
     try:
-        before = _entrance(source, lambda ids, first, rows: ids)
-        if before.sides is None or before.forward is None or before.forward.tokens is None:
-            return "the layer did not run again with the same numbers of queries and keys"
-        if in_training(called) and _differs(source, before):
-            return "the model is in training mode, and two forward passes differ"
-        ids = before.forward.tokens.ids
-        codes = _codes(len(ids))
-        changes: list[list[np.ndarray]] = [[], []]
-        for passes in torch.from_numpy(codes.T):
-            after = _entrance(source, partial(_exchanged, passes))
-            if after.sides is None:
-                return "the layer did not run again with other ids"
-            for side, changed in enumerate(changes):
-                changed.append(_changed(before.sides[side], after.sides[side], before.eps))
+        found = None if in_training(called) else _in_rows(trace, source, called)
+        return found if found is not None and _confirms(trace, found) else _in_passes(trace, source, called)
     except HeadscopeError as error:
         return error.found
+
+
+MOST_IN_ROWS = 1 << 15
+"""Maximum number of tokens in one forward pass, over all copies of the batch."""
+
+OTHER_SIZES = (ArithmeticError, AssertionError, HeadscopeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors of models that don't take as many rows."""
+
+
+def _in_rows(trace: Trace, source: CapturedModel, called: nn.Module) -> Ids | None:
+    """The ids that enter, the trials side by side in one batch; in several, if there are too many for one.
+
+    Returns:
+        None if the model isn't given its ids as (rows, tokens), or doesn't take more rows.
+    """
+    words = [
+        x
+        for name, x in tensors_of(called, source.args, source.kwargs)
+        if x.dtype in INTEGERS and x.dim() == 2 and not NOT_WORDS.search(name)
+    ]
+    given = sum(x.numel() for x in words)
+    room = MOST_IN_ROWS // max(1, given) - 1
+    if not given or room < 2:
+        return None
+    codes, ids = _codes(2 * given), np.empty(0, int)  # a decoder may be given the encoder's ids
+    changes: Changes = [[], []]
+    for start in range(0, codes.shape[1], room):
+        flags = np.pad(codes[:, start : start + room], ((0, 0), (1, 0)))  # the first copy stays as it is
+        looked_up: dict[int, range] = {}
+        try:
+            after = _entrance(source, _exchanging(torch.from_numpy(flags), looked_up), len(words[0]), flags.shape[1])
+        except OTHER_SIZES:
+            return None
+        if len(after.sides) != flags.shape[1] or not looked_up or after.forward is None or after.forward.tokens is None:
+            return None
+        named = after.forward.tokens.ids
+        ids = np.concatenate([named[first : first + len(places)] for first, places in looked_up.items()])
+        for trial in after.sides[1:]:
+            _note(changes, after.sides[0], trial, after.eps)
+    return _decided(trace, source, ids, codes[: len(ids)], changes)
+
+
+def _repeated(source: CapturedModel, rows: int, copies: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the captured pass, with copies of its batch one after another.
+
+    Raises:
+        ValueError: an argument is not a batch's.
+    """
+    values = []
+    for x in (*source.args, *source.kwargs.values()):
+        tensor = isinstance(x, torch.Tensor)
+        if isinstance(x, (Mapping, list, tuple)) or (tensor and not is_plain(x)):
+            raise ValueError("not a batch")
+        values.append(torch.cat([x] * copies) if tensor and x.dim() and len(x) == rows else x)
+    at = len(source.args)
+    return tuple(values[:at]), dict(zip(source.kwargs, values[at:], strict=True))
+
+
+def _exchanging(flags: torch.Tensor, looked_up: dict[int, range]) -> Replace:
+    """Return a function that exchanges ids in copies of a batch; those that are not looked up by rows stay.
+
+    Args:
+        flags: (tokens, copies), True for the tokens of each copy that are exchanged.
+        looked_up: the number of a look-up's first token, and the places of one copy's tokens in `flags`, are added.
+    """
+
+    def exchange(ids: torch.Tensor, first: int, rows: int) -> torch.Tensor:
+        known = sum(map(len, looked_up.values()))
+        places = looked_up.get(first, range(known, known + ids.numel() // flags.shape[1]))
+        if len(ids) % flags.shape[1] or places.stop > len(flags):
+            return ids
+        looked_up[first] = places
+        return _exchanged(flags[places.start : places.stop].T.flatten(), ids, 0, rows)
+
+    return exchange
+
+
+def _in_passes(trace: Trace, source: CapturedModel, called: nn.Module) -> Ids | str:
+    """The ids that enter, each trial in a forward pass of its own; or the reason why they can't be found out."""
+    before = _entrance(source, lambda ids, first, rows: ids)
+    if not before.sides or before.forward is None or before.forward.tokens is None:
+        return "the layer did not run again with the same numbers of queries and keys"
+    if in_training(called) and _differs(source, before):
+        return "the model is in training mode, and two forward passes differ"
+    ids = before.forward.tokens.ids
+    codes = _codes(len(ids))
+    changes: Changes = [[], []]
+    for flags in torch.from_numpy(codes.T):
+        after = _entrance(source, partial(_exchanged, flags))
+        if not after.sides:
+            return "the layer did not run again with other ids"
+        _note(changes, before.sides[0], after.sides[0], before.eps)
+    return _decided(trace, source, ids, codes, changes)
+
+
+Changes = list[list[np.ndarray]]
+"""For queries and for keys, and for each trial: (tokens,), True where they changed."""
+
+
+def _note(changes: Changes, before: Sides, after: Sides, eps: float) -> None:
+    """Note which queries and keys changed in a trial."""
+    for changed, x, y in zip(changes, before, after, strict=True):
+        changed.append(_changed(x, y, eps))
+
+
+def _decided(trace: Trace, source: CapturedModel, ids: np.ndarray, codes: np.ndarray, changes: Changes) -> Ids:
+    """The ids that enter, by the trials in which queries and keys changed."""
     found = []
     for side, axis, kept in ((0, trace.queries, source.cut.queries), (1, trace.keys, source.cut.keys)):
         flags = np.stack(changes[side], axis=1).take(kept, axis=0)
         found.append(np.array([_id_of(*pair, ids, codes) for pair in zip(axis.ids, flags, strict=False)]))
     return found[0], found[1]
+
+
+def _confirms(trace: Trace, found: Ids) -> bool:
+    """Return True if these ids are those of a trace's tokens, as far as both are known, and some are."""
+    known = []
+    for axis, entered in zip((trace.queries, trace.keys), found, strict=True):
+        named = np.array(axis.ids)[: len(entered)]
+        known.append((named == entered)[(named >= 0) & (entered != UNDECIDED)])
+    agree = np.concatenate(known)
+    return bool(agree.size and agree.all())
 
 
 def _codes(tokens: int) -> np.ndarray:
@@ -275,21 +398,23 @@ def _codes(tokens: int) -> np.ndarray:
 def _differs(source: CapturedModel, before: _Entrance) -> bool:
     """Return True if what enters the layer is another in a second pass with the same ids."""
     again = _entrance(source, lambda ids, first, rows: ids)
-    if before.sides is None or again.sides is None:
+    if not again.sides:
         return True
-    return any(_changed(*pair, before.eps).any() for pair in zip(before.sides, again.sides, strict=True))
+    return any(_changed(*pair, before.eps).any() for pair in zip(before.sides[0], again.sides[0], strict=True))
 
 
-def _entrance(source: CapturedModel, replace: Replace) -> _Entrance:
-    consumer = _Entrance(source, replace)
+def _entrance(source: CapturedModel, replace: Replace, rows: int = 0, copies: int = 1) -> _Entrance:
+    """What enters the layer if ids are replaced, in copies of the batch, which has this many rows."""
+    args, kwargs = _repeated(source, rows, copies) if copies > 1 else (source.args, source.kwargs)
+    consumer = _Entrance(source, replace, copies)
     assert source.model is not None
     assert source.called is not None
     watching = Watching(source.model, consumer, strict=False)
     with as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
         try:
-            source.called(*source.args, **source.kwargs)
+            source.called(*args, **kwargs)
         except RuntimeError:  # what TorchScript makes of any error
-            if consumer.sides is None:
+            if not consumer.sides:
                 raise
     return consumer
 
