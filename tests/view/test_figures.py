@@ -21,7 +21,7 @@ from headscope.screens.inked import LESS, MORE, signed_style
 
 mpl.use("agg")
 TEXT = "She took off her [MASK]."
-COLOURS = (Path(__file__).parents[2] / "web" / "src" / "colour.ts").read_text(encoding="utf-8")
+COLOURS = (Path(__file__).parents[2] / "web" / "src" / "drawing" / "colour.ts").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
