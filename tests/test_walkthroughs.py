@@ -104,7 +104,7 @@ def test_a_question_is_answered_shortly() -> None:
 
 def test_a_page_has_live_pages_that_open_on_their_point() -> None:
     """The state that each begins with has fields that the page knows."""
-    fields = (ROOT / "web" / "src" / "state.ts").read_text(encoding="utf-8").split("FIELDS = {")[1]
+    fields = (ROOT / "web" / "src" / "state" / "state.ts").read_text(encoding="utf-8").split("FIELDS = {")[1]
     known = {*re.findall(r"^  (\w+):", fields.split("...APPEARANCE")[0], re.MULTILINE), "theme", "lang"}
     for page in WITH_LIVE_PAGES:
         code = "\n".join(code for _, code in fences(page))

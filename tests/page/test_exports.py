@@ -243,7 +243,7 @@ def test_cells_are_guarded_alike_by_the_page_and_the_command_line(watch: Watch, 
 
 
 def test_the_page_has_the_rule_of_the_command_line() -> None:
-    source = (ROOT / "web" / "src" / "files.ts").read_text(encoding="utf-8")
+    source = (ROOT / "web" / "src" / "drawing" / "files.ts").read_text(encoding="utf-8")
     (rule,) = re.findall(r"\(/\^(\[.*?\])/\.test\(value\) \? `'\$\{value\}`", source)
     for code in (*range(0xD800), *range(0xE000, 0x11000)):
         assert bool(re.match(rule, chr(code))) == (chr(code) in FORMULA) == (guarded(chr(code)) != chr(code))
