@@ -216,7 +216,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3695,
-    "checkpoint": 5815,
+    "checkpoint": 5838,
     "anatomy": 4832,
     "attention": 1875,
     "traces": 1802,
@@ -226,16 +226,16 @@ LINES = {
     "runs": 2646,
     "explain": 3802,
     "verify": 1163,
-    "atlas": 10332,
+    "atlas": 10331,
     "screens": 4736,
-    "page": 2481,
+    "page": 2457,
     "cli": 1767,
     "": 1592,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
-    "checkpoint": 125,
+    "checkpoint": 126,
     "anatomy": 147,
     "attention": 64,
     "traces": 27,
@@ -247,7 +247,7 @@ NAMES = {
     "verify": 31,
     "atlas": 211,
     "screens": 145,
-    "page": 58,
+    "page": 57,
     "cli": 61,
     "": 61,
 }

@@ -14,6 +14,7 @@ from safetensors.numpy import load as read
 
 import headscope as hs
 from headscope import pages
+from headscope.checkpoint import model_name
 from headscope.errors import InputError
 from headscope.heads import grid
 from headscope.page import html, trace
@@ -145,7 +146,7 @@ def test_a_large_trace_stands_in_the_page_in_pieces(cat: hs.Trace, monkeypatch: 
     ],
 )
 def test_models_are_called_as_people_call_them(model: str, name: str) -> None:
-    assert trace.model_name(model) == name
+    assert model_name(model) == name
 
 
 def test_a_page_of_tokens_is_called_by_its_words(bert: hs.Model) -> None:

@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from torch import nn
 from headscope.atlas.documents import spelled
 from headscope.atlas.survey_settings import DTYPES
 from headscope.attention.precision import matmul_precision
-from headscope.checkpoint import open_checkpoint
+from headscope.checkpoint import model_name, open_checkpoint
 from headscope.checkpoint.json_text import few
 from headscope.checkpoint.models_in_memory import unwrapped
 from headscope.checkpoint.tokenizer.backend import library_errors
@@ -65,11 +64,11 @@ class ModelSource:
 
     @property
     def public_name(self) -> str:
-        """The name, reduced to the last folder of a local path."""
+        """The name as people say it, without the path of a local folder."""
         if self.called:
             return self.called
-        name = Path(self.name).resolve().name if self.name != "-" and os.path.exists(self.name) else self.name
-        return spelled(name)
+        local = self.name != "-" and os.path.exists(self.name)
+        return spelled(model_name(os.path.abspath(self.name)) if local else self.name)
 
 
 @dataclass(frozen=True, eq=False)

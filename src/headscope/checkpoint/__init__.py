@@ -14,6 +14,6 @@ from __future__ import annotations
 
 from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
-from headscope.checkpoint.resolve import called
+from headscope.checkpoint.resolve import called, model_name
 
-__all__ = ["Checkpoint", "TensorEntry", "called", "open_checkpoint"]
+__all__ = ["Checkpoint", "TensorEntry", "called", "model_name", "open_checkpoint"]

@@ -15,12 +15,35 @@ from headscope.errors import HeadscopeError, InputError, NotFoundError, Unsuppor
 
 BUNDLED = Path(__file__).parent.parent / "models" / "tiny"
 HUB_ID = re.compile(r"(?:[A-Za-z0-9_][\w.-]{0,95}/)?[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
+PLAIN_FOLDER = re.compile(
+    r"(pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?",
+    re.IGNORECASE,
+)
+"""Names that many folders of models share."""
 FILE_SUFFIXES = (".safetensors", *PICKLE_SUFFIXES, ".json", ".h5", ".msgpack", ".onnx", ".gguf")
 
 
 def called(name: str) -> str:
     """Return a model's name for use in a sentence: the name itself, or "the bundled model" for "-"."""
     return "the bundled model" if name == "-" else name
+
+
+def model_name(model: str) -> str:
+    """A model's name as people say it: a folder's last part, the bundled model's own name; a hub id stays whole.
+
+    A folder that is called like any other (model, checkpoint-500) says its parent's name as well; a snapshot in the
+    hub's cache is called by its hub id.
+    """
+    if model == "-":
+        card = (BUNDLED / "README.md").read_text(encoding="utf-8")
+        return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
+    if not (Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model)):
+        return model
+    path = Path(model).resolve() if Path(model).name in ("", "..") else Path(model)
+    for part in path.parts:
+        if part.startswith("models--") and path.parent.name == "snapshots":
+            return part.removeprefix("models--").replace("--", "/")
+    return f"{path.parent.name}/{path.name}" if PLAIN_FOLDER.fullmatch(path.name) and path.parent.name else path.name
 
 
 @dataclass(frozen=True)

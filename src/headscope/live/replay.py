@@ -404,7 +404,7 @@ def _differs(source: CapturedModel, before: _Entrance) -> bool:
 
 
 def _entrance(source: CapturedModel, replace: Replace, rows: int = 0, copies: int = 1) -> _Entrance:
-    """What enters the layer if ids are replaced, in copies of the batch, which has this many rows."""
+    """The queries and keys of the layer if ids are replaced, in copies of the batch, which has this many rows."""
     args, kwargs = _repeated(source, rows, copies) if copies > 1 else (source.args, source.kwargs)
     consumer = _Entrance(source, replace, copies)
     assert source.model is not None

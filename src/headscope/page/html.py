@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.checkpoint import model_name
 from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.runs import is_cheap, runs_of
-from headscope.page.trace import estimated_bytes, model_name, page_file
+from headscope.page.trace import estimated_bytes, page_file
 from headscope.pages import filled, inert_element, json_element, words
 from headscope.screens.pieces import joined
 from headscope.traces import Trace

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
+from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
 from headscope.errors import InputError
 from headscope.explain.content import content_of
@@ -38,11 +35,6 @@ if TYPE_CHECKING:
 VIEW_VERSION = 1
 VALUES_UP_TO = 4 << 20
 """Most bytes of V that are included by default; without V a cell's last step can't be shown in full."""
-PLAIN_FOLDER = re.compile(
-    r"(pytorch_|onnx_|final_|best_)?model|models|output|outputs|(best|last|final|checkpoint|epoch|step)([-_]?\w*\d)?",
-    re.IGNORECASE,
-)
-"""Names that many folders of models share."""
 
 
 def page_bytes(
@@ -144,24 +136,6 @@ def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, 
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
     rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
-
-
-def model_name(model: str) -> str:
-    """A model's name as people say it: a folder's last part, the bundled model's own name; a hub id stays whole.
-
-    A folder that is called like any other (model, checkpoint-500) says its parent's name as well; a snapshot in the
-    hub's cache is called by its hub id.
-    """
-    if model == "-":
-        card = (files("headscope") / "models" / "tiny" / "README.md").read_text(encoding="utf-8")
-        return next(line[2:].strip() for line in card.splitlines() if line.startswith("# "))
-    if not (Path(model).is_absolute() or model.startswith(".") or os.path.isdir(model)):
-        return model
-    path = Path(model).resolve() if Path(model).name in ("", "..") else Path(model)
-    for part in path.parts:
-        if part.startswith("models--") and path.parent.name == "snapshots":
-            return part.removeprefix("models--").replace("--", "/")
-    return f"{path.parent.name}/{path.name}" if PLAIN_FOLDER.fullmatch(path.name) and path.parent.name else path.name
 
 
 def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:
