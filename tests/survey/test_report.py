@@ -93,7 +93,7 @@ def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
     bodies = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.M | re.S))
     fields = {name: re.findall(r"^  (\w+): ", body, re.M) for name, body in bodies.items()}
     page = data_of(write_site(finished(tmp_path)))
-    assert (page["labels"], page["syntax"], page["distances"], page["effects"]) == (None,) * 4
+    assert (page["labels"], page["syntax"], page["effects"]) == (None,) * 3
     passed = {
         "Survey": page,
         "Statistic": page["statistics"][0],
