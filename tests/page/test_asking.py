@@ -99,7 +99,7 @@ def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace
         assert number in text
         brought = [finding.numbers[name] for name in ("brings", "most") if name in finding.numbers]
         shares = ["0" if abs(one) < 0.005 else f"{one:.2f}".replace("0.", ".").replace("-", "−") for one in brought]
-        assert re.findall(r"brings (\S+?)(?:;|$)", text) == shares
+        assert re.findall(r"(?:brings|; [\d.]+) ([−.\d]+)(?=;|$)", text) == shares
         assert finding.kind == "sink" or f"{cell.layer}.{cell.head}" in text
         chips.nth(n).click()
         assert head_of(page) == f"Head {cell.layer}.{cell.head}"

@@ -133,7 +133,7 @@ def test_one_number_has_one_notation(watch: Watch, minilm: hs.Model, tmp_path: P
         page.locator(".said-word.seen small").inner_text(),
         page.locator("[data-test=ranks] .here").inner_text().split()[1],
     ]
-    drawn += [page.locator(".finding.here small").inner_text().split()[-1]]
+    drawn += [page.locator(".finding.here small").inner_text().split("weight ")[1].split(",")[0]]
     assert drawn == [f"{weight:.2f}".lstrip("0")] * 3
     ends = [one.inner_text() for one in page.locator(".legend > :is(span, button):not([title=scale])").all()]
     assert [one for one in ends if one[:1].isdigit()] == ["0", "1", "0", "1"]

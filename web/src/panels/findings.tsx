@@ -31,10 +31,9 @@ function evidence({ kind, cells: [{ layer, head }, most], numbers }: Finding): {
   const against = ["expected", "written", "average", "between"].find((one) => numbers[one] !== undefined);
   const word = against === undefined ? "evidence_ratio" : `evidence_${against}`;
   const told = isWord(word) ? say(word, { share: share(value), other: percent(numbers[against ?? "ratio"]) }) : "";
-  const brings = (share: number): string => say("finding_brings", { share: short(share) });
   const number = kind === "sink" ? say("finding_idle", { share: share(value) })
     : kind !== "link" ? say("finding_share", { head: name, share: share(value) })
-    : say("finding_weight", { head: name, weight: short(value) }) + (numbers.brings ? `, ${brings(numbers.brings)}` : "") + (most ? `; ${most.layer}.${most.head} ${brings(numbers.most)}` : "");
+    : say("finding_weight", { head: name, weight: short(value) }) + (numbers.brings ? `, ${say("finding_brings", { share: short(numbers.brings) })}` : "") + (most ? `; ${most.layer}.${most.head} ${short(numbers.most)}` : "");
   return { number, against: told };
 }
 

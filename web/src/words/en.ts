@@ -385,7 +385,7 @@ export const en = {
   grid_axes: "down: layer · across: head",
   picture_says: "layer {l}, head {h} · a row is a word that looks",
   over: "over {share}",
-  finding_weight: "head {head}, weight {weight}",
+  finding_weight: "{head}: weight {weight}",
   finding_share: "head {head}, {share} of its weight",
   finding_idle: "{share} of their weight; often: nothing to do",
   finding_sink: "{n} of {of} heads rest on {token}",
