@@ -224,7 +224,7 @@ LINES = {
     "live": 12635,
     "heads": 3113,
     "runs": 2646,
-    "explain": 3802,
+    "explain": 3794,
     "verify": 1163,
     "atlas": 10331,
     "screens": 4736,

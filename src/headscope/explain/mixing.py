@@ -243,12 +243,13 @@ class LayerMixing:
         return deviations(self._x[rows] + written + self._norm.bias, self._norm.eps)
 
 
-def layer_inputs(trace: Trace) -> dict[int, Tokens]:
-    """Layer number -> (queries, d_model), its input; those that were not kept come from one walk over all of them."""
+def layer_inputs(trace: Trace, rows: Rows | None = None) -> dict[int, Tokens]:
+    """Layer number -> (n, d_model), its input at these queries or all; what wasn't kept comes from one walk."""
+    rows = np.arange(len(trace.queries)) if rows is None else rows
     kept = {layer for layer in trace.numbers if f"hidden_states.{layer}" in trace.outputs.kept}
     if len(kept) == len(trace.numbers) or not isinstance(trace.source, Model):
-        return {layer: layer_input(trace, layer) for layer in trace.numbers}
-    return {layer: written.x for layer, written in enumerate(walk(trace, np.arange(len(trace.queries))))}
+        return {layer: layer_input(trace, layer)[rows] for layer in trace.numbers}
+    return {layer: written.x for layer, written in enumerate(walk(trace, rows))}
 
 
 def diagonal(record: LayerRecord, rows: Rows) -> Float[np.ndarray, "heads n"]:

@@ -21,16 +21,14 @@ import numpy as np
 
 from headscope.anatomy.heads import check_index
 from headscope.explain.content import content_of
-from headscope.explain.mixing import LayerMixing
-from headscope.explain.residual import check_whole, layer_input, record_of, values_of, walk, weights_of
+from headscope.explain.mixing import LayerMixing, layer_inputs
+from headscope.explain.residual import check_whole, record_of, values_of, weights_of
 from headscope.heads import roles_of
-from headscope.model import Model
 from headscope.results.followed import Followed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.encoder import Tokens
     from headscope.explain.residual import Rows
     from headscope.traces import Trace
 
@@ -75,16 +73,9 @@ def shares_of(
     trace: Trace, rows: Rows
 ) -> Iterator[tuple[Float[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"], Float[np.ndarray, "heads n tokens"]]]:
     """By layer, of these queries: what they keep, the shares of all tokens through every head, and the weights."""
-    for layer, x in zip(trace.numbers, _inputs(trace, rows), strict=True):
+    for layer, x in layer_inputs(trace, rows).items():
         readers, kept = LayerMixing(trace, layer, KIND, None).readers(rows, x)
         weights = weights_of(record_of(trace, layer), rows)
         shares = weights * (readers @ values_of(record_of(trace, layer), layer).swapaxes(1, 2))
         shares[:, np.arange(len(rows)), rows] = 0  # what a token sends to itself is in what it keeps
         yield kept, shares, weights
-
-
-def _inputs(trace: Trace, rows: Rows) -> list[Tokens]:
-    """By layer, (n, d_model): the input at these queries, kept or computed for them alone."""
-    if isinstance(trace.source, Model) and f"hidden_states.{trace.numbers[-1]}" not in trace.outputs.kept:
-        return [written.x for written in walk(trace, rows)]
-    return [layer_input(trace, layer)[rows] for layer in trace.numbers]
