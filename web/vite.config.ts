@@ -94,53 +94,40 @@ const sources = (): string =>
     .map((file) => readFileSync(`src/${file}`, "utf-8"))
     .join("\n");
 
-/**
- * The English words whose names a build replaces by numbers, the others (names that the page makes, or that may mean
- * something else), and at last those that only a page with a model needs.
- */
-function numbered(): [string, string][][] {
+/** The places of the words whose names a build replaces by numbers: not of those that the page makes, or that may mean something else. */
+function places(): Map<string, number> {
   const begin = [...new Set([...sources().matchAll(/`([a-z]+_)\$\{/g)].map(([, text]) => text))];
-  const isMade = ([name]: [string, string]): boolean => !name.includes("_") || begin.some((text) => name.startsWith(text));
-  const isTyped = ([name]: [string, string]): boolean => name.startsWith("live_");
-  const all = entries(readFileSync("src/words/en.ts", "utf-8"));
-  const shown = all.filter((one) => !isTyped(one));
-  return [shown.filter((one) => !isMade(one)), shown.filter(isMade), all.filter(isTyped)];
+  const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => name);
+  return new Map(names.filter((name) => name.includes("_") && !begin.some((text) => name.startsWith(text))).map((name, n) => [name, n]));
 }
 
 /** A language's part of the words that all pages share. */
 function commonWords(language: string): [string, string][] {
   const code = readFileSync("src/words/common.ts", "utf-8");
-  return entries(new RegExp(`^const ${language}\\b.*?^}`, "ms").exec(code)![0]);
+  return entries(new RegExp(`^const ${language}\\b.*?^}`, "ms").exec(code)![0]).map(([name, text]) => [name, JSON.parse(text) as string]);
 }
 
 /** Names of words are numbers in the page: each stood in it twice, and says nothing to a browser. */
-const numbersForNames = (page: string): Plugin => ({
+const numbersForNames: Plugin = {
   name: "numbers-for-names",
   apply: "build",
   enforce: "pre",
   transform(code, id) {
-    const [plain, made, typed] = numbered();
-    if (id.endsWith("/words/en.ts")) {
-      const table = [...made, ...(page === "typed" ? typed : [])].map(([name, text]) => `${name}: ${text}`);
-      return `export const en = Object.assign([${plain.map(([, text]) => text)}], {${table}});`;
-    }
-    if (id.endsWith("/words/common.ts")) return `export const common = { en: { ${commonWords("en").map(([name, text]) => `${name}: ${text}`)} } };`;
     if (!/\/web\/src\/.*\.tsx?$/.test(id)) return null;
-    const places = new Map(plain.map(([name], n) => [name, n]));
-    return code.replace(/"(\w+)"/g, (whole, name: string) => String(places.get(name) ?? whole));
+    const numbers = places();
+    return code.replace(/"(\w+)"/g, (whole, name: string) => String(numbers.get(name) ?? whole));
   },
-});
+};
 
-/** The page's words in other languages: not in its code, but data that Python embeds. First the common ones, then in the order of `numbered`. */
+/** The page's words in all languages: not in its code, but data that Python embeds, by the names that its code has. */
 function wordsBeside(): string {
-  const order = new Map(numbered().flat().map(([name], n) => [name, n]));
-  const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => name);
-  const lists = ["ja", "zh"].map((language): [string, string[]] => {
-    const list: string[] = [];
-    texts(`src/words/${language}.ts`).forEach((text, n) => { list[order.get(names[n])!] = text; });
-    return [language, [...commonWords(language).map(([, text]) => JSON.parse(text) as string), ...list]];
-  });
-  return JSON.stringify(Object.fromEntries(lists))
+  const numbers = places();
+  const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => numbers.get(name) ?? name);
+  const tables = ["en", "ja", "zh"].map((language): [string, Record<string, string>] => [
+    language,
+    Object.fromEntries([...commonWords(language), ...texts(`src/words/${language}.ts`).map((text, n) => [names[n], text])]),
+  ]);
+  return JSON.stringify(Object.fromEntries(tables))
     .replace(/[<>&]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
@@ -177,7 +164,7 @@ export default defineConfig(({ mode }) => {
   const name = mode in PAGES ? mode : "page";
   return {
     oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
-    plugins: [asFunction, name === "report" ? namesOnce : numbersForNames(name), oneFile(name)],
+    plugins: [asFunction, name === "report" ? namesOnce : numbersForNames, oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/page/static",

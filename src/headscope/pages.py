@@ -22,7 +22,7 @@ def template(name: str) -> str:
 
 @cache
 def words() -> bytes:
-    """Return the page's words in the languages that its code lacks, as an element for `filled`."""
+    """Return the page's words in all its languages, as an element for `filled`."""
     content = (files("headscope") / "page" / "static" / "words.json").read_bytes()
     return b'<script type="application/json" id="hs-words">%b</script>\n' % content
 

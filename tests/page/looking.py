@@ -237,10 +237,10 @@ JAPANESE = (
 """Texts and their tokens as multilingual-e5-small has them."""
 
 
-def saved(page: Page, kind: str, name: str = "") -> bytes:
-    """A file that the page saves, with the end of its name."""
+def saved(page: Page, kind: str, name: str = "", *, part: str = "head") -> bytes:
+    """A file that the page saves, with the end of its name, of the head in view or of a part of the page."""
     with page.expect_download() as download:
         page.locator(".save summary").click()
-        page.locator(".save").get_by_role("button", name=kind, exact=True).click()
+        page.locator(f"[data-test=save-{part}-{kind}]").click()
     assert download.value.suggested_filename.endswith(f"{name}.{kind.lower()}")
     return Path(download.value.path()).read_bytes()

@@ -8,7 +8,7 @@ import json
 import re
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -194,6 +194,91 @@ def test_a_caption_in_another_language_fits_its_figure(watch: Watch, cat_file: P
 
 TEXT = "The cat sat on the mat."
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, bundled: hs.Model) -> tuple[Path, list[hs.Trace]]:
+    """Two texts in one file, with the effects of each head of the first."""
+    traces = [bundled.trace(text) for text in ("The unhappiness of a dog sat on the mat.", "The unhappiness of a cat sat on the mat.")]
+    return html.to_html(traces, tmp_path_factory.mktemp("two") / "two.html", runs=True), traces
+
+
+def number_texts(drawn: ElementTree.Element) -> list[str]:
+    return [one.text or "" for one in drawn.iter(f"{SVG}text") if re.fullmatch(r"[+−]?[.\d]+", one.text or "")]
+
+
+def test_all_heads_are_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
+    """Each head's picture and its number, in light colours in a dark page, too, which is as before afterwards."""
+    path, (trace, _) = two
+    page = watch().open(f"{path.as_uri()}#theme=dark&by=entropy")
+    drawn = ElementTree.fromstring(saved(page, "SVG", "-heads", part="heads"))
+    heads = [trace[layer, head] for layer in trace.numbers for head in trace.head_numbers(layer)]
+    assert len(list(drawn.iter(f"{SVG}image"))) == len(heads)
+    expected = [f"{head.statistics()['entropy']:.2f}".removeprefix("0") for head in heads]
+    written = number_texts(drawn)
+    assert all(text in written for text in expected)
+    assert trace.text in (drawn.findtext(f"{SVG}desc") or "")
+    assert {one.get("fill") for one in drawn.iter(f"{SVG}text")} <= {None, "#14171c", "#555"} | LIGHT
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate(GROUND) == [16, 19, 24]
+
+
+LIGHT = {"#5a6370", "#c2410c", "rgb(20, 23, 28)", "rgb(90, 99, 112)", "rgb(194, 65, 12)", "rgb(47, 98, 181)"}
+"""Colours of letters in the light theme."""
+GROUND = """
+[...document.querySelector(".grid canvas").getContext("2d").getImageData(0, 0, 9999, 9999).data.slice(0, 3)].some(Boolean)
+  ? [0] : getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)
+"""
+
+
+def test_the_difference_is_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
+    path, (one, other) = two
+    page = watch().open(f"{path.as_uri()}#pane=compare&vs=1&l=1&h=1&q=2&k=3")
+    page.wait_for_selector("[data-test=difference] canvas")
+    drawn = ElementTree.fromstring(saved(page, "SVG", "-difference", part="difference"))
+    moved = np.asarray(other[1, 1].weights) - np.asarray(one[1, 1].weights)
+    expected = sorted(f"{abs(x):.2f}".removeprefix("0") for x in moved.ravel() if abs(x) >= 0.0501)
+    cells = sorted(text.lstrip("+−") for text in number_texts(drawn) if text[0] in "+−")
+    assert [text for text in expected if text not in cells] == []
+    assert saved(page, "PNG", "-difference", part="difference")[:4] == b"\x89PNG"
+
+
+def test_effects_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
+    path, (trace, _) = two
+    page = watch().open(f"{path.as_uri()}#pane=causes")
+    page.locator("[data-run]").first.click()
+    headline = page.locator("[data-test=headline]").inner_text()
+    drawn = ElementTree.fromstring(saved(page, "SVG", "-effects", part="effects"))
+    assert headline.replace(" ", "") in words(drawn).replace(" ", "")
+    page = watch().open(f"{path.as_uri()}{STATE}&chain=1")
+    page.wait_for_selector("[data-test=score]")
+    drawn = ElementTree.fromstring(saved(page, "SVG", "-chain", part="chain"))
+    assert {f"{trace[1, 1].weights[4, 3]:.3f}", f"{trace[1, 1].scores[4, 3]:.3f}".replace("-", "−")} <= set(
+        re.findall(r"−?\d+\.\d{3}", words(drawn))
+    )
+
+
+@pytest.mark.parametrize("state", ["q=4&k=3", "q=4", "q=4&k=3&words=1", "l=0&heads=1.2.3&blend=mean&q=2&k=2", "pane=compare&vs=1&q=3&k=2"])
+def test_python_has_the_pinned_number(watch: Watch, two: tuple[Path, list[hs.Trace]], state: str) -> None:
+    path, (one, other) = two
+    page = watch().open(f"{path.as_uri()}#h=1&{state if "l=" in state else f"l=1&{state}"}")
+    page.locator(".save summary").click()
+    code = page.locator("[data-test=python]").inner_text()
+    *lines, last = code.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)  # what the page tells its reader to run
+    found = np.asarray(eval(last, names))
+    assert (names["trace"].ids, names["trace"].text) == (one.ids, one.text)
+    weights = np.asarray(one[1, 1].weights)
+    if "compare" in state:
+        expected = np.asarray(other[1, 1].weights)[3, 2] - weights[3, 2]
+    elif "mean" in state:
+        expected = np.mean([one[0, head].weights[2, 2] for head in (1, 2, 3)])
+    elif "words" in state:  # un·ha·pp·iness
+        expected = weights[2:6, 2:6].sum(1).mean()
+    else:
+        expected = weights[4] if "k=" not in state else weights[4, 3]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 COUNT_REDS = """

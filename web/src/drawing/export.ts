@@ -3,6 +3,7 @@ import { captionOf, settings, type Caption, type Window } from "./caption";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
 import { onScale, sequentialCss } from "./colour";
+import { figureOf, LINE, wrapped } from "./figure";
 import { csvCell, download, escaped, plainPart } from "./files";
 import { toShare } from "../state/hash";
 import { maskOf } from "../text/masking";
@@ -14,15 +15,15 @@ import { at, column, doc, failure, headName, row, shown } from "../state/store";
 import { mean } from "../heads/several";
 import { isQuiet, placed, type Label } from "../text/shown";
 
-/** Of a file about the head in view. */
-export function fileName(kind: string): string {
+/** Of a file about the head in view, or about a part of the page. */
+export function fileName(kind: string, part?: string): string {
   const info = doc.value!.info;
   const { l, h } = headName(info, at.value);
-  return `${plainPart(info.name.replaceAll("/", "-"))}-layer${l}-${mean.value ? `mean${mean.value.length}` : `head${h}`}.${kind}`;
+  return `${plainPart(info.name.replaceAll("/", "-"))}-${part ?? `layer${l}-${mean.value ? `mean${mean.value.length}` : `head${h}`}`}.${kind}`;
 }
 
-function save(content: BlobPart, type: string, kind: string): void {
-  const name = fileName(kind);
+function save(content: BlobPart, type: string, kind: string, part?: string): void {
+  const name = fileName(kind, part);
   download(content, type, name);
   state.status.value = say("saved", { name });
 }
@@ -73,28 +74,6 @@ async function seen(most: number): Promise<Part> {
 
 const MOST_CELLS = 40_000;
 const PIN = "#c2410c";
-/** Of a line of the caption, and of a letter at its size; those of Chinese and Japanese are twice as wide. */
-const LINE = 15;
-const LETTER = 6.4;
-const CAPTION_LINES = 8;
-
-/** A caption in lines of a width. */
-function wrapped(text: string, wide: number): string[] {
-  const lines = [""];
-  let used = 0;
-  for (const { segment } of new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)) {
-    const size = [...segment].reduce((sum, letter) => sum + (letter > "\u2e7f" ? 2 : 1) * LETTER, 0);
-    if (used + size > wide && used) {
-      lines.push("");
-      used = 0;
-    }
-    if (!used && !segment.trim()) continue;
-    lines[lines.length - 1] += segment;
-    used += size;
-  }
-  return lines.length > CAPTION_LINES ? [...lines.slice(0, CAPTION_LINES - 1), `${lines[CAPTION_LINES - 1].slice(0, -1)}…`] : lines;
-}
-
 /** An SVG for a paper: white background, the chosen scale, tokens, the pinned cell, a legend, and a caption. */
 export async function figure(): Promise<string> {
   const { picture, caption, rows, columns, data, height: down, width: across, pin: [pinRow, pinColumn], hidden } = await seen(MOST_CELLS);
@@ -164,12 +143,9 @@ export async function figure(): Promise<string> {
   );
 }
 
-async function saveSvg(): Promise<void> {
-  save(await figure(), "image/svg+xml", "svg");
-}
+const saveSvg = (svg: string, part?: string): void => save(svg, "image/svg+xml", "svg", part);
 
-async function savePng(): Promise<void> {
-  const svg = await figure();
+async function savePng(svg: string, part?: string): Promise<void> {
   const image = new Image();
   const [, width, height] = /width="(\d+)" height="(\d+)"/.exec(svg)!;
   await new Promise((resolve, reject) => {
@@ -183,7 +159,7 @@ async function savePng(): Promise<void> {
   canvas.height = Number(height) * zoom;
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   const blob = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/png"));
-  if (blob) save(blob, "image/png", "png");
+  if (blob) save(blob, "image/png", "png", part);
 }
 
 const EVERY_CELL = 4_000_000;
@@ -226,9 +202,26 @@ async function saveJson(): Promise<void> {
 }
 
 /** The ways to save the head in view, by what a button calls them. */
-const WAYS = { SVG: saveSvg, PNG: savePng, CSV: saveCsv, JSON: saveJson };
+const WAYS = { SVG: async () => saveSvg(await figure()), PNG: async () => savePng(await figure()), CSV: saveCsv, JSON: saveJson };
 export const KINDS = Object.keys(WAYS) as (keyof typeof WAYS)[];
+export const FIGURES = ["SVG", "PNG"] as const;
 
-export function saveAs(kind: keyof typeof WAYS): void {
-  WAYS[kind]().catch((error: Error) => { failure.value = say("save_failed", { why: error.message }); });
+/** Parts of the page that become a figure: what each is called in a file's name, as a word, and its place. */
+const PARTS = { difference: ["pane_compare", ".moved"], effects: ["pane_causes", ".shownrun"], chain: ["cell", ".cell.line, .cell.chain"], heads: ["grid", ".grid"] } as const;
+export type FigureOf = keyof typeof PARTS;
+
+/** Those that are on the screen. */
+export const partsHere = (): [FigureOf, string][] =>
+  Object.entries(PARTS).filter(([, [, place]]) => document.querySelector(place)?.checkVisibility()).map(([name, [word]]) => [name as FigureOf, say(word)]);
+
+async function savePart(kind: (typeof FIGURES)[number], part: FigureOf): Promise<void> {
+  const { name, text, pair } = doc.value!.info;
+  const [word, place] = PARTS[part];
+  const below = text === null ? "" : say("figure_text", { all: pair === null ? text : `${text} | ${pair}` });
+  await (kind === "SVG" ? saveSvg : savePng)(await figureOf(document.querySelector(place)!, `${name} · ${say(word)}`, below), part);
+}
+
+/** Save the head in view, or a part of the page. */
+export function saveAs(kind: keyof typeof WAYS, part?: FigureOf): void {
+  (part ? savePart(kind as (typeof FIGURES)[number], part) : WAYS[kind]()).catch((error: Error) => { failure.value = say("save_failed", { why: error.message }); });
 }

@@ -1,5 +1,6 @@
 // Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
 import { paint } from "../drawing/colour";
+import { pens } from "../drawing/pen";
 import * as state from "../state/state";
 import { letters } from "../words";
 
@@ -37,8 +38,10 @@ export function ink(element: Element, name: string): string {
   return ink;
 }
 
-/** An empty canvas of this size in the page's pixels. Its memory is reused if the size is unchanged. */
+/** An empty canvas of this size in the page's pixels, or its figure while one is made. Its memory is reused if the size is unchanged. */
 export function fresh(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
+  const pen = pens.value?.get(canvas);
+  if (pen) return pen.reset() as unknown as CanvasRenderingContext2D;
   const ratio = devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   const context = canvas.getContext("2d")!;

@@ -4,9 +4,9 @@ import * as state from "../state/state";
 import { closeTrace, doc, docs, lookAt } from "../state/store";
 import { start, trouble } from "../model/remote";
 import { fullName, shortNames } from "../text/naming";
-import { KINDS, saveAs } from "../drawing/export";
 import { title } from "../heads/several";
 import { hasRibbon } from "../text/sentence";
+import { Save } from "./save";
 import { Settings } from "./settings";
 import { Sign } from "./sign";
 
@@ -32,7 +32,7 @@ export function Top() {
         </nav>
         <div class="row acts">
           {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
-          {info && state.pane.value === "head" && <details class="save"><summary>{say("save_figure")}</summary><div class="panel row">{KINDS.map((kind) => <button key={kind} onClick={(event) => { event.currentTarget.closest("details")!.open = false; void saveAs(kind); }}>{kind}</button>)}</div></details>}
+          {info && state.pane.value !== "anatomy" && <Save />}
           <Settings say={say} />
           <button data-test="help" onClick={() => { state.help.value = !state.help.value; }}>{say("help_short")} <kbd>?</kbd></button>
         </div>

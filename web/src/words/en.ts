@@ -70,6 +70,8 @@ export const en = {
   honest_normed: "A weight on a short value vector contributes little: see × |v W_O|.",
   honest_causes: "To see effects, silence the head under Causes.",
   copied: "The link was copied to the clipboard.",
+  copied_code: "The code was copied to the clipboard.",
+  copy_code: "Copy",
   copy_failed: "No clipboard: the link is selected, copy it with the keyboard.",
   table: "table",
   table_caption: "Weights of {what}: queries down, keys across",

@@ -72,6 +72,8 @@ export const ja: Record<Word, string> = {
   honest_normed: "短い値ベクトルへの重みはほとんど寄与しません。× |v W_O| を参照してください。",
   honest_causes: "影響を調べるには「原因」でヘッドを無効化してください。",
   copied: "リンクをコピーしました。",
+  copied_code: "コードをクリップボードにコピーしました。",
+  copy_code: "コピー",
   copy_failed: "クリップボードを使用できません。リンクを選択してあるので、キーボードでコピーしてください。",
   table: "表",
   table_caption: "{what} の重み：縦がクエリ、横がキー",

@@ -72,6 +72,8 @@ export const zh: Record<Word, string> = {
   honest_normed: "落在较短值向量上的权重贡献很小：参见 × |v W_O|。",
   honest_causes: "要查看实际影响，请在“原因”中屏蔽这个头。",
   copied: "链接已复制。",
+  copied_code: "代码已复制到剪贴板。",
+  copy_code: "复制",
   copy_failed: "无法访问剪贴板：链接已选中，请用键盘复制。",
   table: "表格",
   table_caption: "{what}的权重：纵为查询，横为键",

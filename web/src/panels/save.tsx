@@ -1,0 +1,31 @@
+// The menu that saves what is on the screen, and says how Python has its numbers.
+import { useSignal } from "@preact/signals";
+import { FIGURES, KINDS, partsHere, saveAs, type FigureOf } from "../drawing/export";
+import { title } from "../heads/several";
+import * as state from "../state/state";
+import { inPython } from "../text/python";
+import { say } from "../words";
+
+export function Save() {
+  const open = useSignal(false);
+  const Ways = ({ name, kinds, part }: { name: string; kinds: readonly (typeof KINDS)[number][]; part?: FigureOf }) => (
+    <p class="row spread">{name} <span class="row">{kinds.map((kind) => <button key={kind} data-test={`save-${part ?? "head"}-${kind}`}
+      onClick={(event) => { event.currentTarget.closest("details")!.open = false; saveAs(kind, part); }}>{kind}</button>)}</span></p>
+  );
+  return (
+    <details class="save" onToggle={(event) => { open.value = event.currentTarget.open; }}>
+      <summary>{say("save_figure")}</summary>
+      <div class="panel">{open.value && <>
+        {state.pane.value === "head" && <Ways name={title()} kinds={KINDS} />}
+        {partsHere().map(([part, name]) => <Ways key={part} name={name} kinds={FIGURES} part={part} />)}
+        <Code />
+      </>}</div>
+    </details>
+  );
+}
+
+/** The pinned numbers in Python. */
+function Code() {
+  const code = inPython();
+  return <><p class="row spread">Python <button data-test="copy-python" onClick={() => void navigator.clipboard.writeText(code).then(() => { state.status.value = say("copied_code"); }, () => undefined)}>{say("copy_code")}</button></p><pre class="small" tabIndex={0} data-test="python">{code}</pre></>;
+}
