@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, box_of, cells_of, head_of, lists, made, number, ranked, table, until
+from looking import HOSTILE, Watch, box_of, cells_of, head_of, lists, made, number, ranked, saved, table, until
 
 import headscope as hs
 from by_hand import axis_of
@@ -210,10 +210,7 @@ def test_tokens_are_text_never_markup(watch: Watch, hostile: hs.Trace, tmp_path:
     page.keyboard.press("t")
     page.wait_for_selector("[data-test=numbers] td")
     assert page.locator("#page img, #page script").count() == 0
-    with page.expect_download() as download:
-        page.locator(".save summary").click()
-        page.locator(".save").get_by_role("button", name="SVG").click()
-    svg = Path(download.value.path()).read_text(encoding="utf-8")
+    svg = saved(page, "SVG").decode()
     assert "<img" not in svg
     assert "&lt;img" in svg
 

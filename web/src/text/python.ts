@@ -3,16 +3,18 @@ import { mean } from "../heads/several";
 import { partner, slotB } from "../state/comparing";
 import { at, column, doc, headName, row, shown, type Doc } from "../state/store";
 import * as state from "../state/state";
+import { say } from "../words";
 import type { Label } from "./shown";
 
-/** As Python writes a text. */
-const quoted = (text: string): string => JSON.stringify(text).replace(/[\u007f-\uffff]/g, (letter) => (/[\p{L}\p{N}\p{P}\p{S}]/u.test(letter) ? letter : `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`));
+/** As Python writes a text; what can't be seen by its number. */
+const quoted = (text: string): string =>
+  JSON.stringify(text).replace(/(?! )[\p{C}\p{Z}]/gu, (letter) => `\\U${letter.codePointAt(0)!.toString(16).padStart(8, "0")}`);
 
-const opened = (name: string, { info: { model, text, pair, ablated, queries } }: Doc): string =>
-  `${name} = hs.open(${quoted(model)}).trace(${[
-    text === null ? `ids=[${queries.ids.join(", ")}]` : quoted(text), ...(pair === null ? [] : [quoted(pair)]),
-    ...(ablated.length ? [`ablate=[${ablated.map(([l, h]) => `(${l}, ${h})`).join(", ")}]`] : []),
-  ].join(", ")})`;
+/** How a trace is made again; where a run, a hook or a decoder had a part in it, that it has to be at hand. */
+function made(name: string, { of, info: { model, text, pair, ablated, stack, notes } }: Doc): string {
+  if (of || ablated.length || notes.length || stack !== "self" || text === null) return `# ${name}: ${say("python_own")}`;
+  return `${name} = hs.open(${quoted(model)}).trace(${[text, ...(pair === null ? [] : [pair])].map(quoted).join(", ")})`;
+}
 
 /** A head's weights, those of a query, or one: a word's pieces are summed as keys and averaged as queries. */
 function weights(name: string, query: Label | undefined, key: Label | undefined): string {
@@ -27,11 +29,11 @@ export function inPython(): string {
   const cell = (name: string): string => weights(name, words.rows[row.value ?? -1], words.columns[column.value ?? -1]);
   const { l, h } = headName(a.info, at.value);
   const heads = mean.value?.map(([layer, head]) => `(${headName(a.info, { layer, head }).l}, ${headName(a.info, { layer, head }).h})`);
-  const lines = ["import headscope as hs", "", opened("trace", a)];
+  const lines = ["import headscope as hs", "", made("trace", a)];
   if (b) {
     const other = headName(b.doc.info, b);
     const [i, j] = [partner("rows", row.value), partner("columns", column.value)];
-    lines.push(opened("other", b.doc), `${weights(`other[${other.l}, ${other.h}]`, b.shown.rows[i], b.shown.columns[j])} - ${cell(`trace[${l}, ${h}]`)}`);
+    lines.push(made("other", b.doc), `${weights(`other[${other.l}, ${other.h}]`, b.shown.rows[i], b.shown.columns[j])} - ${cell(`trace[${l}, ${h}]`)}`);
   } else lines.push(heads ? `sum(${cell("trace[head]")} for head in [${heads.join(", ")}]) / ${heads.length}` : cell(`trace[${l}, ${h}]`));
   return lines.join("\n");
 }

@@ -72,6 +72,7 @@ export const en = {
   copied: "The link was copied to the clipboard.",
   copied_code: "The code was copied to the clipboard.",
   copy_code: "Copy",
+  python_own: "the trace that the page was made of",
   copy_failed: "No clipboard: the link is selected, copy it with the keyboard.",
   table: "table",
   table_caption: "Weights of {what}: queries down, keys across",

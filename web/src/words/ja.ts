@@ -74,6 +74,7 @@ export const ja: Record<Word, string> = {
   copied: "リンクをコピーしました。",
   copied_code: "コードをクリップボードにコピーしました。",
   copy_code: "コピー",
+  python_own: "このページの元になったトレース",
   copy_failed: "クリップボードを使用できません。リンクを選択してあるので、キーボードでコピーしてください。",
   table: "表",
   table_caption: "{what} の重み：縦がクエリ、横がキー",

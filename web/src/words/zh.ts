@@ -74,6 +74,7 @@ export const zh: Record<Word, string> = {
   copied: "链接已复制。",
   copied_code: "代码已复制到剪贴板。",
   copy_code: "复制",
+  python_own: "本页所来自的 trace",
   copy_failed: "无法访问剪贴板：链接已选中，请用键盘复制。",
   table: "表格",
   table_caption: "{what}的权重：纵为查询，横为键",
