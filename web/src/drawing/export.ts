@@ -11,7 +11,7 @@ import { count, number, say } from "../words";
 import * as state from "../state/state";
 import { current, drawnOf, mostOf, wanted, type Picture } from "./pictures";
 import { end } from "../panels/slots";
-import { at, column, doc, failure, headName, row, shown } from "../state/store";
+import { at, column, doc, docB, failure, headName, row, shown } from "../state/store";
 import { mean } from "../heads/several";
 import { isQuiet, placed, type Label } from "../text/shown";
 
@@ -215,10 +215,10 @@ export const partsHere = (): [FigureOf, string][] =>
   Object.entries(PARTS).filter(([, [, place]]) => document.querySelector(place)?.checkVisibility()).map(([name, [word]]) => [name as FigureOf, say(word)]);
 
 async function savePart(kind: (typeof FIGURES)[number], part: FigureOf): Promise<void> {
-  const { name, text, pair } = doc.value!.info;
+  const said = [doc.value!, ...(part === "difference" ? [docB.value!] : [])].flatMap(({ info: { text, pair } }) => (
+    text === null ? [] : say("figure_text", { all: pair === null ? text : `${text} | ${pair}` })));
   const [word, place] = PARTS[part];
-  const below = text === null ? "" : say("figure_text", { all: pair === null ? text : `${text} | ${pair}` });
-  await (kind === "SVG" ? saveSvg : savePng)(await figureOf(document.querySelector(place)!, `${name} · ${say(word)}`, below), part);
+  await (kind === "SVG" ? saveSvg : savePng)(await figureOf(document.querySelector(place)!, `${doc.value!.info.name} · ${say(word)}`, said.join(" ")), part);
 }
 
 /** Save the head in view, or a part of the page. */

@@ -4,7 +4,7 @@ import { escaped } from "./files";
 import { measured, Pen, pens } from "./pen";
 
 /** What only works on a screen. */
-const LEFT_OUT = "button, select, input, .menu, [role=tooltip], [hidden]";
+const LEFT_OUT = "button, select, input, .menu, .strongest";
 const MARGIN = 16;
 /** Of a line of the caption, and of a letter at its size; those of Chinese and Japanese are twice as wide. */
 export const LINE = 15;
@@ -52,7 +52,7 @@ function lines(node: Text): [string, DOMRect][] {
 function written(node: Text, { color, fontSize, fontWeight, fontStyle, fontFamily, direction }: CSSStyleDeclaration): string {
   const { fontBoundingBoxAscent: up, fontBoundingBoxDescent: down } = measured(`${fontWeight} ${fontSize} ${fontFamily}`, "x");
   return lines(node).map(([text, { left, right, top, height }]) =>
-    `<text x="${(direction === "rtl" ? right : left).toFixed(1)}" y="${(top + (height * up) / (up + down)).toFixed(1)}" fill="${color}" font-size="${parseFloat(fontSize)}" font-weight="${fontWeight}" font-style="${fontStyle}"${direction === "rtl" ? ' direction="rtl"' : ""}>${escaped(text.trimEnd())}</text>`).join("");
+    `<text x="${(direction === "rtl" ? right : left).toFixed(1)}" y="${(top + (height * up) / (up + down)).toFixed(1)}" fill="${color}" font-size="${parseFloat(fontSize)}" font-weight="${fontWeight}" font-style="${node.length === 1 && node.parentElement!.matches("mi:not([mathvariant])") ? "italic" : fontStyle}"${direction === "rtl" ? ' direction="rtl"' : ""}>${escaped(text.trimEnd())}</text>`).join("");
 }
 
 /** A picture that is SVG on the page, with the colours that its style sheet gives it. */
@@ -70,6 +70,7 @@ function copied(node: SVGSVGElement, { left, top, width, height }: DOMRect): str
 function drawn(node: Element): string {
   if (node.matches(LEFT_OUT) || !node.checkVisibility({ opacityProperty: true, visibilityProperty: true })) return "";
   const place = node.getBoundingClientRect();
+  if (place.width <= 1 && place.height <= 1) return ""; // what screen readers read
   if (node instanceof HTMLCanvasElement) {
     return `<g transform="translate(${place.left} ${place.top})">${pens.peek()!.get(node)!.svg}</g>`;
   }

@@ -25,7 +25,7 @@ let clips = 0;
 
 /** As much of a canvas's context as the page uses. */
 export class Pen {
-  svg = "";
+  #svg = "";
   fillStyle = "#000";
   strokeStyle = "#000";
   lineWidth = 1;
@@ -34,30 +34,33 @@ export class Pen {
   textAlign = "start";
   textBaseline = "alphabetic";
   #path = "";
-  /** Groups that are open since each `save`. */
-  #open: number[] = [];
+  /** Groups that are open, since the beginning and since each `save`. */
+  #open = [0];
 
   reset(): this {
-    this.svg = "";
+    this.#svg = "";
+    this.#open = [0];
     return this;
   }
 
+  get svg(): string { return this.#svg + "</g>".repeat(this.#open.reduce((sum, n) => sum + n)); }
+
   #put(shape: string, paint: string): void {
-    this.svg += `<${shape} ${paint}${this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : ""}/>`;
+    this.#svg += `<${shape} ${paint}${this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : ""}/>`;
   }
 
   #group(attribute: string): void {
-    this.svg += `<g ${attribute}>`;
+    this.#svg += `<g ${attribute}>`;
     this.#open[this.#open.length - 1]++;
   }
 
   get #stroke(): string { return `fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`; }
   save(): void { this.#open.push(0); }
-  restore(): void { this.svg += "</g>".repeat(this.#open.pop()!); }
+  restore(): void { this.#svg += "</g>".repeat(this.#open.pop()!); }
   translate(x: number, y: number): void { this.#group(`transform="translate(${round(x)} ${round(y)})"`); }
   rotate(angle: number): void { this.#group(`transform="rotate(${round((180 * angle) / Math.PI)})"`); }
   clip(): void {
-    this.svg += `<clipPath id="clip${++clips}"><path d="${this.#path}"/></clipPath>`;
+    this.#svg += `<clipPath id="clip${++clips}"><path d="${this.#path}"/></clipPath>`;
     this.#group(`clip-path="url(#clip${clips})"`);
   }
   beginPath(): void { this.#path = ""; }
@@ -74,9 +77,9 @@ export class Pen {
     const { width } = this.measureText(text);
     const [, weight, size] = /^(?:(\d+) )?([\d.]+)px/.exec(this.font)!;
     const anchor = { left: "start", right: "end", center: "middle" }[this.textAlign] ?? "start";
-    this.svg += `<text x="${round(x)}" y="${round(y + (this.textBaseline === "middle" ? 0.36 * Number(size) : 0))}" text-anchor="${anchor}" fill="${this.fillStyle}" font-size="${size}"${weight ? ` font-weight="${weight}"` : ""}${this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : ""}${width > most ? ` textLength="${round(most)}" lengthAdjust="spacingAndGlyphs"` : ""}>${escaped(text)}</text>`;
+    this.#svg += `<text x="${round(x)}" y="${round(y + (this.textBaseline === "middle" ? 0.36 * Number(size) : 0))}" text-anchor="${anchor}" fill="${this.fillStyle}" font-size="${size}"${weight ? ` font-weight="${weight}"` : ""}${this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : ""}${width > most ? ` textLength="${round(most)}" lengthAdjust="spacingAndGlyphs"` : ""}>${escaped(text)}</text>`;
   }
   drawImage(from: HTMLCanvasElement, ...at: number[]): void {
-    this.svg += image(from, at.length > 4 ? at.slice(0, 4) : [0, 0, from.width, from.height], at.slice(-4));
+    this.#svg += image(from, at.length > 4 ? at.slice(0, 4) : [0, 0, from.width, from.height], at.slice(-4));
   }
 }
