@@ -227,10 +227,7 @@ def test_all_heads_are_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) 
 
 LIGHT = {"#5a6370", "#c2410c", "rgb(20, 23, 28)", "rgb(90, 99, 112)", "rgb(194, 65, 12)", "rgb(47, 98, 181)"}
 """Colours of letters in the light theme."""
-GROUND = """
-[...document.querySelector(".grid canvas").getContext("2d").getImageData(0, 0, 9999, 9999).data.slice(0, 3)].some(Boolean)
-  ? [0] : getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)
-"""
+GROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
 
 
 def test_the_difference_is_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
@@ -255,9 +252,9 @@ def test_effects_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[h
     page = watch().open(f"{path.as_uri()}{STATE}")
     page.locator("[data-test=open-chain]").click()
     drawn = ElementTree.fromstring(saved(page, "SVG", "-chain", part="chain"))
-    assert {f"{trace[1, 1].weights[4, 3]:.3f}", f"{trace[1, 1].scores[4, 3]:.3f}".replace("-", "−")} <= set(
-        re.findall(r"−?\d+\.\d{3}", words(drawn))
-    )
+    numbers = [float(one.replace("−", "-")) for one in re.findall(r"−?\d+\.\d{3}", words(drawn))]
+    for expected in (trace[1, 1].weights[4, 3], trace[1, 1].scores[4, 3]):
+        assert min(abs(one - expected) for one in numbers) < 5e-3
 
 
 @pytest.mark.parametrize(
