@@ -1,7 +1,8 @@
-"""What is built for users: the wheel has the model and the pages, the sdist all that its own tests need."""
+"""What is built for users: the wheel has the model and the pages, the sdist all that its own tests need, no more."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,39 +13,64 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+import headscope
+
 REPOSITORY = Path(__file__).parents[1]
+FOLDERS = (".ci", ".github", "benchmarks", "docs", "examples", "skills", "src", "tests", "training", "web")
+LOOSE = """.containerignore .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md Containerfile LICENSE NOTICE
+README.ja.md README.md README.zh.md SECURITY.md mkdocs.yml pyproject.toml"""
 IGNORED = {"__pycache__", "node_modules", "dist", "build", "site"}
 """Folders that .gitignore names; those with a dot and *.egg-info are left out by their spelling."""
+DATA = {
+    "models/tiny": "README.md config.json curve.json curve.svg evaluation.json model.safetensors tokenizer.json "
+    "tokenizer_config.json",
+    "page/static": "encoder.js page.html report.html typed.html widget.js words.json",
+    ".": "py.typed",
+}
+"""Folder of the package -> its files that are not Python's."""
 
 
-def build(kind: str, folder: Path) -> Path:
+def sources() -> set[str]:
+    """The files of the repository, as a clean clone has them."""
+    files = [file.relative_to(REPOSITORY) for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*")]
+    made = [any(part in IGNORED or part.endswith((".egg-info", "_cache")) for part in file.parts) for file in files]
+    kept = {str(file.as_posix()) for file, left_out in zip(files, made, strict=True) if not left_out}
+    return {file for file in kept if (REPOSITORY / file).is_file()} | set(LOOSE.split())
+
+
+def build(kind: str, folder: Path, source: Path = REPOSITORY) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
-    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
     (path,) = folder.iterdir()
     return path
 
 
-def test_a_wheel_has_the_bundled_model_and_the_page(tmp_path: Path) -> None:
-    names = set(zipfile.ZipFile(build("wheel", tmp_path)).namelist())
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        assert f"headscope/models/tiny/{name}" in names
-    assert "headscope/py.typed" in names
-    assert "headscope/page/static/page.html" in names
-    assert not any(name.startswith(("tests", "training", "web")) for name in names)
+def test_a_release_has_the_files_of_the_repository_and_no_others(tmp_path: Path) -> None:
+    """Tests pass where the sdist is unpacked: they read the docs and the page's sources. The wheel is built from it."""
+    with tarfile.open(build("sdist", tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("headscope-*")
+    packed = {file.relative_to(unpacked).as_posix() for file in unpacked.rglob("*") if file.is_file()}
+    assert packed == sources() | {"PKG-INFO"}
+
+    with zipfile.ZipFile(build("wheel", tmp_path / "wheel", unpacked)) as wheel:
+        installed = {file.filename: file.file_size for file in wheel.infolist()}
+    package = {name.removeprefix("src/") for name in packed if name.startswith("src/headscope/")}
+    about = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "licenses/NOTICE")
+    assert installed.keys() == package | {f"{unpacked.name}.dist-info/{name}" for name in about}
+    data = {f"headscope/{folder}/{name}".replace("/./", "/") for folder in DATA for name in DATA[folder].split()}
+    assert {name for name in package if not name.endswith(".py")} == data
+    assert [name for name in data if installed[name] == 0] == ["headscope/py.typed"]
 
 
-def test_an_sdist_has_every_file_of_the_repository(tmp_path: Path) -> None:
-    """So its tests pass where it is unpacked: they read the docs, the benchmarks and the sources of the page."""
-    path = build("sdist", tmp_path)
-    with tarfile.open(path) as archive:
-        packed = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    for folder in ("src", "tests", "docs", "benchmarks", "examples", "training", "web", ".ci"):
-        for file in (REPOSITORY / folder).rglob("*"):
-            parts = file.relative_to(REPOSITORY).parts
-            if file.is_file() and not any(part in IGNORED or part.endswith((".egg-info", "_cache")) for part in parts):
-                assert "/".join(parts) in packed
-    loose = {file.name for file in REPOSITORY.iterdir() if file.is_file()}
-    assert {name for name in loose if name.endswith((".md", ".cff", ".toml", ".yml")) or name == "LICENSE"} <= packed
+def test_a_release_has_one_version() -> None:
+    texts = {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff")}
+    newest = re.search(r"^## (\S+?)(,|$| )", texts["CHANGELOG.md"], re.MULTILINE)
+    cited = re.search(r"^version: (.*)$", texts["CITATION.cff"], re.MULTILINE)
+    assert newest is not None
+    assert cited is not None
+    web = json.loads((REPOSITORY / "web" / "package.json").read_text(encoding="utf-8"))
+    assert [newest[1], cited[1], web["version"]] == 3 * [headscope.__version__]
 
 
 READ_ONLY = """

@@ -65,7 +65,7 @@ WORDS = {
         "off": "off",
         "silence": "Silence head {head}",
         "foot": [
-            "{install} opens your own checkpoint",
+            "{install} in a clone of the repository opens your own checkpoint",
             "{live} writes this as one file",
             "Nothing you type leaves this page",
         ],
@@ -100,7 +100,7 @@ WORDS = {
         "off": "無効",
         "silence": "ヘッド {head} を無効化",
         "foot": [
-            "{install} で手元のチェックポイントを開けます",
+            "リポジトリのクローンで {install} を実行すると、手元のチェックポイントを開けます",
             "{live} でこれを 1 つのファイルに書き出せます",
             "入力した文はこのページの外に送信されません",
         ],
@@ -134,7 +134,11 @@ WORDS = {
         "none": "16 个头中，单独屏蔽任何一个都不会改变猜测。",
         "off": "已屏蔽",
         "silence": "屏蔽头 {head}",
-        "foot": ["{install} 可打开你自己的检查点", "{live} 可把它写成一个文件", "你输入的内容不会离开此页"],
+        "foot": [
+            "在仓库的克隆中执行 {install}，即可打开你自己的检查点",
+            "{live} 可把它写成一个文件",
+            "你输入的内容不会离开此页",
+        ],
     },
 }
 

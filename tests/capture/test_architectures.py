@@ -6,8 +6,9 @@ import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -84,53 +85,82 @@ def _modules_of(file: ModuleType) -> list[type]:
     ]
 
 
-PROVEN = {
-    "compared": "every weight is compared with transformers' own eager attention in the tests",
-    "while it runs": "contexts are recomputed and compared while it runs",
-    "own reader": "a reader turns the class's inputs into Q, K, V and score terms; compared as above",
-}
-"""How an architecture is proven -> what that means."""
-
-
 def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
-    """The tables of docs/reference/architectures.md, collapsed.
+    """The lists of docs/reference/architectures.md.
 
     Args:
         compared: architectures whose weights the tests compare with transformers' eager attention.
     """
-    read, refused, none = [], [], []
-    for each in listed:
-        classes = ", ".join(f"`{name}`" for name in each.alone)
-        if each.reads:
-            proof = "compared" if each.name in compared else "while it runs"
-            notes = [f"own reader: {', '.join(f'`{name}`' for name in each.inside)}"] if each.inside else []
-            notes += [f"with {' and '.join(each.terms)}"] if each.terms else []
-            notes += [f"except {classes}"] if each.alone else []
-            read.append(f"| {each.name} | {proof} | {'; '.join(notes)} |")
-        elif each.alone:
-            reasons = dict.fromkeys(REASONS[name] for name in each.alone if name in REASONS)
-            refused.append(f"| {each.name} | {classes} | {'; '.join(reasons) or 'computes its attention itself'} |")
-        else:
-            none.append(each.name)
-    silent = [f"| {name} | {WITHOUT_WEIGHTS.get(name, '')} |" for name in none]
-    proven = sum(each.reads and each.name in compared for each in listed)
+    read = [each for each in listed if each.reads]
+    refused = [each for each in listed if not each.reads and each.alone]
+    none = [each.name for each in listed if not each.reads and not each.alone]
+    proven = [each.name for each in read if each.name in compared]
+    why = {
+        each.name: "; ".join(dict.fromkeys(REASONS[name] for name in each.alone if name in REASONS)) for each in refused
+    }
+    plain = [f"{each.name} ({', '.join(each.alone)})" for each in refused if not why[each.name]]
     return "\n\n".join(
         [
-            f"Of {len(listed)} architectures, {len(read)} are read, {proven} of which the tests compare cell by cell; "
-            f"{len(refused)} have attention classes without a reader; {len(none)} have no attention of their own.",
-            "Proven:\n\n" + "\n".join(f"- **{name}**: {meaning}." for name, meaning in PROVEN.items()),
-            _table(f"Read ({len(read)})", ("architecture", "proven", "notes"), read),
-            _table(f"Not read ({len(refused)})", ("architecture", "classes", "why"), refused),
-            "Whether a model inside one without attention of its own is read depends on that model.",
-            _table(f"Without attention of their own ({len(none)})", ("architecture", "why"), silent),
+            f"Of {len(listed)} architectures, {len(read)} are read, {len(proven)} of which the tests compare cell by "
+            f"cell; {len(refused)} have attention classes without a reader; {len(none)} "
+            "have no attention of their own.",
+            f"## Read ({len(read)})",
+            "In the tests, every weight of these is compared with transformers' own eager attention:",
+            _names(proven),
+            "Contexts of these, as of all others, are recomputed and compared while they run:",
+            _names(each.name for each in read if each.name not in compared),
+            "A reader turns a class's inputs into Q, K, V and score terms. An exception is a class that isn't read.",
+            _table(("architectures", "notes"), ([", ".join(names), notes] for notes, names in _by_notes(read).items())),
+            f"## Not read ({len(refused)})",
+            "These classes compute their attention themselves, each in its own way, and have no reader:",
+            _names(plain),
+            "For these there is a reason, too:",
+            _table(
+                ("architecture", "classes", "why"),
+                ([each.name, _code(each.alone), why[each.name]] for each in refused if why[each.name]),
+            ),
+            f"## Without attention of their own ({len(none)})",
+            "These mix their tokens otherwise:",
+            _table(
+                ("architecture", "why"), ([name, WITHOUT_WEIGHTS[name]] for name in none if name in WITHOUT_WEIGHTS)
+            ),
+            "Of the others, it depends on the model inside them whether that is read:",
+            _names(name for name in none if name not in WITHOUT_WEIGHTS),
         ]
     )
 
 
-def _table(summary: str, columns: tuple[str, ...], rows: list[str]) -> str:
-    """A Markdown table that is collapsed until its summary is clicked."""
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows]
-    return f"<details markdown><summary>{summary}</summary>\n\n" + "\n".join(lines) + "\n\n</details>"
+def _by_notes(read: list[Architecture]) -> dict[str, list[str]]:
+    """Notes -> the architectures that have them."""
+    grouped: dict[str, list[str]] = {}
+    for each in read:
+        if notes := _notes(each):
+            grouped.setdefault(notes, []).append(each.name)
+    return grouped
+
+
+def _notes(each: Architecture) -> str:
+    notes = [f"own reader: {_code(each.inside)}"] if each.inside else []
+    notes += [f"with {' and '.join(each.terms)}"] if each.terms else []
+    notes += [f"except {_code(each.alone)}"] if each.alone else []
+    return "; ".join(notes)
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _names(names: Iterable[str]) -> str:
+    """A block of names; what stands in brackets after a name stays on its line."""
+    listed = ", ".join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
+    lines = textwrap.fill(listed, 120, break_long_words=False, break_on_hyphens=False)
+    return f"```text\n{lines}\n```".replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[list[str]]) -> str:
+    return "\n".join(
+        [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *(f"| {' | '.join(row)} |" for row in rows)]
+    )
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "architectures.md"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -62,10 +64,12 @@ SITE: dict[str, tuple[type, tuple[str, ...]]] = {
 def guide_table(row: type) -> str:
     """A row's columns as a table of docs/reference/survey-files.md."""
     means = meanings(row)
-    lines = [
-        f"| `{name}` | {kind}{' or null' * optional} | {means[name].removesuffix('.')} |"
+    cells = [
+        (f"`{name}`", f"{kind}{' or null' * optional} | {means[name].removesuffix('.')}")
         for name, (kind, optional, _) in column_types(row).items()
     ]
+    alike = [(said, [name for name, _ in group]) for said, group in groupby(cells, key=itemgetter(1))]
+    lines = [f"| {', '.join(names)} | {said} |" for said, names in alike]
     return "\n".join([f"| column of `{TABLES[row]}.parquet` | type | |", "|---|---|---|", *lines])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from headscope.attention.scores import Mask, log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.heads.catalog import MASSES, ROLE_TOKENS, WEIGHTS_ONLY
+from headscope.heads.catalog import MASSES, ON_PAGE, ROLE_TOKENS
 from headscope.page.trace import page_bytes
 from headscope.results.arrays import TokenAxis
 from headscope.traces import LayerRecord, Trace
@@ -81,7 +81,7 @@ def fixture() -> Trace:
 
 def expected(trace: Trace) -> dict[str, object]:
     """Weights, scores and statistics of every head, by headscope's own formulas."""
-    table = trace.statistics(WEIGHTS_ONLY)
+    table = trace.statistics(ON_PAGE)
     return {
         "masses": {name: sorted(ROLE_TOKENS[role]) for name, role in MASSES.items() if role in ROLE_TOKENS},
         "weights": [
@@ -93,7 +93,7 @@ def expected(trace: Trace) -> dict[str, object]:
             for layer in range(len(trace.layers))
         ],
         "statistics": [
-            {name: table[name].array[layer].tolist() for name in WEIGHTS_ONLY} for layer in range(len(trace.layers))
+            {name: table[name].array[layer].tolist() for name in ON_PAGE} for layer in range(len(trace.layers))
         ],
     }
 

@@ -2,14 +2,14 @@
 
 Read them in this order:
 
-    edits.py       an `Edit` of a head, the `Base` that runs start from, the `Runner` that runs them
-    engine.py      the runs themselves, by the NumPy encoder
-    targets.py     the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
-    effects.py     each head changed in turn: silenced, patched, one edge cut
-    windows.py     the same over a corpus's windows, with sets of heads silenced
-    masking.py     words masked for real
-    texts.py       texts as a model reads them, and passes over them: traces, or the last states alone
-    predicting.py  predictions at masks, and of labels
+    edits.py            an `Edit` of a head, the `Base` that runs start from, the `Runner` that runs them
+    engine.py           the runs themselves, by the NumPy encoder
+    targets.py          the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
+    effects.py          each head changed in turn: silenced, patched, one edge cut
+    window_readouts.py  the same over a corpus's windows, with sets of heads silenced
+    masking.py          words masked for real
+    texts.py            texts as a model reads them, and passes over them: traces, or the last states alone
+    predicting.py       predictions at masks, and of labels
 
     runner = NumpyRunner(model)
     base = runner.base([as_input(model.tokenizer.encode("a text"))])

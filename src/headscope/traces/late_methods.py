@@ -222,7 +222,7 @@ class Questions:
             atlas: the folder of a survey of this model, which says what each head does over a corpus.
 
         Returns:
-            In a notebook with anywidget (`pip install 'headscope[notebook]'`), a widget, which the notebook shows as
+            In a notebook with the extra `notebook` (anywidget), a widget, which the notebook shows as
             the last line of a cell: `w.selection` is (layer, head, query, key), to read, set and observe. Elsewhere
             None.
         """
