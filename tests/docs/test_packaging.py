@@ -12,7 +12,7 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 IGNORED = {"__pycache__", "node_modules", "dist", "build", "site"}
 """Folders that .gitignore names; those with a dot and *.egg-info are left out by their spelling."""
 
