@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import OPTIONS, Watch, box_of, go, made, ranked, until
+from looking import DRAWN, OPTIONS, Watch, box_of, go, made, ranked, until
 
 import headscope as hs
 from headscope.attention.scores import Mask
 from headscope.page import notebook
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 CLOSE = 1e-3
 
@@ -193,9 +197,15 @@ def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> Non
         assert overlay.evaluate("(one) => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
 
 
+def on_paper(page: Page) -> None:
+    page.emulate_media(media="print")
+    until(page, "document.documentElement.matches('.paper')")
+    page.evaluate(DRAWN)
+
+
 def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
     page = watch(viewport={"width": 1280, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4")
-    page.emulate_media(media="print")
+    on_paper(page)
     assert page.locator("[data-test=reach]").is_visible()
     assert not page.locator("[data-test=table]").is_visible()
     assert page.locator(".inspector").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
@@ -204,7 +214,7 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
     page.evaluate("location.hash = '#l=1&h=1&q=4&k=3'")
     page.wait_for_selector("[data-test=weight]")
     page.keyboard.press("Enter")
-    page.emulate_media(media="print")
+    on_paper(page)
     page.wait_for_selector(".cell .step")
     until(  # one moment: fonts and pictures that come later move both
         page,
@@ -222,7 +232,9 @@ def test_print_is_one_lettered_page(watch: Watch, cat: hs.Trace, cat_file: Path,
     page = watch().open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&theme={theme}")
     page.wait_for_selector("[data-test=weight]")
     assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
-    page.emulate_media(media="print")
+    until(page, "!document.documentElement.matches('.paper')")
+    assert page.locator(".drawn").count() == 0
+    on_paper(page)
     letters = page.evaluate(
         """[...document.querySelectorAll(".ribbon, .centre, .inspector, .grid, .cell")].map((one) =>
           [getComputedStyle(one, "::before").content, one.getBoundingClientRect()]).sort(([, a], [, b]) =>
@@ -235,10 +247,54 @@ def test_print_is_one_lettered_page(watch: Watch, cat: hs.Trace, cat_file: Path,
     assert "Lines" not in caption
 
 
+PRINTED = """[...document.querySelectorAll("#page *")]
+  .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
+  .map((one) => {
+    const svg = one.closest("svg");
+    const drawn = svg?.viewBox.baseVal?.width;
+    const scale = drawn ? svg.getBoundingClientRect().width / drawn : one.currentCSSZoom;
+    return [0.75 * scale * parseFloat(getComputedStyle(one).fontSize), one.textContent];
+  })"""
+"""Each printed text with the size of its letters in points."""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_52_tokens_are_one_printed_page_with_a_caption(
+    watch: Watch, minilm: hs.Model, tmp_path: Path, width: int
+) -> None:
+    """Letters of at least 6 points, also in pictures; the caption says thresholds, counting, and the command."""
+    text = (
+        "Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, seemed to unite "
+        "some of the best blessings of existence; and had lived nearly twenty-one years in the world with very little "
+        "to distress or vex her."
+    )
+    trace = minilm.trace(text)
+    assert len(trace) >= 52
+    page = watch(viewport={"width": width, "height": 844}, color_scheme="dark").open(
+        trace.to_html(tmp_path / "emma.html", values=True).as_uri() + "#l=3&h=1&q=10&k=20"
+    )
+    page.wait_for_selector("[data-test=weight]", state="attached")
+    assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
+    page.set_viewport_size({"width": 703, "height": 1032})
+    on_paper(page)
+    sizes = page.evaluate(PRINTED)
+    assert [one for one in sizes if one[0] < 6] == []
+    assert {"[SEP]", "3.1", "11", "comfortable"} <= {text for _, text in sizes}
+    boxes = {name: box_of(page, name) for name in (".matrix .drawn", ".heads .drawn", ".cell")}
+    assert boxes[".matrix .drawn"]["height"] > 300
+    assert boxes[".heads .drawn"]["width"] > 450
+    assert 900 < boxes[".cell"]["y"] + boxes[".cell"]["height"] < 1032
+    caption = page.locator(".caption").inner_text()
+    assert all(part in caption for part in ("rcs from .04", "count from 0", f"headscope view {trace.model} 'Emma"))
+    assert caption.endswith("--open 'l=3&h=1&q=10&k=20'")
+    assert page.locator("html").get_attribute("data-theme") == "light"
+
+
 def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, cat_file: Path) -> None:
     page = watch(viewport={"width": 1280, "height": 720}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&mode=both")
     page.wait_for_selector("[data-test=weight]")
-    page.emulate_media(media="print")
+    on_paper(page)
     for width in (1280, 794):
         page.set_viewport_size({"width": width, "height": 1123})
         picture, status = box_of(page, ".matrix"), box_of(page, "[data-test=status]")

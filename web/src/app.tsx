@@ -13,7 +13,7 @@ import { Divider, widths } from "./panels/divider";
 import { Findings } from "./panels/findings";
 import { Compare } from "./panels/compare";
 import { Grid } from "./panels/grid";
-import { HeadPane } from "./panels/headpane";
+import { Caption, HeadPane } from "./panels/headpane";
 import { Help } from "./panels/help";
 import { Inspector } from "./panels/inspector";
 import { Ribbon } from "./panels/ribbon";
@@ -39,7 +39,7 @@ export function App({ Typing }: { Typing: ComponentType | undefined }) {
       {info && !(state.pane.value === "compare" && slotB.value && joint.value) && <Ribbon />}
       {info && state.pane.value === "head" && !opened && <Findings />}
       {info && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}${deep}`} style={{ "--across": info.heads, "--layers": info.layers.length, ...chosen }}>
-        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value!.id} /><Divider side="right" /></>}<Inspector />
+        <Grid /><Divider side="left" /><Pane />{state.pane.value === "head" && <><Cell key={doc.value!.id} /><Divider side="right" /></>}<Inspector />{state.pane.value === "head" && <Caption />}
       </main>}
       <p class="said" role="status" aria-live="polite">{state.status.value || remarks.value.map(({ word, parts }) => say(word, parts)).join(" ")}
         {!state.status.value && remarks.value.length > 0 && <Sign class="plain" says={say("close")} onClick={() => { remarks.value = []; }}>×</Sign>}</p>

@@ -21,6 +21,7 @@ import { followTools } from "./panels/tools";
 import { fetchRuns, followEffects } from "./model/runs";
 import { followNumbers } from "./heads/statistics";
 import { followSifted } from "./heads/sifted";
+import { followPaper } from "./drawing/paper";
 import { followRow, followSelection } from "./drawing/pictures";
 import { followSlots } from "./state/comparing";
 import { followSeveral } from "./heads/several";
@@ -127,6 +128,7 @@ export function begin(withModel: Typing | null): void {
   restoreWidths();
   followTools();
   followTheme();
+  followPaper();
   followLanguage();
   followSaid();
   followAway();

@@ -5,6 +5,7 @@ import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
 import { changeName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
+import { paper } from "../state/appearance";
 import * as state from "../state/state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { members, memberColour, overlaid, pick } from "../heads/several";
@@ -106,14 +107,15 @@ export function Grid() {
   };
 
   useEffect(() => {
-    const observer = new ResizeObserver(() => {
+    const measure = (): void => {
       width.value = wrap.current!.clientWidth;
       // where the page itself scrolls, the grid is as high as it needs
       height.value = getComputedStyle(scroller.current!).overflowY === "visible" ? 0 : scroller.current!.clientHeight;
-    });
+    };
+    const observer = new ResizeObserver(measure);
     observer.observe(wrap.current!);
     observer.observe(scroller.current!);
-    const stops = [() => observer.disconnect(), effect(draw), effect(mark), effect(follow)];
+    const stops = [() => observer.disconnect(), effect(() => { void paper.value; measure(); }), effect(draw), effect(mark), effect(follow)];
     return () => stops.forEach((stop) => stop());
   }, []);
 

@@ -17,10 +17,12 @@ import { NumberTable, tableOpen } from "./table";
 import { changeName } from "../model/ask";
 import { choosePassage } from "../heads/asking";
 import { maskOf } from "../text/masking";
+import { inShell } from "../text/python";
 import { wordAt, type Label } from "../text/shown";
 import { largestPlaces } from "../trace/strongest";
 import type { Axis } from "../trace/trace";
 import { Text } from "./name";
+import { ARC } from "./ribbon";
 import { Sign } from "./sign";
 import { short } from "./slots";
 import { Switch } from "./switch";
@@ -104,10 +106,19 @@ export function HeadPane() {
             {picture && <Legend picture={picture} />}
           </span>
         </div>
-        {picture && <p class="caption small">{sentencesOf(picture).join(" ")}</p>}
       </section>
     </div>
   );
+}
+
+/** Below a printed figure: what it shows, from which numbers on, how it counts, and how it is made again. */
+export function Caption() {
+  const [picture, command] = [current.value, inShell()];
+  if (!picture || !shown.value) return null;
+  return <p class="caption small">{[
+    ...sentencesOf(picture), say("figure_from", { arcs: short(ARC) }), numbersFrom.value > 0 && say("figure_numbers", { n: short(numbersFrom.value) }),
+    say("figure_counted"), command && say("figure_made", { command }),
+  ].filter(Boolean).join(" ")}</p>;
 }
 
 /** The heads that are looked at together, each with its weight at the cell that is looked at. */

@@ -5,6 +5,7 @@ import { colourOf, inkOn } from "../drawing/colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { isQuiet, placed, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
+import { paper } from "../state/appearance";
 import * as state from "../state/state";
 import { column, row, shown } from "../state/store";
 import { engine } from "../trace/engine";
@@ -88,9 +89,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
 
   useEffect(() => {
     const element = wrap.current!;
-    const observer = new ResizeObserver(() => {
-      size.value = { width: element.clientWidth, height: element.clientHeight };
-    });
+    const measure = (): void => { size.value = { width: element.clientWidth, height: element.clientHeight }; };
+    const observer = new ResizeObserver(measure);
     observer.observe(element);
     const wheel = (event: WheelEvent): void => {
       event.preventDefault();
@@ -100,6 +100,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     element.addEventListener("wheel", wheel, { passive: false });
     const stops = [
       () => observer.disconnect(),
+      effect(() => { void paper.value; measure(); }),
       () => element.removeEventListener("wheel", wheel),
       // if there is nothing to pan, touch scrolls the page
       effect(() => { element.style.touchAction = state.box.value ? "none" : "pan-x pan-y pinch-zoom"; }),

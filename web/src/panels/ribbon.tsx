@@ -8,6 +8,7 @@ import { current, mostOf, rowNumbers } from "../drawing/pictures";
 import { direction, prose } from "../text/prose";
 import { isQuiet, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
+import { paper } from "../state/appearance";
 import * as state from "../state/state";
 import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../state/store";
 import { say, tell } from "../words";
@@ -18,7 +19,7 @@ import { pointed } from "./pointed";
 import { short } from "./slots";
 
 /** Weights from here on have an arc. */
-const ARC = 0.04;
+export const ARC = 0.04;
 /** Room above the words, for arcs: above the first line, and above others. */
 const SKY = 44;
 const BETWEEN = 26;
@@ -90,15 +91,14 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     const element = box.current!;
     const words = element.querySelectorAll<HTMLElement>(".said-word");
     const last = words[words.length - 1];
-    const wide = element.closest<HTMLElement>(".ribbon")!.clientWidth >= WIDE;
+    const wide = paper.peek() || element.closest<HTMLElement>(".ribbon")!.clientWidth >= WIDE;
     for (const setting of side === "both" ? SETTINGS : ["small"]) {
       if ((setting.includes("alone") && !wide) || (setting.includes("folded") && labels.length > FEW)) continue;
       element.className = `sentence ${setting}`;
-      if (!setting) element.style.setProperty("--said", `${way === "rtl" ? element.offsetWidth - last.offsetLeft : last.offsetLeft + last.offsetWidth}`);
       small.value = setting === "small";
       if (setting.includes("folded") || words.length < 2 || last.offsetTop <= words[0].offsetTop + 4) break;
     }
-    turn.value++;
+    turn.value = turn.peek() + 1;
   }
   useLayoutEffect(fit, [labels]);
   useEffect(() => {
@@ -110,8 +110,8 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     });
     observer.observe(box.current!);
     void document.fonts.ready.then(() => { if (box.current) fit(); });
-    const stop = effect(draw);
-    return () => { observer.disconnect(); stop(); };
+    const stops = [effect(() => { void paper.value; fit(); }), effect(draw)];
+    return () => { observer.disconnect(); stops.forEach((stop) => stop()); };
   }, [labels]);
 
   function draw(): void {

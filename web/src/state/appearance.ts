@@ -9,6 +9,8 @@ export const theme = signal<Theme>("auto");
 export const language = signal("");
 /** The theme of what the page is embedded in; null where that is unknown. */
 export const around = signal<"light" | "dark" | null>(null);
+/** True while the page is on paper: it is light there, and as wide as a sheet. */
+export const paper = signal(false);
 /** True in dark mode. */
 export const dark = signal(false);
 
@@ -16,7 +18,7 @@ export const dark = signal(false);
 export function followTheme(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = (): void => {
-    const now = theme.value === "dark" || (theme.value === "auto" && (around.value ? around.value === "dark" : system.matches));
+    const now = !paper.value && (theme.value === "dark" || (theme.value === "auto" && (around.value ? around.value === "dark" : system.matches)));
     // the style sheet first, because redrawing reads its colours
     document.documentElement.dataset.theme = now ? "dark" : "light";
     dark.value = now;

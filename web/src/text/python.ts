@@ -2,6 +2,7 @@
 import { mean } from "../heads/several";
 import { partner, slotB } from "../state/comparing";
 import { at, column, doc, headName, row, shown, type Doc } from "../state/store";
+import { toShare } from "../state/hash";
 import * as state from "../state/state";
 import { say } from "../words";
 import type { Label } from "./shown";
@@ -10,9 +11,13 @@ import type { Label } from "./shown";
 const quoted = (text: string): string =>
   JSON.stringify(text).replace(/(?! )[\p{C}\p{Z}]/gu, (letter) => `\\U${letter.codePointAt(0)!.toString(16).padStart(8, "0")}`);
 
-/** How a trace is made again; where a run, a hook or a decoder had a part in it, that it has to be at hand. */
-function made(name: string, { of, info: { model, text, pair, ablated, stack, notes } }: Doc): string {
-  if (of || ablated.length || notes.length || stack !== "self" || text === null) return `# ${name}: ${say("python_own")}`;
+/** True where its text makes a trace again: no run, hook or decoder had a part in it. */
+const isPlain = ({ of, info: { text, ablated, stack, notes } }: Doc): boolean => !of && !ablated.length && !notes.length && stack === "self" && text !== null;
+
+/** How a trace is made again, or that it has to be at hand. */
+function made(name: string, shown: Doc): string {
+  const { model, text, pair } = shown.info;
+  if (!isPlain(shown) || text === null) return `# ${name}: ${say("python_own")}`;
   return `${name} = hs.open(${quoted(model)}).trace(${[text, ...(pair === null ? [] : [pair])].map(quoted).join(", ")})`;
 }
 
@@ -21,6 +26,14 @@ function weights(name: string, query: Label | undefined, key: Label | undefined)
   const [rows, columns] = [query?.tokens ?? [], key?.tokens ?? []];
   if (rows.length > 1 || columns.length > 1) return `${name}.weights[${rows.length ? `[${rows.join(", ")}]` : ":"}]${columns.length ? `[:, [${columns.join(", ")}]].sum(1)` : ""}${rows.length ? ".mean(0)" : ""}`;
   return `${name}.weights${rows.length || columns.length ? `[${rows[0] ?? ":"}${columns.length ? `, ${columns[0]}` : ""}]` : ""}`;
+}
+
+/** The command that opens what is on the screen; null where a text alone doesn't make it. */
+export function inShell(): string | null {
+  const { model, text, pair } = doc.value!.info;
+  const open = toShare(state.FIELDS);
+  const word = (part: string): string => (/^[\w./@-]+$/.test(part) ? part : `'${part.replaceAll("'", "'\\''")}'`);
+  return isPlain(doc.value!) && text !== null ? `headscope view ${[model, text, ...(pair === null ? [] : ["--pair", pair]), ...(open && ["--open", open])].map(word).join(" ")}` : null;
 }
 
 /** The lines; of a comparison the difference B − A. */
