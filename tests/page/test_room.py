@@ -198,8 +198,9 @@ def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> Non
 
 
 def on_paper(page: Page) -> None:
+    """The page as it is printed."""
     page.emulate_media(media="print")
-    until(page, "document.documentElement.matches('.paper')")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.evaluate(DRAWN)
 
 
@@ -211,6 +212,7 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
     assert page.locator(".inspector").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
     page.set_viewport_size({"width": 794, "height": 1100})
     page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.evaluate("location.hash = '#l=1&h=1&q=4&k=3'")
     page.wait_for_selector("[data-test=weight]")
     page.keyboard.press("Enter")

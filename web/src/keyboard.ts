@@ -1,21 +1,40 @@
 // Keyboard control of the whole page.
 import * as state from "./state/state";
-import { clearSets } from "./heads/asking";
-import { column, doc, lookAt, row, shown } from "./state/store";
+import { choose, clearSets, sides, type Side } from "./heads/asking";
+import { adding, pick, toggleAdding } from "./heads/several";
+import { at, column, doc, lookAt, row, shown } from "./state/store";
 import { goToNext } from "./heads/ranking";
-import { find, step } from "./panels/headpane";
+import { find } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";
 import { toolsOpen } from "./panels/tools";
 import { gridTableOpen, tableOpen } from "./panels/table";
 import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
 
-function move(along: "row" | "column", by: number): void {
-  const words = shown.value;
-  if (!words) return;
-  const [labels, place, target] = along === "row" ? ([words.rows, row.value, state.query] as const) : ([words.columns, column.value, state.key] as const);
+/** What Enter adds, while keys add: the word or head that they moved to last. */
+let add: (() => void) | null = null;
+
+function move(side: Side, by: number): void {
+  const labels = side === "row" ? shown.value?.rows : shown.value?.columns;
+  if (!labels) return;
+  const { hover, pinned, held } = sides(side);
+  const place = adding.value ? hover.value ?? pinned.value : pinned.value;
   const next = place === null ? (by > 0 ? 0 : labels.length - 1) : Math.max(0, Math.min(labels.length - 1, place + by));
-  if (labels[next]) target.value = labels[next].tokens[0];
+  if (!labels[next]) return;
+  add = () => choose(side, labels[next].tokens);
+  if (adding.value) hover.value = next;
+  else held.value = labels[next].tokens[0];
+}
+
+function step(down: number, right: number): void {
+  const info = doc.value?.info;
+  if (!info) return;
+  const from = (adding.value ? state.hoverHead.value : null) ?? at.value.n;
+  const inside = (place: number, by: number, all: number): number => Math.max(0, Math.min(all - 1, place + by));
+  const next = inside(Math.floor(from / info.heads), down, info.layers.length) * info.heads + inside(from % info.heads, right, info.heads);
+  add = () => pick({}, next);
+  if (adding.value) state.hoverHead.value = next;
+  else add();
 }
 
 /** Esc lets go of one thing at a time, the last first. */
@@ -26,6 +45,7 @@ function letGo(): void {
   else if (gridTableOpen.value) gridTableOpen.value = false;
   else if (state.step.value) state.step.value = 0;
   else if (state.chain.value) state.chain.value = false;
+  else if (adding.value) toggleAdding();
   else if (state.from.value.length || state.to.value.length) clearSets();
   else if (state.key.value !== null) state.key.value = null;
   else if (state.query.value !== null) state.query.value = null;
@@ -47,7 +67,8 @@ const KEYS: Record<string, () => void> = {
   k: () => move("row", -1),
   J: () => move("column", 1),
   K: () => move("column", -1),
-  Enter: () => { if (row.value !== null && column.value !== null) nextStep(); },
+  Enter: () => { if (adding.value) add?.(); else if (row.value !== null && column.value !== null) nextStep(); },
+  a: () => { add = null; toggleAdding(); },
   "/": find,
   Escape: letGo,
   l: () => { state.mode.value = "lines"; },

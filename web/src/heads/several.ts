@@ -1,5 +1,5 @@
 // Several heads of a text at once: over each other in the lines, or their mean as one picture.
-import { batch, computed, effect } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { headColour } from "../drawing/colour";
 import * as state from "../state/state";
 import { at, doc, headLabel, headName } from "../state/store";
@@ -20,6 +20,14 @@ export const mean = computed(() => (state.blend.value === "mean" && members.valu
 /** The heads whose lines lie over each other. */
 export const overlaid = computed(() => (state.blend.value === "over" ? members.value : []));
 
+/** True while each word and head that is picked joins those that were, without Shift or Ctrl. */
+export const adding = signal(false);
+
+export function toggleAdding(): void {
+  adding.value = !adding.value;
+  state.hoverHead.value = state.hoverRow.value = state.hoverColumn.value = null;
+}
+
 /** Ctrl-click: add a head to those that are looked at together, or take it out. */
 export function gather(n: number): void {
   const info = doc.value!.info;
@@ -32,10 +40,10 @@ export function gather(n: number): void {
   });
 }
 
-/** A click on a head: looks at it; with Ctrl adds it, with Shift puts it into slot B. */
-export function pick(event: MouseEvent, n: number): void {
-  if (event.shiftKey) holdAgainst(n);
-  else if (event.ctrlKey || event.metaKey) gather(n);
+/** A click on a head: looks at it; with Ctrl adds it, with Shift puts it into slot B; Compare adds to slot B. */
+export function pick(event: Partial<MouseEvent>, n: number): void {
+  if (event.shiftKey || (adding.value && state.pane.value === "compare")) holdAgainst(n);
+  else if (event.ctrlKey || event.metaKey || adding.value) gather(n);
   else choose(doc.value!.info, n);
 }
 

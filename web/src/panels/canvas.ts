@@ -1,8 +1,24 @@
 // Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
+import { effect, untracked } from "@preact/signals";
 import { paint } from "../drawing/colour";
 import { pens } from "../drawing/pen";
+import { paper } from "../state/appearance";
 import * as state from "../state/state";
 import { letters } from "../words";
+
+/** Measure now, and whenever elements have another size, on the screen and on paper. Returns what stops it. */
+export function sized(measure: () => void, ...elements: (Element | null)[]): () => void {
+  const observer = new ResizeObserver(measure);
+  elements.forEach((element) => observer.observe(element!));
+  const stop = effect(() => {
+    void paper.value;
+    untracked(measure);
+  });
+  return () => {
+    observer.disconnect();
+    stop();
+  };
+}
 
 const scratch = document.createElement("canvas");
 

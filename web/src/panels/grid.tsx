@@ -5,7 +5,6 @@ import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
 import { changeName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
-import { paper } from "../state/appearance";
 import * as state from "../state/state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { members, memberColour, overlaid, pick } from "../heads/several";
@@ -17,7 +16,8 @@ import { statisticName, statisticUnit } from "../heads/catalog";
 import { changed, coming, isUniform, known, STILL, table } from "../heads/statistics";
 import { wanted } from "../drawing/pictures";
 import { sifted } from "../heads/sifted";
-import { fresh, ink } from "./canvas";
+import { Adding } from "./adding";
+import { fresh, ink, sized } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../text/shown";
 import { HeadList } from "./headlist";
@@ -112,10 +112,7 @@ export function Grid() {
       // where the page itself scrolls, the grid is as high as it needs
       height.value = getComputedStyle(scroller.current!).overflowY === "visible" ? 0 : scroller.current!.clientHeight;
     };
-    const observer = new ResizeObserver(measure);
-    observer.observe(wrap.current!);
-    observer.observe(scroller.current!);
-    const stops = [() => observer.disconnect(), effect(() => { void paper.value; measure(); }), effect(draw), effect(mark), effect(follow)];
+    const stops = [sized(measure, wrap.current, scroller.current), effect(draw), effect(mark), effect(follow)];
     return () => stops.forEach((stop) => stop());
   }, []);
 
@@ -293,7 +290,7 @@ export function Grid() {
   return (
     <section class="panel grid" aria-label={say("grid")}>
       <div class="row asking spread">
-        <Asked />
+        <Asked /><Adding />
         {isDuel.value ? <Switch held={state.order} names={state.ORDERS.slice(0, 2)} says={(name) => say(`order_${name}`)} test="order" /> : <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
           onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
           {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}

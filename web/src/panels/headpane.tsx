@@ -32,13 +32,6 @@ import { ToolsButton, toolsOpen } from "./tools";
 /** Heads together that are named. */
 const MOST = 8;
 
-export function step(down: number, right: number): void {
-  const info = doc.value?.info;
-  if (!info) return;
-  state.layer.value = Math.max(0, Math.min(info.layers.length - 1, at.value.layer + down));
-  state.head.value = Math.max(0, Math.min(info.heads - 1, at.value.head + right));
-}
-
 export function HeadPane() {
   const info = doc.value?.info;
   const words = shown.value;
@@ -114,10 +107,9 @@ export function HeadPane() {
 /** Below a printed figure: what it shows, from which numbers on, how it counts, and how it is made again. */
 export function Caption() {
   const [picture, command] = [current.value, inShell()];
-  if (!picture || !shown.value) return null;
-  return <p class="caption small">{[
-    ...sentencesOf(picture), say("figure_from", { arcs: short(ARC) }), numbersFrom.value > 0 && say("figure_numbers", { n: short(numbersFrom.value) }),
-    say("figure_counted"), command && say("figure_made", { command }),
+  return picture && <p class="caption small">{[
+    ...sentencesOf(picture), say("figure_from", { arcs: short(ARC), n: short(numbersFrom.value) }),
+    command && say("figure_made", { command }),
   ].filter(Boolean).join(" ")}</p>;
 }
 

@@ -12,7 +12,7 @@ import { memo } from "./memo";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
-import { fresh, ink } from "./canvas";
+import { fresh, ink, sized } from "./canvas";
 import { Name } from "./name";
 import { pointed } from "./pointed";
 import { short } from "./slots";
@@ -70,11 +70,9 @@ export function Lines() {
       }
       seen.value = { top: element.scrollTop, height: element.clientHeight, width: element.clientWidth };
     };
-    const observer = new ResizeObserver(look);
-    observer.observe(element);
     element.addEventListener("scroll", look, { passive: true });
     const stops = [
-      () => observer.disconnect(),
+      sized(look, element),
       () => element.removeEventListener("scroll", look),
       effect(fetchStrip),
       effect(draw),

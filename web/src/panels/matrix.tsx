@@ -5,11 +5,10 @@ import { colourOf, inkOn } from "../drawing/colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { isQuiet, placed, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
-import { paper } from "../state/appearance";
 import * as state from "../state/state";
 import { column, row, shown } from "../state/store";
 import { engine } from "../trace/engine";
-import { blit, fitted, fresh, ink } from "./canvas";
+import { blit, fitted, fresh, ink, sized } from "./canvas";
 import { change, short } from "./slots";
 import { around, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
 
@@ -90,8 +89,6 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
   useEffect(() => {
     const element = wrap.current!;
     const measure = (): void => { size.value = { width: element.clientWidth, height: element.clientHeight }; };
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
     const wheel = (event: WheelEvent): void => {
       event.preventDefault();
       const place = element.getBoundingClientRect();
@@ -99,8 +96,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     };
     element.addEventListener("wheel", wheel, { passive: false });
     const stops = [
-      () => observer.disconnect(),
-      effect(() => { void paper.value; measure(); }),
+      sized(measure, element),
       () => element.removeEventListener("wheel", wheel),
       // if there is nothing to pan, touch scrolls the page
       effect(() => { element.style.touchAction = state.box.value ? "none" : "pan-x pan-y pinch-zoom"; }),

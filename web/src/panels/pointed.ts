@@ -1,5 +1,6 @@
 // Words under the pointer: to point at one previews, a click pins, Shift and a click adds it to the set, dragging takes a passage.
 import { choose, choosePassage, pin, sides, type Side } from "../heads/asking";
+import { adding } from "../heads/several";
 import type { Label } from "../text/shown";
 
 /** The passage that is being dragged over. */
@@ -34,7 +35,7 @@ export function pointed(side: Side, labels: Label[], pinning = (): void => undef
     onClick(event: MouseEvent): void {
       const n = placeAt(event);
       if (n === null || passage?.moved) return;
-      if (event.shiftKey) choose(side, labels[n].tokens);
+      if (event.shiftKey || adding.value) choose(side, labels[n].tokens);
       else {
         pinning();
         pin(side, n, labels[n]);

@@ -13,6 +13,8 @@ import * as state from "../state/state";
 import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../state/store";
 import { say, tell } from "../words";
 import { changing, hasRibbon } from "../text/sentence";
+import { Adding } from "./adding";
+import { sized } from "./canvas";
 import { TextBox } from "./textbox";
 import { start } from "../model/remote";
 import { pointed } from "./pointed";
@@ -43,6 +45,7 @@ export function Ribbon() {
         </div>
       )}
       <div class="about">
+        <Adding />
         {server && <button data-test="change-text" aria-expanded={changing.value} onClick={() => { changing.value = !changing.value; }}>{say(changing.value ? "close" : "change_text")}</button>}
         {hasRibbon() && !changing.value && <div class="note">
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
@@ -103,15 +106,14 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   useLayoutEffect(fit, [labels]);
   useEffect(() => {
     let wide = box.current!.clientWidth;
-    const observer = new ResizeObserver(() => {
+    void document.fonts.ready.then(() => { if (box.current) fit(); });
+    const resized = (): void => {
       if (box.current!.clientWidth === wide) return;
       wide = box.current!.clientWidth;
       fit();
-    });
-    observer.observe(box.current!);
-    void document.fonts.ready.then(() => { if (box.current) fit(); });
-    const stops = [effect(() => { void paper.value; fit(); }), effect(draw)];
-    return () => { observer.disconnect(); stops.forEach((stop) => stop()); };
+    };
+    const stops = [sized(resized, box.current), effect(draw)];
+    return () => stops.forEach((stop) => stop());
   }, [labels]);
 
   function draw(): void {

@@ -11,6 +11,7 @@ import * as state from "../state/state";
 import { doc, shown } from "../state/store";
 import { count, say } from "../words";
 import { isQuiet, type Label } from "../text/shown";
+import { sized } from "./canvas";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { short } from "./slots";
@@ -111,11 +112,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
   }
 
   useLayoutEffect(measure, [pieces]);
-  useEffect(() => {
-    const observer = new ResizeObserver(resized);
-    observer.observe(box.current!);
-    return () => observer.disconnect();
-  }, [pieces]);
+  useEffect(() => sized(resized, box.current), [pieces]);
   useEffect(() => {
     // what another text or filter left on words that are out of sight now
     for (const span of flow.current!.children as HTMLCollectionOf<HTMLElement>) {

@@ -11,13 +11,9 @@ import type { Label } from "./shown";
 const quoted = (text: string): string =>
   JSON.stringify(text).replace(/(?! )[\p{C}\p{Z}]/gu, (letter) => `\\U${letter.codePointAt(0)!.toString(16).padStart(8, "0")}`);
 
-/** True where its text makes a trace again: no run, hook or decoder had a part in it. */
-const isPlain = ({ of, info: { text, ablated, stack, notes } }: Doc): boolean => !of && !ablated.length && !notes.length && stack === "self" && text !== null;
-
-/** How a trace is made again, or that it has to be at hand. */
-function made(name: string, shown: Doc): string {
-  const { model, text, pair } = shown.info;
-  if (!isPlain(shown) || text === null) return `# ${name}: ${say("python_own")}`;
+/** How a trace is made again; where a run, a hook or a decoder had a part in it, that it has to be at hand. */
+function made(name: string, { of, info: { model, text, pair, ablated, stack, notes } }: Doc): string {
+  if (of || ablated.length || notes.length || stack !== "self" || text === null) return `# ${name}: ${say("python_own")}`;
   return `${name} = hs.open(${quoted(model)}).trace(${[text, ...(pair === null ? [] : [pair])].map(quoted).join(", ")})`;
 }
 
@@ -28,12 +24,11 @@ function weights(name: string, query: Label | undefined, key: Label | undefined)
   return `${name}.weights${rows.length || columns.length ? `[${rows[0] ?? ":"}${columns.length ? `, ${columns[0]}` : ""}]` : ""}`;
 }
 
-/** The command that opens what is on the screen; null where a text alone doesn't make it. */
-export function inShell(): string | null {
-  const { model, text, pair } = doc.value!.info;
-  const open = toShare(state.FIELDS);
-  const word = (part: string): string => (/^[\w./@-]+$/.test(part) ? part : `'${part.replaceAll("'", "'\\''")}'`);
-  return isPlain(doc.value!) && text !== null ? `headscope view ${[model, text, ...(pair === null ? [] : ["--pair", pair]), ...(open && ["--open", open])].map(word).join(" ")}` : null;
+/** The command that opens what is on the screen; false where its text alone doesn't make it. */
+export function inShell(): string | false {
+  const [{ model, text, pair }, open] = [doc.value!.info, toShare(state.FIELDS)];
+  const words = [model, text!, ...(pair === null ? [] : ["--pair", pair]), ...(open && ["--open", open])];
+  return made("", doc.value!)[0] !== "#" && `headscope view ${words.map((word) => (/[^\w./@-]/.test(word) ? `'${word.replaceAll("'", "'\\''")}'` : word)).join(" ")}`;
 }
 
 /** The lines; of a comparison the difference B − A. */
