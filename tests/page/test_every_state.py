@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
     *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=compare&vs=1&order=high"),
-    *("pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
+    *("pane=causes", "pane=causes&way=decompx", "pane=causes&run=0-groups&g=6", "pane=anatomy"),
     *("mode=text", "mode=lines", "mode=matrix", "mode=text&dir=to&on=3.4", "chain=1&mode=text"),
     *("by=effect", "by=mass", "by=mass&set=1.2&on=3", "by=distance", "by=similarity&vs=1", "by=change&vs=1"),
     *("face=values", "order=high", "of=ab", "of=bb", "normed=1", "words=1", "special=0", "to=head", "scale=log"),
@@ -54,7 +54,7 @@ STATES = (
     *("l=99&h=99&q=999&k=999&vs=9&heads=1.9999&set=999&step=99&by=nothing", "pane=nothing&mode=nothing&of=nothing"),
 )
 """What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
-SOME = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text")
+SOME = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text", "pane=causes&run=0-groups")
 
 SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
   .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
@@ -119,7 +119,7 @@ TURNS = (
 )
 def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unfolded: int, half: int | None) -> None:
     """Every state of a language at every size: two kinds of texts take turns; a few states at every size first."""
-    file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True)
+    file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True, runs=name == "two" or None)
     watched = watch(viewport={"width": SIZES[0][0], "height": SIZES[0][1]})
     watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
     page = watched.open(f"{file.as_uri()}#lang={language}")
@@ -199,7 +199,7 @@ def trace(minilm: hs.Model) -> hs.Trace:
 @pytest.fixture(scope="module")
 def file(trace: hs.Trace, minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     wide = minilm.trace(TEXT.replace("tired", "wide"))
-    return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True)
+    return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True, runs=True)
 
 
 @pytest.fixture

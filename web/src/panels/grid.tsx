@@ -8,9 +8,9 @@ import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { members, memberColour, overlaid, pick } from "../heads/several";
-import { asked, isDuel, joint, slotB } from "../state/comparing";
+import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
 import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../state/store";
-import { effects, effectAbout } from "../model/runs";
+import { beside, effects, effectAbout, group } from "../model/runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { changed, coming, isUniform, known, STILL, table } from "../heads/statistics";
@@ -237,7 +237,14 @@ export function Grid() {
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
     members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
     if (b) frame(b.n, ink(canvas, "--ink"), 2);
-    frame(at.value.n, ink(canvas, "--pin"), 2);
+    const run = beside.value;
+    const silent = run && group(run)?.heads;
+    for (const n of silent ?? []) {
+      const wide = run!.result.change[0].length;
+      const place = placeOf(info, Math.floor(n / wide), n % wide);
+      if (place) frame(place.layer * info.heads + place.head, ink(canvas, "--pin"), 2);
+    }
+    frame(at.value.n, ink(canvas, silent ? "--ink" : "--pin"), silent ? 1 : 2);
     const hover = state.hoverHead.value;
     if (hover !== null) frame(hover, ink(canvas, "--hover"), 1.5);
   }
