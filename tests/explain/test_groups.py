@@ -70,9 +70,7 @@ def test_groups_of_a_sentence_are_those_of_the_library(
     order = np.argsort(-weights, kind="stable")
     assert found.order == order.tolist()
     for count in (2, 40, 72):
-        assert found.curve[count] == pytest.approx(
-            cosine(without(ids, order[:count]).mean(0), old.mean(0)), abs=1e-5
-        )
+        assert found.curve[count] == pytest.approx(cosine(without(ids, order[:count]).mean(0), old.mean(0)), abs=1e-5)
     assert set(found.at_random[72]) == {found.curve[72]}
     done, of = zip(*told, strict=True)
     assert list(done) == sorted(done)

@@ -164,13 +164,15 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     assert headline.endswith(f"{median:.3f}")
     base = float(before.logits[0, ids.index(4)].double().softmax(-1)[best])
     said = page.locator("[data-test=draws]").inner_text()
-    assert said.startswith(f"{base:.3f} with all heads. Of 100 such draws, {below} are lower. (logit of ")
+    assert said.startswith(f"{base:.3f} with all heads; {below} of 100 such draws are lower. (logit of ")
     a, b = (out.hidden_states[-1][0].double().numpy() for out in (before, after))
     turn = 1 - (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
     ribbon = [float(str(word.get_attribute("data-weight"))) for word in page.locator(".said-word").all()]
     np.testing.assert_allclose(ribbon, turn, atol=1e-4)
     assert page.locator(".arcs path").count() == 0
-    logits_alone = [edited_pass(made.module, ids, [Edit(*at)]).logits[0, ids.index(4)] for at in np.ndindex(LAYERS, HEADS)]
+    logits_alone = [
+        edited_pass(made.module, ids, [Edit(*at)]).logits[0, ids.index(4)] for at in np.ndindex(LAYERS, HEADS)
+    ]
     alone = [float(one.double().softmax(-1)[best]) - base for one in logits_alone]
     np.testing.assert_allclose(grid(page).ravel(), alone, atol=6e-4)
     most = page.locator("[data-test=curve] svg").get_attribute("aria-label")
@@ -342,7 +344,7 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     share = silent.double().softmax(-1)[best]
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('layer 2')")
     assert f"layer 2: probability {share:.3f};" in page.locator("[data-test=headline]").inner_text()
-    assert "Of 30 such draws" in page.locator("[data-test=draws]").inner_text()
+    assert "of 30 such draws are lower" in page.locator("[data-test=draws]").inner_text()
     assert page.locator("[data-test=run], [data-test=silence-group], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
     assert "There is no model here" in page.locator("#head").inner_text()

@@ -199,7 +199,9 @@ def trace(minilm: hs.Model) -> hs.Trace:
 @pytest.fixture(scope="module")
 def file(trace: hs.Trace, minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     wide = minilm.trace(TEXT.replace("tired", "wide"))
-    return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True, runs=True)
+    return html.to_html(
+        [trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True, runs=True
+    )
 
 
 @pytest.fixture

@@ -281,7 +281,7 @@ def cost_of_effects(model: Model, tokens: int) -> float:
 
 
 def cost_of_groups(model: Model, tokens: int) -> float:
-    """The same of a file's groups: each head, the curve, random orders, and draws beside the first group and a layer."""
+    """The same of a file's groups: each head, the curve, random orders, draws beside the first group and a layer."""
     sizes = model.anatomy.known()
     draws = DRAWS_IN_A_FILE * (3 + STEPS * ORDERS)
     return _cost(model, tokens, sizes.heads * sizes.layers / 2 + POINTS + draws)
@@ -292,7 +292,7 @@ def _cost(model: Model, tokens: int, passes: float) -> float:
 
 
 def is_cheap(model: Model, trace: Trace, cost: Callable[[Model, int], float] = cost_of_effects) -> bool:
-    """Return True if a file gets such runs by default: the text's is whole, unchanged and finite; they take a second."""
+    """Return True if a file gets such runs unasked: the text's is whole, unchanged and finite; they take a second."""
     return (
         model.anatomy.dimensions is not None
         and cost(model, len(trace.queries)) <= CHEAP
@@ -305,7 +305,7 @@ def is_cheap(model: Model, trace: Trace, cost: Callable[[Model, int], float] = c
 def runs_of(
     model: Model, trace: Trace, base: str, labels: Labels | None = None, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """The runs that a file holds: groups of heads, each head in turn, and DecompX of the same output where it has rules.
+    """The runs that a file holds: groups of heads, each head in turn, and DecompX of the same output where it can.
 
     Args:
         model: the model.

@@ -128,7 +128,9 @@ def silenced_groups(
     wide, all_heads = sizes.heads, sizes.layers * sizes.heads
     share = trace.statistics("first")["first"].array.ravel()
     order = [int(n) for n in np.argsort(-share, kind="stable")]
-    layers = [Group("layer", layer, frozenset(range(layer * wide, (layer + 1) * wide))) for layer in range(sizes.layers)]
+    layers = [
+        Group("layer", layer, frozenset(range(layer * wide, (layer + 1) * wide))) for layer in range(sizes.layers)
+    ]
     groups = [
         Group("first", trace.keys.tokens[0], frozenset(np.flatnonzero(share > FINDINGS["cls"]).tolist())),
         *layers,

@@ -117,5 +117,8 @@ export function changeName({ ask, names }: Pick<Run, "ask" | "names">): string {
 /** The output that was read, in words. */
 export const targetName = ({ kind, label, row }: Target): string => say(`t_${kind}`, { token: label, text: label, n: row ?? "" });
 
+/** The number that groups are read by, in words. */
+export const numberName = (read: Target): string => (read.aside ? say(`aside_${read.aside}`) : targetName(read));
+
 /** A change with its sign. */
 export const signed = (value: number): string => `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;

@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
 import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
-import { changeName, targetName } from "../model/ask";
+import { changeName, NOTHING, numberName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
@@ -357,7 +357,8 @@ function Asked() {
   const about = effectAbout.value;
   const hint = (text: string) => <p class="question hint" data-test="asked">{text}</p>;
   if (name === "effect") {
-    return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
+    const alone = about?.ask.kind === "groups";
+    return about ? <h2 class="question" data-test="asked">{changeName(alone ? { ask: NOTHING, names: {} } : about)} <small>{about.target && (alone ? numberName : targetName)(about.target)}</small></h2> : hint(say("ask_effect"));
   }
   if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
   if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;

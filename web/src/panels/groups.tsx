@@ -1,6 +1,6 @@
 // Groups of heads, silenced: one in words, all beside as many heads at random, and more and more heads.
 import { choose, group } from "../model/runs";
-import { targetName, type Group, type Result, type Run } from "../model/ask";
+import { numberName, targetName, type Group, type Result, type Run } from "../model/ask";
 import { start } from "../model/remote";
 import * as state from "../state/state";
 import { docs } from "../state/store";
@@ -22,7 +22,7 @@ export function Groups({ run }: { run: Run }) {
   const { groups, base, draws, change } = run.result as Required<Result>;
   const one = group(run)!;
   const { kind, aside } = run.target!;
-  const what = aside ? say(`aside_${aside}`) : targetName(run.target!);
+  const what = numberName(run.target!);
   const [, random, , lower] = one.drawn;
   const text = docs.value.find(({ remote }) => remote === run.base);
   const ends = groups.flatMap(({ value, drawn, matched }) => [value, ...drawn.slice(0, 3), ...(matched ?? drawn).slice(0, 3)]);
@@ -32,7 +32,7 @@ export function Groups({ run }: { run: Run }) {
     <div class="groups">
       <h2 class="headline" data-test="headline">{tell("grp_headline", { group: <span class="pin">{groupName(one)}</span> }, {
         what, value: number(one.value), others: say(one.matched ? "grp_alike" : "grp_any"), random: number(one.matched?.[1] ?? random) })}</h2>
-      <p class="quiet small" data-test="draws">{say("grp_draws", { base: number(base), n: count(draws), below: count(one.matched?.[3] ?? lower) })}{aside && kind !== "embedding" ? ` (${targetName(run.target!)})` : ""} {one.matched && say("grp_draws_any", { random: number(random), lower: count(lower) })} {say("grp_moved", { sum: number(one.moved[1]), all: number(one.moved[0]) })}</p>
+      <p class="quiet small" data-test="draws">{say("grp_draws", { base: number(base), n: count(draws), below: count(one.matched?.[3] ?? lower) })}{aside && kind !== "embedding" ? ` (${targetName(run.target!)})` : ""} {one.matched && say("grp_draws_any", { random: number(random), n: count(draws), lower: count(lower) })} {say("grp_moved", { sum: number(one.moved[1]), all: number(one.moved[0]) })}</p>
       {text && <div class={hasRibbon() ? "turns" : ""}><Inked info={text.info} values={one.turn} sign={false} test="turn" /></div>}
       <div class="sides">
         <table data-test="groups">
