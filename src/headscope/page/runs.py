@@ -169,14 +169,14 @@ def groups_in(
     """
     found = silenced_groups(model, trace, question.wanted, labels, draws=draws, progress=progress)
     numbers = {
-        "base": found.base,
-        "change": (found.alone - found.base).tolist(),
+        "base": round(found.base, 5),
+        "change": (found.alone - found.base).round(5).tolist(),
         "groups": [
             {
                 "kind": one.group.kind,
                 "name": one.group.name,
                 "heads": sorted(one.group.heads),
-                "value": one.value,
+                "value": round(one.value, 5),
                 "turn": one.turn.round(4).tolist(),
                 "moved": [one.together, one.summed],
                 "drawn": _spread(one.drawn, one.value),
@@ -185,8 +185,8 @@ def groups_in(
             for one in found.groups
         ],
         "draws": draws,
-        "order": found.order,
-        "curve": sorted(found.curve.items()),
+        "first": trace.keys.tokens[0],
+        "curve": [(count, round(value, 5)) for count, value in sorted(found.curve.items())],
         "random": [(count, *_spread(found.at_random[count])) for count in sorted(found.at_random)],
     }
     return record_of(base, trace, question, found.target, numbers)

@@ -70,6 +70,8 @@ export interface Result {
   gap: number;
   groups?: Group[];
   draws?: number;
+  /** The first token. */
+  first?: string;
   /** Numbers of heads, with the output without as many; and beside these a spread. */
   curve?: [number, number][];
   random?: [number, ...Spread][];

@@ -12,7 +12,7 @@ import { end, short } from "./slots";
 /** Of a strip and of the curve; around the curve's lines. */
 const STRIP = 72;
 const [WIDE, HIGH] = [280, 220];
-const [LEFT, RIGHT, TOP, BELOW] = [28, 8, 12, 34];
+const [LEFT, RIGHT, TOP, BELOW] = [28, 16, 12, 34];
 /** Most numbers below the curve. */
 const TICKS = 6;
 
@@ -59,7 +59,7 @@ export function Groups({ run }: { run: Run }) {
 
 /** The output with more and more heads silenced, those with most weight on the first token first, beside random orders. */
 function Curve({ run, one, what }: { run: Run; one: Group; what: string }) {
-  const { base, change, curve, random, groups } = run.result as Required<Result>;
+  const { base, change, curve, random, groups, first } = run.result as Required<Result>;
   const [layers, heads] = [change.length, change[0].length];
   const values = [base, ...curve.map(([, value]) => value), ...random.flatMap(([, ...spread]) => spread.slice(0, 3)), one.value];
   const [low, high] = [Math.floor(10 * Math.min(...values)) / 10, Math.ceil(10 * Math.max(...values)) / 10];
@@ -79,7 +79,7 @@ function Curve({ run, one, what }: { run: Run; one: Group; what: string }) {
         <text class="pin" x={x(n) + (right ? -8 : 8)} y={y(one.value) + (one === groups[0] ? -8 : 16)} text-anchor={right ? "end" : "start"}>{n}: {number(one.value)}</text>
         <text x={WIDE - RIGHT} y={HIGH - 3} text-anchor="end">{say("grp_axes", { what })}</text>
       </svg>
-      <figcaption class="quiet small"><b>{say("grp_curve")}</b> {say("grp_curve_says", { token: String(groups[0].name) })}</figcaption>
+      <figcaption class="quiet small"><b>{say("grp_curve")}</b> {say("grp_curve_says", { token: first })}</figcaption>
     </figure>
   );
 }
