@@ -54,7 +54,7 @@ STATES = (
     *("l=99&h=99&q=999&k=999&vs=9&heads=1.9999&set=999&step=99&by=nothing", "pane=nothing&mode=nothing&of=nothing"),
 )
 """What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
-SOME = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text", "pane=causes&run=0-groups")
+SOME = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=causes&run=0-groups", "pane=anatomy", "mode=text")
 
 SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
   .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
@@ -119,7 +119,7 @@ TURNS = (
 )
 def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unfolded: int, half: int | None) -> None:
     """Every state of a language at every size: two kinds of texts take turns; a few states at every size first."""
-    file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True, runs=name == "two" or None)
+    file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True)
     watched = watch(viewport={"width": SIZES[0][0], "height": SIZES[0][1]})
     watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
     page = watched.open(f"{file.as_uri()}#lang={language}")
@@ -199,9 +199,7 @@ def trace(minilm: hs.Model) -> hs.Trace:
 @pytest.fixture(scope="module")
 def file(trace: hs.Trace, minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     wide = minilm.trace(TEXT.replace("tired", "wide"))
-    return html.to_html(
-        [trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True, runs=True
-    )
+    return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True)
 
 
 @pytest.fixture
@@ -324,7 +322,7 @@ def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> No
 
 def test_axe_finds_nothing(page: Page) -> None:
     found = []
-    for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:4], "all=1"))):
+    for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:5], "all=1"))):
         page.set_viewport_size({"width": size[0], "height": size[1]})
         for state in states:
             go(page, f"{CELL}&{state}")

@@ -86,7 +86,7 @@ class HeadNotes:
         return f"{path or site.as_uri()}/"
 
     def groups(self) -> list[tuple[Said, list[tuple[int, int]]]]:
-        """What several heads' labels have in common, with these heads: the largest MOST_GROUPS relations or classes.
+        """Relations and classes that labels of several heads have in common, with these heads: the largest MOST_GROUPS.
 
         A survey of another model has none.
         """

@@ -1,4 +1,4 @@
-"""What silencing a group of heads does to one output, beside as many heads at random.
+"""Effects of silencing a group of heads on one output, beside as many heads at random.
 
 Layers differ more than groups do, so a group is compared with draws that have as many heads of each layer: without
 that, any group of the last layer looks vital, and one of early layers idle. A group of whole layers has no such draws;
@@ -7,7 +7,7 @@ it stands beside as many heads of any layer. All numbers are of one text: they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,10 +34,12 @@ ORDERS = 0.4
 POINTS, STEPS = 36, 6
 """Most numbers of heads at which the curve is read; and at which random orders are, after whole layers' worth."""
 RANGE = (5, 50, 95)
-"""What is said of draws: percentiles."""
+"""Percentiles that draws are described by."""
 
 Heads = frozenset[int]
 """Heads by layer * heads + head."""
+Labels = Iterable[tuple[Any, Sequence[tuple[int, int]]]]
+"""Names, each with its heads, (layer, head)."""
 
 
 class Group(NamedTuple):
@@ -104,7 +106,7 @@ def silenced_groups(
     model: Model,
     trace: Trace,
     wanted: Wanted = None,
-    labels: Iterable[tuple[Any, Sequence[tuple[int, int]]]] = (),
+    labels: Labels = (),
     *,
     draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
@@ -125,53 +127,64 @@ def silenced_groups(
         CheckpointError: a number is not finite.
     """
     sizes = model.anatomy.computable()
-    wide, all_heads = sizes.heads, sizes.layers * sizes.heads
+    order, groups = _groups(trace, sizes.heads, labels)
+    every = [frozenset([n]) for n in range(len(order))]
+    plan = _Plan.of(groups, order, sizes.heads, draws)
+    runs = _Runs(model, trace, wanted, progress)
+    runs.read(every + [group.heads for group in groups], plan.sets())
+    alone = runs.numbers(every).reshape(sizes.layers, sizes.heads)
+    effects = [runs.effect(group, plan.drawn, matched) for group, matched in zip(groups, plan.matched, strict=True)]
+    curve = {count: runs.values[heads] for count, heads in plan.curve.items()}
+    at_random = {count: runs.numbers(drawn) for count, drawn in plan.at_random.items()}
+    return GroupEffects(runs.target, runs.before, alone, effects, order, curve, at_random)
+
+
+def _groups(trace: Trace, wide: int, labels: Labels) -> tuple[list[int], list[Group]]:
+    """All heads by their weight on the first token, and the groups; `wide` is the number of heads of a layer."""
     share = trace.statistics("first")["first"].array.ravel()
     order = [int(n) for n in np.argsort(-share, kind="stable")]
-    layers = [
-        Group("layer", layer, frozenset(range(layer * wide, (layer + 1) * wide))) for layer in range(sizes.layers)
-    ]
-    groups = [
-        Group("first", trace.keys.tokens[0], frozenset(np.flatnonzero(share > FINDINGS["cls"]).tolist())),
-        *layers,
+    first = Group("first", trace.keys.tokens[0], frozenset(np.flatnonzero(share > FINDINGS["cls"]).tolist()))
+    return order, [
+        *([first] if first.heads else []),
+        *(Group("layer", at // wide, frozenset(range(at, at + wide))) for at in range(0, len(order), wide)),
         *(Group("label", name, frozenset(layer * wide + head for layer, head in heads)) for name, heads in labels),
     ]
-    groups = [group for group in groups if group.heads]
-    generator = np.random.default_rng(0)
-    orders = [generator.permutation(all_heads).tolist() for _ in range(draws)]
-    drawn = {len(group.heads): [frozenset(one[: len(group.heads)]) for one in orders] for group in groups}
-    matched = [_matched(group.heads, wide, draws, generator) for group in groups]
-    points = [-(-at * all_heads // POINTS) for at in range(1, POINTS + 1)]
-    every = wide * -(-sizes.layers // STEPS)
-    curve = {count: frozenset(order[:count]) for count in points}
-    at_random = {
-        count: [frozenset(one[:count]) for one in orders[: round(ORDERS * draws)]]
-        for count in (*range(every, all_heads, every), all_heads)
-    }
-    sets = [*curve.values(), *(one for of in (*drawn.values(), *matched, *at_random.values()) for one in of)]
-    runs = _Runs(model, trace, wanted, progress)
-    values = runs.read([frozenset([n]) for n in range(all_heads)] + [group.heads for group in groups], sets)
 
-    def numbers(of: list[Heads]) -> Float[np.ndarray, " draws"]:
-        return np.array([values[one] for one in of])
 
-    effects = []
-    for group, alike in zip(groups, matched, strict=True):
-        summed = sum(runs.moves[frozenset([n])] for n in group.heads)
-        together, single = (float(np.linalg.norm(move)) for move in (runs.moves[group.heads], summed))
-        own = numbers(alike) if alike else None
-        any_layer = numbers(drawn[len(group.heads)])
-        turn = runs.turns[group.heads]
-        effects.append(GroupEffect(group, values[group.heads], turn, together, single, any_layer, own))
-    return GroupEffects(
-        runs.target,
-        runs.before,
-        numbers([frozenset([n]) for n in range(all_heads)]).reshape(sizes.layers, wide),
-        effects,
-        order,
-        {count: values[heads] for count, heads in curve.items()},
-        {count: numbers(of) for count, of in at_random.items()},
-    )
+class _Plan(NamedTuple):
+    """Sets of heads beside the groups.
+
+    Attributes:
+        drawn: number of heads -> sets of as many.
+        matched: for each group, sets with as many heads of each layer; none for whole layers.
+        curve: number of heads -> as many of those with most weight on the first token.
+        at_random: number of heads -> as many of each random order.
+    """
+
+    drawn: dict[int, list[Heads]]
+    matched: list[list[Heads]]
+    curve: dict[int, Heads]
+    at_random: dict[int, list[Heads]]
+
+    @staticmethod
+    def of(groups: Sequence[Group], order: Sequence[int], wide: int, draws: int) -> _Plan:
+        """Draw the sets; `wide` is the number of heads of a layer."""
+        generator, total = np.random.default_rng(0), len(order)
+        orders = [generator.permutation(total).tolist() for _ in range(draws)]
+        sizes = {len(group.heads) for group in groups}
+        some, step = orders[: round(ORDERS * draws)], wide * -(-total // wide // STEPS)
+        return _Plan(
+            {count: [frozenset(one[:count]) for one in orders] for count in sizes},
+            [_matched(group.heads, wide, draws, generator) for group in groups],
+            {count: frozenset(order[:count]) for count in (-(-at * total // POINTS) for at in range(1, POINTS + 1))},
+            {count: [frozenset(one[:count]) for one in some] for count in (*range(step, total, step), total)},
+        )
+
+    def sets(self) -> Iterator[Heads]:
+        """All of them."""
+        yield from self.curve.values()
+        for draws in (*self.drawn.values(), *self.matched, *self.at_random.values()):
+            yield from draws
 
 
 def _matched(heads: Heads, wide: int, draws: int, generator: np.random.Generator) -> list[Heads]:
@@ -198,6 +211,7 @@ class _Runs:
     trace: Trace
     wanted: Wanted
     progress: Callable[[int, int], None] | None
+    values: dict[Heads, float] = field(default_factory=dict)
     turns: dict[Heads, Float[np.ndarray, " tokens"]] = field(default_factory=dict)
     moves: dict[Heads, Float[np.ndarray, " d_model"]] = field(default_factory=dict)
     """Changes of the text's vector, over its length."""
@@ -210,10 +224,10 @@ class _Runs:
         self.target = choose(self.model, encoded, self.base.last, self.wanted)
         self.before = float(self._number(base_readings(self.model, self.base, [self.target]))[0])
 
-    def read(self, whole: Iterable[Heads], others: Iterable[Heads]) -> dict[Heads, float]:
-        """The output without each set of heads, every set once; of `whole`, turns and moves too."""
-        first, values = list(dict.fromkeys(whole)), dict.fromkeys(others, np.nan)
-        rest = sorted((one for one in values if one not in {*first}), key=min)
+    def read(self, whole: Iterable[Heads], others: Iterable[Heads]) -> None:
+        """Read the output without each set of heads, every set once; of `whole`, turns and moves too."""
+        first = list(dict.fromkeys(whole))
+        rest = sorted({*others} - {*first}, key=sorted)
         done, total = 0, len(first) + len(rest)
         last = self.base.last[None]
         old = self._vector(last)
@@ -224,7 +238,7 @@ class _Runs:
             moves = (self._vector(hidden) - old) / np.linalg.norm(old)
             turns = 1 - (_unit(hidden) * _unit(last)).sum(-1)
             for n, run in enumerate(at):
-                values[first[run]] = float(numbers[n])
+                self.values[first[run]] = float(numbers[n])
                 self.moves[first[run]], self.turns[first[run]] = moves[n], turns[n]
             done += len(at)
         step = self.runner.together(self.base)
@@ -232,9 +246,25 @@ class _Runs:
             self._tell(done + start, total)
             part = rest[start : start + step]
             numbers = self._number(self.runner.run(self.base, self._edits(part), [self.target]))
-            values |= dict(zip(part, numbers[:, 0].tolist(), strict=True))
+            self.values |= dict(zip(part, numbers[:, 0].tolist(), strict=True))
         self._tell(total, total)
-        return values
+
+    def numbers(self, sets: Iterable[Heads]) -> Float[np.ndarray, " sets"]:
+        """The outputs without these."""
+        return np.array([self.values[one] for one in sets])
+
+    def effect(self, group: Group, drawn: Mapping[int, list[Heads]], matched: list[Heads]) -> GroupEffect:
+        """A group's record, beside sets of as many heads."""
+        summed = sum(self.moves[frozenset([n])] for n in group.heads)
+        return GroupEffect(
+            group,
+            self.values[group.heads],
+            self.turns[group.heads],
+            float(np.linalg.norm(self.moves[group.heads])),
+            float(np.linalg.norm(summed)),
+            self.numbers(drawn[len(group.heads)]),
+            self.numbers(matched) if matched else None,
+        )
 
     def _number(self, readings: Readings) -> Float[np.ndarray, "..."]:
         """The probability or cosine, where there is one."""
