@@ -34,7 +34,7 @@ Said = dict[str, str]
 
 LINK: Said = {"en": "in the atlas", "ja": "アトラスで見る", "zh": "在图谱中查看"}
 NO_LABEL: Said = {"en": "no label", "ja": "ラベルなし", "zh": "无标签"}
-MOST_GROUPS = 8
+MOST_GROUPS = 6
 SHARED = {**RELATIONS, LEARNED: ("words such as …", "…のような語", "……之类的词")}
 """A relation, or the sign of a learned class -> its words in LANGUAGES."""
 OUTPUTS: dict[str, tuple[str, str, str]] = {
