@@ -131,6 +131,11 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
     assert f"{most // HEADS}.{most % HEADS} gives" in says
     assert f"{weights[most]:.3f}" in says
     assert f"number {rank} of 12" in says
+    ticks = page.locator("[data-test=scatter] .axes > text").all_text_contents()
+    greatest = np.abs(expected).max()
+    assert ticks[0:6:2] == ["0", ".5", "1"]
+    np.testing.assert_allclose([*map(float, ticks[1:6:2])], [0, greatest / 4, greatest], atol=6e-3)
+    assert page.locator(".effects .here b").inner_text() == f"0.0 {expected[0, 0]:+.3f}".replace("-", "−")
     assert page.locator("[data-test=asked]").inner_text().startswith("each head in turn: silenced")
     # effects stand beside the causes; the sentence has the question from before
     asked = "!location.hash.includes('by=effect') && document.querySelector('[data-test=statistic]').value !== 'effect'"
