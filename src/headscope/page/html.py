@@ -12,7 +12,7 @@ from headscope.checkpoint import model_name
 from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, ON_PAGE
-from headscope.page.runs import is_cheap, runs_of
+from headscope.page.runs import Labels, cost_of_groups, is_cheap, runs_of
 from headscope.page.trace import estimated_bytes, page_file
 from headscope.pages import filled, inert_element, json_element, words
 from headscope.screens.pieces import joined
@@ -53,8 +53,8 @@ def to_html(
         layers: only these, counted from 0.
         heads: only these of each layer.
         title: the page's title; by default the model's name and the beginning of the text.
-        runs: include the effects of silencing each head in turn, and an attribution, which need the trace's model; None
-            includes them where that takes about a second.
+        runs: include the effects of silencing each head in turn and groups of heads, and an attribution, which need the
+            trace's model; None includes those that take about a second.
         atlas: the folder of a survey of the first trace's model, whose words about each head stand beside its numbers.
 
     Returns:
@@ -117,7 +117,8 @@ def offline_page(
     records, failure = [], None
     try:
         for at, member in enumerate(traces):
-            records += _runs(member, str(at), include=runs, progress=progress)
+            labels = [] if atlas is None or at else atlas.groups()
+            records += _runs(member, str(at), labels, include=runs, progress=progress)
     except (UnsupportedError, CheckpointError) as error:
         if runs:
             raise
@@ -160,7 +161,7 @@ def notes_of(
 
 
 def _runs(
-    trace: Trace, base: str, *, include: bool | None, progress: Callable[[int, int], None] | None
+    trace: Trace, base: str, labels: Labels, *, include: bool | None, progress: Callable[[int, int], None] | None
 ) -> list[dict[str, Any]]:
     """The runs of a trace that a page holds.
 
@@ -180,7 +181,9 @@ def _runs(
             where="runs",
             advice="make the trace with hs.open(…).trace(…), or leave out runs=True (--set runs=true)",
         )
-    return runs_of(model, trace, base, progress) if include or is_cheap(model, trace) else []
+    if not (include or is_cheap(model, trace)):
+        return []
+    return runs_of(model, trace, base, labels if include or is_cheap(model, trace, cost_of_groups) else None, progress)
 
 
 def size_note(
