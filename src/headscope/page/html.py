@@ -49,7 +49,8 @@ def to_html(
         trace: one trace, or several to compare.
         path: of the file to write.
         dtype: of Q, K and V: fp16, or fp32 at twice the size.
-        values: include V, which the page needs to show all steps of a cell; None includes it for short texts only.
+        values: include V, for all steps of a cell, and as much again to follow a word through the layers; None includes
+            them for short texts only.
         layers: only these, counted from 0.
         heads: only these of each layer.
         title: the page's title; by default the model's name and the beginning of the text.

@@ -12,9 +12,11 @@ from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
-from headscope.errors import InputError
+from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
+from headscope.explain.residual import check_whole
+from headscope.explain.taken_in import readers_of
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.kinds import FINDINGS
@@ -50,7 +52,7 @@ def page_bytes(
     Args:
         trace: to write.
         dtype: fp16 or fp32, of Q, K and V.
-        values: include V; None includes it for short texts only.
+        values: include V, and what makes shares of it; None includes them for short texts only.
         layers, heads: only these, counted from 0.
 
     Raises:
@@ -95,6 +97,8 @@ def page_file(
     writes = write_norms(narrow, trace.source)
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
+    if values:
+        tensors |= _readers(trace, narrow, DTYPES[dtype])
     share = measured_share(len(trace.queries), len(trace.keys))
     listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
     header["headscope.view"] = written(
@@ -107,6 +111,24 @@ def page_file(
         }
     )
     return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
+
+
+def _readers(trace: Trace, narrow: Trace, dtype: type[np.floating[Any]]) -> dict[str, np.ndarray]:
+    """What makes shares of V, as large as V, and what each token keeps (headscope.explain.taken_in).
+
+    Nothing where `trace.follow` raises an error, or a layer's heads are not all there: shares would not add up to 1.
+    """
+    try:
+        check_whole(trace)
+        if narrow.heads < trace.heads:
+            return {}
+        held = [part for part in readers_of(trace, np.arange(len(trace.queries))) if part[0] in narrow.numbers]
+    except (TraceError, UnsupportedError):
+        return {}
+    return {
+        "view.readers": np.concatenate([readers.astype(dtype) for _, readers, _ in held]),
+        "view.kept": np.array([kept for _, _, kept in held], dtype=np.float32),
+    }
 
 
 def page_axis(trace: Trace) -> TokenAxis:
@@ -134,7 +156,7 @@ def about(trace: Trace) -> dict[str, Any]:
 def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
     """Approximate size of the result of `page_bytes`."""
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
-    rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
+    rows = (len(trace.queries) + len(trace.keys)) * (2 if values else 1)
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
 
 

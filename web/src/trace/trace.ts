@@ -1,4 +1,5 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
+import { follow, type Followed } from "./follow";
 import type { HeadArrays, HeadTerms, LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
 import { measuredShare, type Roles } from "./measures";
@@ -105,6 +106,8 @@ export interface TraceInfo {
   awaited: ReadonlySet<number>;
   /** True if |v W_O| can be had. */
   hasNorms: boolean;
+  /** True if a word can be followed through the layers. */
+  follows: boolean;
   valueNorms: Float32Array | null;
   writes: Float32Array | null;
   shares: Float32Array | null;
@@ -216,6 +219,7 @@ export class HeldTrace {
       away: this.away,
       awaited: new Set(),
       hasNorms: view?.norms ?? entries.has("view.value_norms"),
+      follows: entries.has("view.readers"),
       valueNorms: this.optional("view.value_norms"),
       writes: this.optional("view.writes"),
       shares: this.optional("view.shares"),
@@ -321,6 +325,19 @@ export class HeldTrace {
     if (!this.info.hasValues) return null;
     const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head), { trace: this.id, want: "values", layer, head });
     return { v: part, d };
+  }
+
+  /** What each token brings to one of them; only where `info.follows`. */
+  follow(i: number): Followed {
+    const { layers, heads, queries: { tokens } } = this.info;
+    const kept = this.optional("view.kept")!;
+    return follow(
+      Array.from({ length: layers.length * heads }, (_, n) => {
+        const [layer, head] = [Math.floor(n / heads), n % heads];
+        return { head: this.head(layer, head), v: this.values(layer, head)!.v, reader: this.rows("view.readers", n, [i]) };
+      }),
+      Float32Array.from(layers, (_, layer) => kept[layer * tokens.length + i]), i, tokens.length,
+    );
   }
 
   private keyHead(layer: number, head: number): number {
