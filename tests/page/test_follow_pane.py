@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import DRAWN, TYPE, TYPE_SIZES, Watch, eventually, go, inaccessible, number, unreadable, until
+import torch
+from looking import DRAWN, TYPE, TYPE_SIZES, Watch, box_of, eventually, go, inaccessible, number, unreadable, until
 from safetensors.numpy import load as read
+from serving import serving
 
 import headscope as hs
 from headscope.page.html import to_html
 from headscope.page.trace import page_bytes
 from headscope.results.followed import Followed
+from naive_layers import minilm
 from random_models import ids, made
 
 if TYPE_CHECKING:
@@ -27,7 +30,9 @@ IT, ANIMAL = 9, 2
 HALF = 2e-3
 """What fp16 leaves of a share: of q and k in its weight, of v and the reader in their product."""
 
-CELLS = "[...document.querySelectorAll('[data-share]')].map(({ dataset }) => [dataset.layer, dataset.at, dataset.share])"
+CELLS = (
+    "[...document.querySelectorAll('[data-share]')].map(({ dataset }) => [dataset.layer, dataset.at, dataset.share])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +66,9 @@ MODELS: dict[str, Callable[[Any], hs.Trace]] = {
     "MiniLM": lambda request: request.getfixturevalue("minilm").trace(TEXT),
     "bundled": lambda request: request.getfixturevalue("bundled").trace(TEXT),
     "pair": lambda request: request.getfixturevalue("cat"),
-    "DistilBert": lambda request: hs.open(
-        made(request.getfixturevalue("tmp_path"), "DistilBert").folder
-    ).trace(ids=ids(13)),
+    "DistilBert": lambda request: hs.open(made(request.getfixturevalue("tmp_path"), "DistilBert").folder).trace(
+        ids=ids(13)
+    ),
 }
 
 
@@ -90,7 +95,7 @@ def test_every_cell_is_the_share_that_python_has(
 
 
 def test_what_is_packed_makes_the_shares_without_the_page(it: tuple[hs.Trace, Path]) -> None:
-    """u of the file, times its v and the weights from its q and k, is the share, of every pair of tokens; V in, or none."""
+    """The file's u times its v and the weights of its q and k is the share, of every pair; none without V."""
     trace, _ = it
     held = read(page_bytes(trace))
     heads = len(trace.layers[0].q)
@@ -119,7 +124,7 @@ def test_a_page_without_them_says_why(watch: Watch, bert: hs.Model, tmp_path: Pa
 
 
 def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]) -> None:
-    """As `trace.follow` says it; the head that looks hardest beside the one that brings most; five numbers of a cell."""
+    """As `trace.follow` says it; the head that looks hardest beside the one that brings most; a cell's numbers."""
     trace, file = it
     followed = trace.follow(IT)
     page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
@@ -141,6 +146,60 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     brings = [number(one) for one in page.locator("[data-test=brings]").all_inner_texts()]
     assert brings == pytest.approx(list(shares.sum(1)), abs=6e-3)
     assert page.locator(".ways path").count() == 6 + int((np.delete(expected(followed), IT, 1) >= 0.015).sum())
+
+
+def cosines(first: torch.Tensor, second: torch.Tensor) -> np.ndarray:
+    return torch.nn.functional.cosine_similarity(first, second, dim=-1).numpy()
+
+
+def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.Trace, Path], tmp_path: Path) -> None:
+    """Of the word that a file opens on, and of every word if a server has the model: against transformers and NumPy."""
+    trace, _ = it
+    file = trace.to_html(tmp_path / "masks.html")
+    module = minilm()
+    ids_ = torch.tensor([trace.ids])
+    runs = ids_.repeat(len(trace), 1)
+    runs[range(len(trace)), range(len(trace))] = 103
+    with torch.no_grad():
+        before, after = (module(one, output_hidden_states=True).hidden_states[1:] for one in (ids_, runs))
+    flows, flow = [], np.eye(len(trace))
+    for layer in trace.numbers:
+        lengths = np.asarray(trace.norm_map(layer, "AttnResLn-N")).astype(np.float64)
+        flow = (lengths / lengths.sum(1, keepdims=True)) @ flow
+        flows.append(flow)
+
+    def check(page: Page, token: int) -> None:
+        page.wait_for_selector("[data-test=turn]")
+        for key in (ANIMAL, 12):
+            page.locator(f"#way-4-{key}").click()
+            page.wait_for_selector(f"#way-4-{key}[aria-selected=true]")
+            wanted = {
+                "turn": [1 - cosines(one[0, token], two[key, token]) for one, two in zip(before, after, strict=True)],
+                "rollout": [one[token, key] for one in flows],
+            }
+            for name, values in wanted.items():
+                told = [number(one) for one in page.locator(f"[data-test={name}]").all_inner_texts()]
+                assert told == pytest.approx(values, abs=6e-4)
+
+    page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
+    check(page, IT)
+    told = "Masking “animal” turns “it” most, by .34 in the end, and rollout puts it first, too."
+    assert page.locator("[data-test=beside]").inner_text() == told
+    go(page, "pane=follow&q=2")
+    page.wait_for_selector("#way-0-2.self")
+    assert page.locator("[data-test=turn]").count() == 0
+    with serving(trace) as session:
+        page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{session.address()}#pane=follow&q=11")
+        check(page, 11)
+        words = [at for at in range(len(trace)) if trace.words[at] is not None and trace.tokens[at] != "." and at != 11]
+        turns = {at: 1 - float(cosines(before[-1][0, 11], after[-1][at, 11])) for at in words}
+        masked, flowed = max(turns, key=lambda at: turns[at]), max(words, key=lambda at: flows[-1][11, at])
+        shares = np.asarray(trace.follow(11)).sum(0)
+        said = page.locator("[data-test=beside]").inner_text()
+        agree = masked == flowed == max(words, key=lambda at: shares[at])
+        assert said.startswith("Masking" if agree else "The measures disagree")
+        assert trace.tokens[masked] in said
+        assert trace.tokens[flowed] in said
 
 
 def test_the_address_reopens_the_cell_and_its_head(watch: Watch, it: tuple[hs.Trace, Path]) -> None:
@@ -185,14 +244,20 @@ def test_the_keyboard_reaches_every_cell(watch: Watch, it: tuple[hs.Trace, Path]
     page.wait_for_selector("[data-test=weight]")
 
 
-CUT = """[...document.querySelectorAll(".ways :is(span, small)")].filter((one) => one.checkVisibility() && one.firstChild)
+CUT = """[...document.querySelectorAll(".ways :is(span, small)")]
+  .filter((one) => one.checkVisibility() && one.firstChild)
   .filter((one) => one.scrollWidth > one.clientWidth + 2 && !one.title && !one.closest("[title]"))
   .map((one) => one.textContent)"""
 
 
+def bottom(page: Page, selector: str) -> float:
+    box = box_of(page, selector)
+    return box["y"] + box["height"]
+
+
 @pytest.mark.parametrize(("layers", "tokens"), [(6, 15), (12, 15), (12, 44), (24, 44)])
 def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: int) -> None:
-    """All layers are on a desktop's screen; what is left out on a narrow one is the column of others; light and dark."""
+    """All layers are on a desktop's screen; a narrow one sums up the weakest words as others; light and dark."""
     trace, file = deep(tmp_path, layers, tokens)
     followed = trace.follow(IT)
     for theme in ("light", "dark"):
@@ -213,7 +278,9 @@ def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: i
             np.testing.assert_allclose(sums, 1, atol=2 * HALF)
             if width >= 1280:
                 assert len(cells) == layers * tokens
-                bottom = page.evaluate("document.querySelector('.ways [role=row]:last-child').getBoundingClientRect().bottom")
+                bottom = page.evaluate(
+                    "document.querySelector('.ways [role=row]:last-child').getBoundingClientRect().bottom"
+                )
                 assert bottom <= page.evaluate("document.querySelector('.ways').getBoundingClientRect().bottom") + 1
         assert inaccessible(page) == []
 

@@ -12,14 +12,13 @@ from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
-from headscope.errors import InputError, TraceError, UnsupportedError
+from headscope.errors import InputError
 from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
-from headscope.explain.residual import check_whole
-from headscope.explain.taken_in import readers_of
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.kinds import FINDINGS
+from headscope.page.following import beside, readers
 from headscope.results.explained import Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
@@ -68,8 +67,12 @@ def page_file(
     values: bool | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    masks: bool = False,
 ) -> tuple[bytes, bool]:
-    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default."""
+    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default.
+
+    With `masks`, a word that the page opens on can be followed with other measures beside (headscope.page.following).
+    """
     from safetensors.numpy import save as to_bytes
 
     if dtype not in DTYPES:
@@ -98,9 +101,11 @@ def page_file(
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
     if values:
-        tensors |= _readers(trace, narrow, DTYPES[dtype])
+        tensors |= readers(trace, narrow, DTYPES[dtype])
     share = measured_share(len(trace.queries), len(trace.keys))
     listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
+    if masks and opening is not None and "view.readers" in tensors:
+        tensors["view.beside"] = beside(trace, opening["query"])[:, list(narrow.numbers)]
     header["headscope.view"] = written(
         {
             **about(trace),
@@ -111,24 +116,6 @@ def page_file(
         }
     )
     return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
-
-
-def _readers(trace: Trace, narrow: Trace, dtype: type[np.floating[Any]]) -> dict[str, np.ndarray]:
-    """What makes shares of V, as large as V, and what each token keeps (headscope.explain.taken_in).
-
-    Nothing where `trace.follow` raises an error, or a layer's heads are not all there: shares would not add up to 1.
-    """
-    try:
-        check_whole(trace)
-        if narrow.heads < trace.heads:
-            return {}
-        held = [part for part in readers_of(trace, np.arange(len(trace.queries))) if part[0] in narrow.numbers]
-    except (TraceError, UnsupportedError):
-        return {}
-    return {
-        "view.readers": np.concatenate([readers.astype(dtype) for _, readers, _ in held]),
-        "view.kept": np.array([kept for _, _, kept in held], dtype=np.float32),
-    }
 
 
 def page_axis(trace: Trace) -> TokenAxis:

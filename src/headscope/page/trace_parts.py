@@ -21,6 +21,7 @@ from headscope.errors import InputError
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.reference import value_norms
+from headscope.page.following import beside
 from headscope.page.questions import whole_number, whole_numbers
 from headscope.page.trace import about, page_axis
 from headscope.traces import Trace
@@ -238,6 +239,11 @@ def _tile(trace: Trace, request: Mapping[str, Any]) -> Part:
     return [picture]
 
 
+def _beside(trace: Trace, request: Mapping[str, Any]) -> Part:
+    """Of a query that is followed: how much each masked token turns it, and its rollout, (2, layers, tokens)."""
+    return [beside(trace, _token(request.get("query"), len(trace.queries), "query"))]
+
+
 PARTS: dict[str, Callable[[Trace, Mapping[str, Any]], Part]] = {
     "head": _head,
     "values": _values,
@@ -246,6 +252,7 @@ PARTS: dict[str, Callable[[Trace, Mapping[str, Any]], Part]] = {
     "measures": _measures,
     "masses": _masses,
     "tile": _tile,
+    "beside": _beside,
 }
 """Requests that a page can make, by name."""
 

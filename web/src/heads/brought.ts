@@ -12,8 +12,7 @@ interface Through { n: number; weight: number; share: number }
 
 /** A word in the layer where it brings most. */
 export interface Brought {
-  /** Its first token. */
-  token: number;
+  tokens: number[];
   layer: number;
   /** Over all heads of that layer; and over all layers. */
   share: number;
@@ -41,7 +40,7 @@ export function brought({ shares, weights }: Followed, { queries: axis, roles, h
     const rows = layers.map((_, layer) => sum(brings.slice(layer * heads, (layer + 1) * heads)));
     const layer = most(rows);
     const best = layer * heads + most(brings.slice(layer * heads, (layer + 1) * heads));
-    return { token: tokens[0], layer, share: rows[layer], total: sum(rows), best: through(best), hardest: through(most(looks)) };
+    return { tokens, layer, share: rows[layer], total: sum(rows), best: through(best), hardest: through(most(looks)) };
   }).sort((a, b) => b.total - a.total);
 }
 

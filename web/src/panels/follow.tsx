@@ -3,8 +3,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { batch, computed, signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { css, inkOn, sequentialAt } from "../drawing/colour";
-import { brought, elsewhere, LEAST, most } from "../heads/brought";
+import { brought, elsewhere, LEAST, most, type Brought } from "../heads/brought";
 import * as state from "../state/state";
+import { besideOf } from "../state/away";
 import { at, doc, headLabel } from "../state/store";
 import { direction, prose } from "../text/prose";
 import { isQuiet, makeShown, placed, wordAt } from "../text/shown";
@@ -20,8 +21,8 @@ import { short } from "./slots";
 /** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label. */
 const SAID = [28, 24];
 const WIDE = 1000;
-/** Room at the right for two columns of numbers; beside slanted labels the second names a word and a head. */
-const ASIDE = 170;
+/** Room at the right for each column of numbers; and for two beside slanted labels, of which one names a word and a head. */
+const ASIDE = 84;
 const NAMED = 250;
 /** Of a slanted label. */
 const HIGH = 78;
@@ -34,7 +35,7 @@ const NAME = 16;
 /** What a number from .02 on is rounded from. */
 const WRITTEN = LEAST - 0.005;
 
-const got = signal<{ id: number; i: number; all: Followed } | null>(null);
+const got = signal<{ id: number; i: number; all: Followed; beside: Float32Array | null } | null>(null);
 
 /** The token that is followed: the pinned one, else that of the page's opening. */
 const followed = computed(() => {
@@ -48,15 +49,18 @@ const view = computed(() => {
   const [held, i] = [got.value, followed.value];
   if (!one || held?.id !== one.id || held.i !== i) return null;
   const { info } = one;
-  const { all: { kept, shares, weights }, all } = held;
+  const { all: { kept, shares, weights }, all, beside } = held;
   const [size, { heads }] = [info.queries.tokens.length, info];
   const by = (layer: number, j: number): number[] => Array.from({ length: heads }, (_, head) => shares[(layer * heads + head) * size + j]);
   const total = (layer: number, j: number): number => (j === i ? kept[layer] : by(layer, j).reduce((a, b) => a + b, 0));
+  /** How much a masked token turns the word by then, and how much rollout says has come from it; where they are known. */
+  const turn = beside && ((layer: number, j: number): number => beside[layer * size + j]);
+  const rolled = beside && ((layer: number, j: number): number => beside[(info.layers.length + layer) * size + j]);
   const words = brought(all, info, i);
   const best = (layer: number, j: number): number => layer * heads + most(by(layer, j));
   const [key, first] = [state.key.value, words[0]];
-  const cell = key !== null && key < size && key !== i ? { ...at.value, key } : { layer: first?.layer ?? 0, key: first?.token ?? (i ? 0 : size - 1), n: first?.best.n ?? 0 };
-  return { info, i, kept, size, by, total, best, words, cell, weight: weights[cell.n * size + cell.key], share: shares[cell.n * size + cell.key] };
+  const cell = key !== null && key < size && key !== i ? { ...at.value, key } : { layer: first?.layer ?? 0, key: first?.tokens[0] ?? (i ? 0 : size - 1), n: first?.best.n ?? 0 };
+  return { info, i, kept, size, by, total, turn, rolled, best, words, cell, weight: weights[cell.n * size + cell.key], share: shares[cell.n * size + cell.key] };
 });
 type View = NonNullable<typeof view.value>;
 
@@ -94,7 +98,12 @@ export function Follow() {
   const i = followed.value;
   useEffect(() => {
     document.documentElement.dataset.painted ??= "";
-    if (one.info.follows && i < one.info.queries.tokens.length) void engine.ask("follow", { trace: one.id, i }, "follow").then((all) => { got.value = { id: one.id, i, all }; }, () => undefined);
+    if (one.info.follows && i < one.info.queries.tokens.length) void engine.ask("follow", { trace: one.id, i }, "follow").then(async (all) => {
+      const now = { id: one.id, i, all };
+      got.value = { ...now, beside: null };
+      const beside = await besideOf(one, i);
+      if (beside && got.value.all === all) got.value = { ...now, beside };
+    }, () => undefined);
   }, [one.id, i]);
   if (!one.info.follows) return <EmptyCentre>{say("follow_none")}</EmptyCentre>;
   const now = view.value;
@@ -103,20 +112,26 @@ export function Follow() {
 
 const quoted = (text: string): ComponentChildren => <bdi>{text}</bdi>;
 
-function Headline({ info, i, kept, words }: View) {
+function Headline({ info, i, kept, words, turn, rolled }: View) {
   const name = (j: number): ComponentChildren => quoted(wordAt(info.queries, j));
   const [first] = words;
   const keeps = { least: short(Math.min(...kept)), most: short(Math.max(...kept)), n: info.layers.length, from: short(LEAST) };
   if (!first || words.every(({ share }) => share < LEAST)) return <h1 data-test="followed">{tell("follow_nothing", { token: name(i) }, keeps)}</h1>;
   const { best, hardest } = first;
   const other = elsewhere(words);
-  const parts = { token: name(i), text: name(first.token), other: other && name(other.token) };
+  const parts = { token: name(i), text: name(first.tokens[0]), other: other && name(other.tokens[0]) };
   const looks = { head: headLabel(info, hardest.n), weight: short(hardest.weight), share: short(hardest.share), best: headLabel(info, best.n), weight2: short(best.weight), share2: short(best.share) };
+  const last = info.layers.length - 1;
+  const strongest = (value: NonNullable<typeof turn>, { tokens }: Brought): number => Math.max(...tokens.map((j) => value(last, j)));
+  const top = (value: NonNullable<typeof turn>): Brought => words[most(words.map((one) => strongest(value, one)))];
+  const [masked, flowed] = turn && rolled ? [top(turn), top(rolled)] : [];
   const word: Word = !other ? "follow_one" : other.layer < first.layer ? "follow_then" : "follow_after";
   return (
     <>
       <h1 data-test="followed">{tell(word, parts, { layer: info.layerNumbers[first.layer], head: headLabel(info, best.n), before: other ? info.layerNumbers[other.layer] : "" })}</h1>
-      <p class="quiet" data-test="hardest">{tell("follow_keeps", {}, keeps)} {tell(hardest.n === best.n ? "follow_same" : "follow_looks", parts, looks)}</p>
+      <p class="quiet" data-test="hardest">{tell("follow_keeps", {}, keeps)} {tell(hardest.n === best.n ? "follow_same" : "follow_looks", parts, looks)} {turn && masked && flowed && <span data-test="beside">{masked === first && flowed === first
+        ? tell("follow_agree", parts, { turn: short(strongest(turn, first)) })
+        : tell("follow_differ", { ...parts, other: name(masked.tokens[0]), third: name(flowed.tokens[0]) }, { turn: short(strongest(turn, masked)), turn2: short(strongest(turn, first)) })}</span>}</p>
     </>
   );
 }
@@ -134,13 +149,14 @@ function plan(now: View, texts: string[], wide: number, high: number) {
   const name = measure(`${layers.length - 1}.${heads - 1}`) + 4;
   const down = (head: number): number => (wide < 900 ? ROW.finger : Math.max(ROW.least, Math.min(ROW.most, Math.floor((high - head) / layers.length))));
   const every = texts.map((_, j) => j);
+  const beside = now.turn ? 4 : 2;
   for (const px of SAID) {
     const widths = texts.map((text, j) => Math.max(name, measure(text, queries.special[j] ? 14 : px, j === i ? "600" : "") + 8));
-    const spare = wide - gutter - ASIDE - widths.reduce((a, b) => a + b, 0);
+    const spare = wide - gutter - beside * ASIDE - widths.reduce((a, b) => a + b, 0);
     if (spare < 0) continue;
     const head = px + 16;
     const row = down(head);
-    return { px, gutter, head, row, digits, name, places: every, others: false, widths: widths.map((one) => one + Math.min(24, spare / size)), bands: row >= ROW.bands, aside: 1 };
+    return { px, gutter, head, row, digits, name, places: every, others: false, widths: widths.map((one) => one + Math.min(24, spare / size)), bands: row >= ROW.bands, aside: beside };
   }
   const aside = wide >= WIDE ? NAMED : 24;
   const room = wide - gutter - aside;
@@ -149,12 +165,12 @@ function plan(now: View, texts: string[], wide: number, high: number) {
   const totals = Float32Array.from(every, (j) => (j === i || j === cell.key ? Infinity : layers.reduce((sum, _, layer) => sum + now.total(layer, j), 0)));
   const places = others ? largestPlaces(totals, most - 1).sort((a, b) => a - b) : every;
   const count = places.length + Number(others);
-  return { px: 0, gutter, head: HIGH, row: down(HIGH), digits, name, places, others, widths: Array<number>(count).fill(Math.min(64, room / count)), bands: false, aside: aside === NAMED ? 2 : 0 };
+  return { px: 0, gutter, head: HIGH, row: down(HIGH), digits, name, places, others, widths: Array<number>(count).fill(Math.min(64, room / count)), bands: false, aside: aside === NAMED ? 1 : 0 };
 }
 
 /** The rows: a cell for each word, over bands into the word that is followed; beside them what it keeps, and more. */
 function Ways(now: View) {
-  const { info, i, kept, total, best, cell } = now;
+  const { info, i, size, kept, total, turn, rolled, best, cell } = now;
   const box = useRef<HTMLDivElement>(null);
   const side = useSignal([0, 0]);
   useEffect(() => {
@@ -176,13 +192,19 @@ function Ways(now: View) {
   const middle = (c: number): number => mirrored((ends[c] + ends[c + 1]) / 2);
   const shown = (value: number, j: number, layer: number): boolean => Math.abs(value) >= WRITTEN || j === i || (layer === cell.layer && j === cell.key);
   const rest = (layer: number): number => 1 - places.reduce((sum, j) => sum + total(layer, j), 0);
-  const brings = layers.map((layer) => total(layer, cell.key));
-  const key = wordAt(info.queries, cell.key);
+  const key = <b class="pin"><bdi>{wordAt(info.queries, cell.key)}</bdi></b>;
+  const here = (value: (layer: number, j: number) => number): number[] => layers.map((layer) => value(layer, cell.key));
+  /** Numbers beside each row: what they are called, their values, where their bars end, whether small ones count; of rollout, an even share. */
+  const measures: { test: string; says: ComponentChildren; values: number[]; end?: number; small?: number; even?: number }[] = [
+    { test: "kept", says: say("follow_kept"), values: [...kept], end: 1 },
+    ...(aside > 1 ? [{ test: "brings", says: tell("follow_of", { text: key }), values: here(total) }] : []),
+    ...(aside > 2 ? [{ test: "turn", says: say("follow_turn"), values: here(turn!), small: 0.1 }, { test: "rollout", says: say("follow_rollout"), values: here(rolled!), small: 0.1, even: 1 / size }] : []),
+  ];
   const taken = (layer: number): ComponentChildren => {
     const j = most(texts.map((_, place) => (place === i ? -1 : total(layer, place))));
     return tell("follow_by", { text: quoted(texts[j]) }, { share: short(total(layer, j)), head: headLabel(info, best(layer, j)) });
   };
-  const template = { gridTemplateColumns: `${gutter}px ${widths.map((one) => `${one.toFixed(2)}px`).join(" ")}${aside ? ` minmax(0, ${aside === 1 ? "1" : "0.4"}fr) minmax(0, 1fr)` : ""}` };
+  const template = { gridTemplateColumns: `${gutter}px ${widths.map((one) => `${one.toFixed(2)}px`).join(" ")}${aside > 1 ? ` repeat(${aside}, minmax(0, 1fr))` : aside ? " minmax(0, 0.4fr) minmax(0, 1fr)" : ""}` };
   return (
     <>
       {!px && <p class="sentence small" dir={isRtl ? "rtl" : "ltr"}>{texts.map((text, j) => (
@@ -205,7 +227,8 @@ function Ways(now: View) {
             <span key={j} role="columnheader" data-at={j} aria-label={texts[j]} title={labels[j].title} class={`${isQuiet(labels[j]) ? "special" : ""}${j === i ? " looking" : j === cell.key ? " pin" : ""}`} style={{ fontSize: isQuiet(labels[j]) ? 14 : px }}>{px > 0 && <bdi>{texts[j]}</bdi>}</span>
           ))}
           {others && <span role="columnheader" aria-label={say("follow_others")} />}
-          {aside > 0 && <><small role="columnheader" class="quiet">{say("follow_kept")}</small><small role="columnheader" class="quiet">{aside === 1 ? tell("follow_of", { text: <b class="pin"><bdi>{key}</bdi></b> }) : say("follow_most")}</small></>}
+          {aside > 0 && measures.map(({ test, says }) => <small key={test} role="columnheader" class="quiet">{says}</small>)}
+          {aside === 1 && <small role="columnheader" class="quiet">{say("follow_most")}</small>}
         </div>
         {layers.map((layer) => (
           <div key={layer} role="row" class={layer === cell.layer ? "here" : ""} style={{ ...template, height: row }}>
@@ -224,11 +247,10 @@ function Ways(now: View) {
               );
             })}
             {others && <span role="gridcell" data-share={rest(layer)}>{short(rest(layer))}</span>}
-            {aside > 0 && <>
-              <span role="gridcell" class="figure" data-test="kept"><b>{short(kept[layer])}</b>{bands && <span class="bar"><Fill share={kept[layer]} colour="var(--pin)" /></span>}</span>
-              {aside === 1 ? <span role="gridcell" class="figure" data-test="brings"><b>{short(brings[layer])}</b>{bands && <span class="bar"><Fill share={brings[layer] / Math.max(...brings, 1e-9)} /></span>}</span>
-                : <span role="gridcell" class="figure most" title={texts[cell.key]}>{taken(layer)}</span>}
-            </>}
+            {aside > 0 && measures.map(({ test, values, end = Math.max(...values, 1e-9), small, even }) => (
+              <span key={test} role="gridcell" class={`figure ${test}`} data-test={test}><b>{short(values[layer], small)}</b>{bands && <span class="bar"><Fill share={values[layer] / end} />{even && even < end && <s style={{ insetInlineStart: `${(100 * even) / end}%` }} />}</span>}</span>
+            ))}
+            {aside === 1 && <span role="gridcell" class="figure most">{taken(layer)}</span>}
           </div>
         ))}
       </div>
@@ -268,12 +290,13 @@ function Bands({ i, total, kept, cell, layer, places, middle, row, wide, top }: 
 }
 
 /** The pinned cell: from the weight to what all heads bring. */
-function Foot({ info, i, by, total, cell, weight, share }: View) {
+function Foot({ info, i, by, total, turn, cell, weight, share }: View) {
   const { layer, key, n } = cell;
   const head = headLabel(info, n);
   const heads = by(layer, key);
   const numbers: [string, string, ComponentChildren][] = [
     ["weight", short(weight), say("follow_weight", { head })], ["share", short(share), say("follow_share", { head })], ["total", short(total(layer, key)), say("follow_total", { n: info.heads })],
+    ...(turn && !Number.isNaN(turn(layer, key)) ? [["turn", short(turn(layer, key), 0.1), tell("follow_masked", { text: quoted(wordAt(info.queries, key)) })] as [string, string, ComponentChildren]] : []),
   ];
   return (
     <div class="panel cell line">

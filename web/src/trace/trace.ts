@@ -108,6 +108,8 @@ export interface TraceInfo {
   hasNorms: boolean;
   /** True if a word can be followed through the layers. */
   follows: boolean;
+  /** Of the opening's query, (2, layers, keys): how much each masked token turns it, and its rollout so far. */
+  beside: Float32Array | null;
   valueNorms: Float32Array | null;
   writes: Float32Array | null;
   shares: Float32Array | null;
@@ -220,6 +222,7 @@ export class HeldTrace {
       awaited: new Set(),
       hasNorms: view?.norms ?? entries.has("view.value_norms"),
       follows: entries.has("view.readers"),
+      beside: this.optional("view.beside"),
       valueNorms: this.optional("view.value_norms"),
       writes: this.optional("view.writes"),
       shares: this.optional("view.shares"),

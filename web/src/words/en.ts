@@ -445,6 +445,11 @@ export const en = {
   follow_weight: "weight in {head}",
   follow_share: "of the new vector by {head}",
   follow_total: "by all {n} heads",
+  follow_agree: "Masking “{text}” turns “{token}” most, by {turn} in the end, and rollout puts it first, too.",
+  follow_differ: "The measures disagree: in the end, masking “{other}” turns “{token}” most, {turn} (“{text}” {turn2}); rollout puts “{third}” first.",
+  follow_turn: "turn if masked",
+  follow_rollout: "rollout so far",
+  follow_masked: "turn if “{text}” is masked",
   follow_open: "Open head {head}",
 } as const;
 

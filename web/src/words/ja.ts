@@ -447,5 +447,10 @@ export const ja: Record<Word, string> = {
   follow_weight: "{head} の重み",
   follow_share: "{head} が持ち込む割合",
   follow_total: "全 {n} ヘッドの合計",
+  follow_agree: "「{text}」をマスクすると「{token}」は最後に最も大きく変わり（{turn}）、ロールアウトでも先頭です。",
+  follow_differ: "指標は一致しません。最後に「{token}」を最も変えるのは「{other}」のマスクで {turn}（「{text}」は {turn2}）、ロールアウトの先頭は「{third}」です。",
+  follow_turn: "マスク時の変化",
+  follow_rollout: "ここまでのロールアウト",
+  follow_masked: "「{text}」をマスクしたときの変化",
   follow_open: "ヘッド {head} を開く",
 };

@@ -447,5 +447,10 @@ export const zh: Record<Word, string> = {
   follow_weight: "{head} 的权重",
   follow_share: "{head} 带来的份额",
   follow_total: "全部 {n} 个头",
+  follow_agree: "遮住“{text}”时，“{token}”最终变化最大（{turn}）；rollout 也把它排在首位。",
+  follow_differ: "各指标不一致：最终使“{token}”变化最大的是遮住“{other}”，为 {turn}（“{text}”为 {turn2}）；rollout 排首位的是“{third}”。",
+  follow_turn: "遮住后的变化",
+  follow_rollout: "至此的 rollout",
+  follow_masked: "遮住“{text}”后的变化",
   follow_open: "打开头 {head}",
 };
