@@ -3,310 +3,254 @@ import { useEffect, useRef } from "preact/hooks";
 import { batch, computed, signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { css, inkOn, sequentialAt } from "../drawing/colour";
-import { brought, elsewhere, LEAST, most, type Brought } from "../heads/brought";
 import * as state from "../state/state";
 import { besideOf } from "../state/away";
 import { at, doc, headLabel } from "../state/store";
 import { direction, prose } from "../text/prose";
-import { isQuiet, makeShown, placed, wordAt } from "../text/shown";
+import { isQuiet, makeShown, wordAt } from "../text/shown";
 import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
 import { letters, say, tell, type Word } from "../words";
 import { Fill } from "./bar";
 import { ink } from "./canvas";
-import { EmptyCentre } from "./centre";
 import { short } from "./slots";
 
-/** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label. */
+/** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label, of so many letters. */
 const SAID = [28, 24];
-const WIDE = 1000;
-/** Room at the right for each column of numbers; and for two beside slanted labels, of which one names a word and a head. */
-const ASIDE = 84;
-const NAMED = 250;
-/** Of a slanted label. */
+const LONGEST = 14;
+/** Room for slanted labels, for the layers' numbers, for each number beside the rows, and for a word and a head. */
 const HIGH = 78;
-const LONGEST = 12;
-/** Of a row: at least, at most, on a page that scrolls, and from where on bands run from words to the one that is followed. */
+const GUTTER = 40;
+const NUMBER = 68;
+const NAMED = 130;
+/** Of a page that has that room. */
+const WIDE = 1000;
+/** Of a row: at least and at most, on a page that scrolls, and from where on bands run from words into the one that is followed, or heads are named. */
 const ROW = { least: 16, most: 104, finger: 36, bands: 64, heads: 34 };
-/** Of a cell over its bands, and of its head's name. */
-const CELL = 20;
-const NAME = 16;
-/** What a number from .02 on is rounded from. */
-const WRITTEN = LEAST - 0.005;
+/** Shares from here on are written. */
+const WRITTEN = 0.015;
 
+const most = (numbers: ArrayLike<number>): number => largestPlaces(numbers, 1)[0];
 const got = signal<{ id: number; i: number; all: Followed; beside: Float32Array | null } | null>(null);
 
 /** The token that is followed: the pinned one, else that of the page's opening. */
-const followed = computed(() => {
-  const info = doc.value?.info;
-  return info ? state.query.value ?? info.opening?.query ?? Math.max(0, info.queries.special.indexOf(false)) : 0;
-});
+const followed = computed(() => state.query.value ?? doc.value?.info.opening?.query ?? Math.max(0, doc.value!.info.queries.special.indexOf(false)));
 
-/** All that is drawn: sums over heads, the head that brings most of each, the words, and the pinned cell, by default the headline's. */
+/** All that is drawn; the pinned cell is by default the headline's. */
 const view = computed(() => {
-  const one = doc.value;
-  const [held, i] = [got.value, followed.value];
+  const [one, held, i, key] = [doc.value, got.value, followed.value, state.key.value];
   if (!one || held?.id !== one.id || held.i !== i) return null;
   const { info } = one;
-  const { all: { kept, shares, weights }, all, beside } = held;
-  const [size, { heads }] = [info.queries.tokens.length, info];
-  const by = (layer: number, j: number): number[] => Array.from({ length: heads }, (_, head) => shares[(layer * heads + head) * size + j]);
-  const total = (layer: number, j: number): number => (j === i ? kept[layer] : by(layer, j).reduce((a, b) => a + b, 0));
-  /** How much a masked token turns the word by then, and how much rollout says has come from it; where they are known. */
-  const turn = beside && ((layer: number, j: number): number => beside[layer * size + j]);
-  const rolled = beside && ((layer: number, j: number): number => beside[(info.layers.length + layer) * size + j]);
-  const words = brought(all, info, i);
-  const best = (layer: number, j: number): number => layer * heads + most(by(layer, j));
-  const [key, first] = [state.key.value, words[0]];
-  const cell = key !== null && key < size && key !== i ? { ...at.value, key } : { layer: first?.layer ?? 0, key: first?.tokens[0] ?? (i ? 0 : size - 1), n: first?.best.n ?? 0 };
-  return { info, i, kept, size, by, total, turn, rolled, best, words, cell, weight: weights[cell.n * size + cell.key], share: shares[cell.n * size + cell.key] };
+  const { all, beside } = held;
+  const size = info.queries.tokens.length;
+  const by = (layer: number, j: number): number[] => Array.from({ length: info.heads }, (_, head) => all.shares[(layer * info.heads + head) * size + j]);
+  /** Of the word that brings most: its token, layer and head; and more (headscope.page.following). NaN where no word brings much. */
+  const found = info.followed!.slice(i * 11, i * 11 + 11);
+  const cell = key !== null && key < size && key !== i ? { ...at.value, j: key } : found[0] >= 0 ? { j: found[0], layer: found[1], n: found[2] } : { j: Number(!i), layer: 0, n: 0 };
+  return {
+    info, i, size, all, by, found, cell, layers: info.layers.map((_, layer) => layer),
+    total: (layer: number, j: number): number => all.total[layer * size + j],
+    best: (layer: number, j: number): number => layer * info.heads + most(by(layer, j)),
+    /** Of a token: 0, how much the word turns where it is masked; 1, its rollout. */
+    beside: beside && ((measure: number, layer: number, j: number): number => beside[(measure * info.layers.length + layer) * size + j]),
+    name: (j: number): ComponentChildren => <bdi>{j >= 0 && wordAt(info.queries, j)}</bdi>,
+  };
 });
 type View = NonNullable<typeof view.value>;
 
-function pin(layer: number, key: number, n: number = view.value!.best(layer, key)): void {
-  const { i, info: { heads } } = view.value!;
-  if (key === i) return;
-  batch(() => {
-    [state.query.value, state.key.value, state.layer.value, state.head.value] = [i, key, layer, n % heads];
-  });
+function pin(layer: number, j: number, n = view.value!.best(layer, j)): void {
+  const { i, info } = view.value!;
+  if (j !== i) batch(() => { [state.query.value, state.key.value, state.layer.value, state.head.value] = [i, j, layer, n % info.heads]; });
 }
 
-let columns: readonly number[] = [];
+/** Follow another word. */
+const go = (j: number): void => batch(() => { [state.query.value, state.key.value] = [j, null]; });
+
+/** The columns' tokens, from the left. */
+let columns: number[] = [];
 
 /** To the cell beside the pinned one. */
-export function walk(down: number, across: number): void {
-  const now = view.value;
-  if (!now) return;
-  const { cell, i, info } = now;
+export function walk(down: number, right: number): void {
+  if (!view.value) return;
+  const { cell, i, layers } = view.value;
   const others = columns.filter((j) => j !== i);
-  const next = others.indexOf(cell.key) + across * (isRtl ? -1 : 1);
-  pin(Math.max(0, Math.min(info.layers.length - 1, cell.layer + down)), others[Math.max(0, Math.min(others.length - 1, next))]);
+  pin(layers[cell.layer + down] ?? cell.layer, others[others.indexOf(cell.j) + right] ?? cell.j);
 }
-let isRtl = false;
 
 /** The pinned cell in its head. */
 export function openHead(): void {
-  const now = view.value;
-  if (!now) return;
-  pin(now.cell.layer, now.cell.key, now.cell.n);
+  if (!view.value) return;
+  const { layer, j, n } = view.value.cell;
+  pin(layer, j, n);
   state.pane.value = "head";
 }
 
 export function Follow() {
-  const one = doc.value!;
+  const { id, info } = doc.value!;
   const i = followed.value;
   useEffect(() => {
     document.documentElement.dataset.painted ??= "";
-    if (one.info.follows && i < one.info.queries.tokens.length) void engine.ask("follow", { trace: one.id, i }, "follow").then(async (all) => {
-      const now = { id: one.id, i, all };
-      got.value = { ...now, beside: null };
-      const beside = await besideOf(one, i);
-      if (beside && got.value.all === all) got.value = { ...now, beside };
-    }, () => undefined);
-  }, [one.id, i]);
-  if (!one.info.follows) return <EmptyCentre>{say("follow_none")}</EmptyCentre>;
+    if (info.followed) void engine.ask("follow", { trace: id, i }, "follow").then(async (all) => {
+      got.value = { id, i, all, beside: null };
+      const beside = await besideOf(doc.value!, i);
+      if (got.value.all === all) got.value = { id, i, all, beside };
+    }).catch(() => undefined);
+  }, [id, i]);
   const now = view.value;
   return <section class="follow" aria-label={say("pane_follow")} aria-busy={!now}>{now && <><Headline {...now} /><Ways {...now} /><Foot {...now} /></>}</section>;
 }
 
-const quoted = (text: string): ComponentChildren => <bdi>{text}</bdi>;
-
-function Headline({ info, i, kept, words, turn, rolled }: View) {
-  const name = (j: number): ComponentChildren => quoted(wordAt(info.queries, j));
-  const [first] = words;
-  const keeps = { least: short(Math.min(...kept)), most: short(Math.max(...kept)), n: info.layers.length, from: short(LEAST) };
-  if (!first || words.every(({ share }) => share < LEAST)) return <h1 data-test="followed">{tell("follow_nothing", { token: name(i) }, keeps)}</h1>;
-  const { best, hardest } = first;
-  const other = elsewhere(words);
-  const parts = { token: name(i), text: name(first.tokens[0]), other: other && name(other.tokens[0]) };
-  const looks = { head: headLabel(info, hardest.n), weight: short(hardest.weight), share: short(hardest.share), best: headLabel(info, best.n), weight2: short(best.weight), share2: short(best.share) };
-  const last = info.layers.length - 1;
-  const strongest = (value: NonNullable<typeof turn>, { tokens }: Brought): number => Math.max(...tokens.map((j) => value(last, j)));
-  const top = (value: NonNullable<typeof turn>): Brought => words[most(words.map((one) => strongest(value, one)))];
-  const [masked, flowed] = turn && rolled ? [top(turn), top(rolled)] : [];
-  const word: Word = !other ? "follow_one" : other.layer < first.layer ? "follow_then" : "follow_after";
+function Headline({ info, i, size, total, layers, found, beside, name }: View) {
+  const kept = layers.map((layer) => total(layer, i));
+  const [j, , best, other, , hardest, weight, share, bringer, weight2, share2] = found;
+  const [layer, before] = [found[1], found[4]].map((one) => info.layerNumbers[one]);
+  const numbers = { least: short(Math.min(...kept)), most: short(Math.max(...kept)), layer, before, head: headLabel(info, best) };
+  const parts = { token: name(i), text: name(j), other: name(other) };
+  /** The word that comes first by masking, or by rollout, in the end. */
+  const first = (measure: number): number => most(Array.from({ length: size }, (_, at) => beside!(0, layers.length - 1, at) >= 0 ? beside!(measure, layers.length - 1, at) : -1));
+  const [masked, flowed] = beside ? [first(0), first(1)] : [];
   return (
     <>
-      <h1 data-test="followed">{tell(word, parts, { layer: info.layerNumbers[first.layer], head: headLabel(info, best.n), before: other ? info.layerNumbers[other.layer] : "" })}</h1>
-      <p class="quiet" data-test="hardest">{tell("follow_keeps", {}, keeps)} {tell(hardest.n === best.n ? "follow_same" : "follow_looks", parts, looks)} {turn && masked && flowed && <span data-test="beside">{masked === first && flowed === first
-        ? tell("follow_agree", parts, { turn: short(strongest(turn, first)) })
-        : tell("follow_differ", { ...parts, other: name(masked.tokens[0]), third: name(flowed.tokens[0]) }, { turn: short(strongest(turn, masked)), turn2: short(strongest(turn, first)) })}</span>}</p>
+      <h1 data-test="followed">{tell(!(j >= 0) ? "follow_nothing" : !(other >= 0) ? "follow_one" : before < layer ? "follow_then" : "follow_after", parts, numbers)}</h1>
+      {j >= 0 && <p class="quiet" data-test="hardest">{say("follow_keeps", numbers)} {tell(hardest === bringer ? "follow_same" : "follow_looks", parts, {
+        head: headLabel(info, hardest), weight: short(weight), share: short(share), best: headLabel(info, bringer), weight2: short(weight2), share2: short(share2),
+      })} {masked !== undefined && <span data-test="beside">{tell(masked === j && flowed === j ? "follow_agree" : "follow_differ",
+        { ...parts, other: name(masked), third: name(flowed!) }, { turn: short(beside!(0, layers.length - 1, masked)), turn2: short(beside!(0, layers.length - 1, j)) })}</span>}</p>}
     </>
   );
-}
-
-/** Where columns and rows stand in a box of this size. */
-function plan(now: View, texts: string[], wide: number, high: number) {
-  const pen = document.createElement("canvas").getContext("2d")!;
-  const measure = (text: string, px = 12, bold = ""): number => {
-    pen.font = `${bold} ${px}px ${ink(document.documentElement, "--text")}`;
-    return Math.ceil(pen.measureText(text).width);
-  };
-  const { info: { queries, layers, heads }, size, i, cell } = now;
-  const gutter = measure(say("follow_layer")) + 8;
-  const digits = measure(".88", 12, "600") + 2;
-  const name = measure(`${layers.length - 1}.${heads - 1}`) + 4;
-  const down = (head: number): number => (wide < 900 ? ROW.finger : Math.max(ROW.least, Math.min(ROW.most, Math.floor((high - head) / layers.length))));
-  const every = texts.map((_, j) => j);
-  const beside = now.turn ? 4 : 2;
-  for (const px of SAID) {
-    const widths = texts.map((text, j) => Math.max(name, measure(text, queries.special[j] ? 14 : px, j === i ? "600" : "") + 8));
-    const spare = wide - gutter - beside * ASIDE - widths.reduce((a, b) => a + b, 0);
-    if (spare < 0) continue;
-    const head = px + 16;
-    const row = down(head);
-    return { px, gutter, head, row, digits, name, places: every, others: false, widths: widths.map((one) => one + Math.min(24, spare / size)), bands: row >= ROW.bands, aside: beside };
-  }
-  const aside = wide >= WIDE ? NAMED : 24;
-  const room = wide - gutter - aside;
-  const most = Math.floor(room / Math.max(20, digits));
-  const others = size > most;
-  const totals = Float32Array.from(every, (j) => (j === i || j === cell.key ? Infinity : layers.reduce((sum, _, layer) => sum + now.total(layer, j), 0)));
-  const places = others ? largestPlaces(totals, most - 1).sort((a, b) => a - b) : every;
-  const count = places.length + Number(others);
-  return { px: 0, gutter, head: HIGH, row: down(HIGH), digits, name, places, others, widths: Array<number>(count).fill(Math.min(64, room / count)), bands: false, aside: aside === NAMED ? 1 : 0 };
 }
 
 /** The rows: a cell for each word, over bands into the word that is followed; beside them what it keeps, and more. */
-function Ways(now: View) {
-  const { info, i, size, kept, total, turn, rolled, best, cell } = now;
+function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) {
   const box = useRef<HTMLDivElement>(null);
-  const side = useSignal([0, 0]);
+  const room = useSignal([0, 0]);
   useEffect(() => {
-    const measure = (): void => { side.value = [box.current!.clientWidth, box.current!.clientHeight]; };
-    const observer = new ResizeObserver(measure);
+    const observer = new ResizeObserver(() => { room.value = [box.current!.clientWidth, box.current!.clientHeight]; });
     observer.observe(box.current!);
-    void document.fonts.ready.then(() => { if (box.current) measure(); });
     return () => observer.disconnect();
   }, []);
-  const [wide, high] = side.value;
+  const [wide, high] = room.value;
   const labels = makeShown(info, "all", true, false).rows;
   const texts = prose(labels, info.queries).map(({ text }) => text.trim());
-  const { px, gutter, head, row, digits, name, places, others, widths, bands, aside } = plan(now, texts, wide, high);
-  columns = places;
-  isRtl = direction(labels) === "rtl";
-  const layers = info.layers.map((_, layer) => layer);
-  const ends = widths.reduce<number[]>((all, one) => [...all, all[all.length - 1] + one], [gutter]);
-  const mirrored = (x: number): number => (isRtl ? wide - x : x);
-  const middle = (c: number): number => mirrored((ends[c] + ends[c + 1]) / 2);
-  const shown = (value: number, j: number, layer: number): boolean => Math.abs(value) >= WRITTEN || j === i || (layer === cell.layer && j === cell.key);
-  const rest = (layer: number): number => 1 - places.reduce((sum, j) => sum + total(layer, j), 0);
-  const key = <b class="pin"><bdi>{wordAt(info.queries, cell.key)}</bdi></b>;
-  const here = (value: (layer: number, j: number) => number): number[] => layers.map((layer) => value(layer, cell.key));
-  /** Numbers beside each row: what they are called, their values, where their bars end, whether small ones count; of rollout, an even share. */
-  const measures: { test: string; says: ComponentChildren; values: number[]; end?: number; small?: number; even?: number }[] = [
-    { test: "kept", says: say("follow_kept"), values: [...kept], end: 1 },
-    ...(aside > 1 ? [{ test: "brings", says: tell("follow_of", { text: key }), values: here(total) }] : []),
-    ...(aside > 2 ? [{ test: "turn", says: say("follow_turn"), values: here(turn!), small: 0.1 }, { test: "rollout", says: say("follow_rollout"), values: here(rolled!), small: 0.1, even: 1 / size }] : []),
-  ];
-  const taken = (layer: number): ComponentChildren => {
-    const j = most(texts.map((_, place) => (place === i ? -1 : total(layer, place))));
-    return tell("follow_by", { text: quoted(texts[j]) }, { share: short(total(layer, j)), head: headLabel(info, best(layer, j)) });
+  const way = direction(labels);
+  const pen = document.createElement("canvas").getContext("2d")!;
+  const measure = (text: string, px = 12): number => {
+    pen.font = `600 ${px}px ${ink(document.documentElement, "--text")}`;
+    return pen.measureText(text).width + 4;
   };
-  const template = { gridTemplateColumns: `${gutter}px ${widths.map((one) => `${one.toFixed(2)}px`).join(" ")}${aside > 1 ? ` repeat(${aside}, minmax(0, 1fr))` : aside ? " minmax(0, 0.4fr) minmax(0, 1fr)" : ""}` };
+  const heads = measure(headLabel(info, layers.length * info.heads - 1));
+  const digits = measure(".88") - 1;
+  const aside = [NUMBER, NAMED, ...(beside ? [NUMBER, NUMBER] : [])];
+  const within = wide - GUTTER - aside.reduce((a, b) => a + b);
+  const spoken = (letters: number): number[] => texts.map((text, j) => Math.max(heads, measure(text, isQuiet(labels[j]) ? 14 : letters)));
+  const spare = (letters: number): number => (within - spoken(letters).reduce((a, b) => a + b)) / size;
+  const px = SAID.find((letters) => spare(letters) >= 0);
+  // slanted: as many as fit, those that bring most, and the rest as one
+  if (!px) aside.length = wide < WIDE ? 0 : 2;
+  const across = wide - GUTTER - (wide < WIDE ? 24 : NUMBER + NAMED);
+  const fit = Math.floor(across / Math.max(20, digits));
+  const places = texts.map((_, j) => j);
+  const totals = Float32Array.from(places, (j) => (j === i || j === cell.j ? 9 : layers.reduce((sum, layer) => sum + total(layer, j), 0)));
+  columns = !px && size > fit ? largestPlaces(totals, fit - 1).sort((a, b) => a - b) : places;
+  const shown = columns.length < size ? [...columns, -1] : columns;
+  const widths = px ? spoken(px).map((one) => one + Math.min(24, spare(px))) : shown.map(() => Math.min(64, across / shown.length));
+  if (way === "rtl") columns = [...columns].reverse();
+  const head = px ? px + 16 : HIGH;
+  const row = wide < 900 ? ROW.finger : Math.max(ROW.least, Math.min(ROW.most, Math.floor((high - head) / layers.length)));
+  const banded = px && row >= ROW.bands;
+  const share = (layer: number, j: number): number => (j < 0 ? 1 - columns.reduce((sum, one) => sum + total(layer, one), 0) : total(layer, j));
+  const middle = (c: number): number => {
+    const x = GUTTER + widths.slice(0, c).reduce((a, b) => a + b, 0) + widths[c] / 2;
+    return way === "rtl" ? wide - x : x;
+  };
+  const template = { gridTemplateColumns: [GUTTER, ...widths, ...aside].map((one) => `${one}px`).join(" ") };
+  const strongest = layers.map((layer) => most(places.map((j) => (j === i ? -1 : total(layer, j)))));
+  /** Beside the rows: words, values, where bars end; of rollout, an even share. */
+  const measures: [test: string, says: Word, value: (layer: number) => number, even?: number][] = [
+    ["kept", "follow_kept", (layer) => total(layer, i)], ["most", "follow_most", (layer) => total(layer, strongest[layer])],
+    ["turn", "follow_turn", (layer) => beside!(0, layer, cell.j)], ["rollout", "follow_rollout", (layer) => beside!(1, layer, cell.j), 1 / size],
+  ];
+  measures.length = aside.length;
+  const look = (j: number): string => (j === i ? "looking" : j === cell.j ? "pin" : j < 0 || isQuiet(labels[j]) ? "special" : "");
   return (
     <>
-      {!px && <p class="sentence small" dir={isRtl ? "rtl" : "ltr"}>{texts.map((text, j) => (
-        <button key={j} class={`plain${isQuiet(labels[j]) ? " special" : ""}${j === i ? " looking" : j === cell.key ? " seen" : ""}`} aria-pressed={j === i} onClick={() => go(j)}><bdi>{text}</bdi></button>
-      ))}</p>}
-      <div class={`ways${bands ? " banded" : ""}`} ref={box} role="grid" tabIndex={0} dir={isRtl ? "rtl" : "ltr"} aria-label={say("pane_follow")} aria-activedescendant={`way-${cell.layer}-${cell.key}`} data-test="ways"
-        onClick={(event) => {
-          const { layer, at: j } = (event.target as HTMLElement).closest<HTMLElement>("[data-at]")?.dataset ?? {};
-          if (j !== undefined) layer === undefined ? go(Number(j)) : pin(Number(layer), Number(j));
-        }}>
-        <svg width={wide} height={head + row * layers.length} aria-hidden="true">
-          {px ? bands && layers.map((layer) => <Bands key={layer} {...now} {...{ layer, places, middle, row }} wide={Math.max(46, widths[i])} top={head + layer * row} />)
-            : [...places.map((j) => [j, placed(labels[j])] as const), ...(others ? [[-1, say("follow_others")] as const] : [])].map(([j, text], c) => (
-              <text key={c} class={j === i || j === cell.key ? "pin" : j < 0 || isQuiet(labels[j]) ? "special" : ""} transform={`translate(${middle(c) + 4} ${head - 6}) rotate(-50)`}>{letters(text).slice(0, LONGEST).join("")}</text>
-            ))}
-        </svg>
+      {!px && <p class="sentence small" dir={way}>{texts.map((text, j) => <button key={j} class={`plain ${look(j)}`} aria-pressed={j === i} onClick={() => go(j)}>{text}</button>)}</p>}
+      <div class={`ways ${banded ? "banded" : px ? "" : "slanted"}`} ref={box} role="grid" tabIndex={0} dir={way} aria-label={say("pane_follow")} aria-activedescendant={`way-${cell.layer}-${cell.j}`}>
         <div role="row" style={{ ...template, height: head }}>
-          <small role="columnheader" class="quiet">{say("follow_layer")}</small>
-          {places.map((j) => (
-            <span key={j} role="columnheader" data-at={j} aria-label={texts[j]} title={labels[j].title} class={`${isQuiet(labels[j]) ? "special" : ""}${j === i ? " looking" : j === cell.key ? " pin" : ""}`} style={{ fontSize: isQuiet(labels[j]) ? 14 : px }}>{px > 0 && <bdi>{texts[j]}</bdi>}</span>
-          ))}
-          {others && <span role="columnheader" aria-label={say("follow_others")} />}
-          {aside > 0 && measures.map(({ test, says }) => <small key={test} role="columnheader" class="quiet">{says}</small>)}
-          {aside === 1 && <small role="columnheader" class="quiet">{say("follow_most")}</small>}
+          <small role="columnheader">{say("follow_layer")}</small>
+          {shown.map((j) => {
+            const text = texts[j] ?? say("follow_others");
+            return <span key={j} role="columnheader" aria-label={text} title={labels[j]?.title} class={look(j)} style={px ? { fontSize: isQuiet(labels[j]) ? 14 : px } : {}} onClick={() => { if (j >= 0) go(j); }}><bdi aria-hidden={!px}>{px ? text : letters(text).slice(0, LONGEST).join("")}</bdi></span>;
+          })}
+          {measures.map(([test, says]) => <small key={test} role="columnheader">{say(says)}</small>)}
         </div>
-        {layers.map((layer) => (
-          <div key={layer} role="row" class={layer === cell.layer ? "here" : ""} style={{ ...template, height: row }}>
-            <small role="rowheader" class="quiet">{info.layerNumbers[layer]}</small>
-            {places.map((j, c) => {
-              const value = total(layer, j);
-              const through = headLabel(info, best(layer, j));
-              const pinned = layer === cell.layer && j === cell.key;
-              const colour = sequentialAt(Math.sqrt(Math.max(0, value)), state.dark.value);
-              const written = shown(value, j, layer) && widths[c] >= digits && row >= ROW.least;
-              return (
-                <span key={j} id={`way-${layer}-${j}`} role="gridcell" data-layer={layer} data-at={j} data-share={value} class={j === i ? "self" : pinned ? "pinned" : ""} aria-selected={pinned}
-                  title={j === i ? undefined : `${texts[j]} ${short(value)} · ${through}`} style={j === i ? {} : { background: css(colour), color: inkOn(colour) }}>
-                  {written && short(value)}{written && j !== i && row >= ROW.heads && widths[c] >= name && <small class={pinned ? "pin" : ""}>{through}</small>}
-                </span>
-              );
-            })}
-            {others && <span role="gridcell" data-share={rest(layer)}>{short(rest(layer))}</span>}
-            {aside > 0 && measures.map(({ test, values, end = Math.max(...values, 1e-9), small, even }) => (
-              <span key={test} role="gridcell" class={`figure ${test}`} data-test={test}><b>{short(values[layer], small)}</b>{bands && <span class="bar"><Fill share={values[layer] / end} />{even && even < end && <s style={{ insetInlineStart: `${(100 * even) / end}%` }} />}</span>}</span>
-            ))}
-            {aside === 1 && <span role="gridcell" class="figure most">{taken(layer)}</span>}
-          </div>
-        ))}
+        {layers.map((layer) => {
+          const own = shown.indexOf(i);
+          const band = Math.max(46, widths[own]);
+          const [x, keeps, from] = [middle(own), (total(layer, i) * band) / 2, 40];
+          const edges = [x - keeps, x + keeps];
+          return (
+            <div key={layer} role="row" class={layer === cell.layer ? "here" : ""} style={{ ...template, height: row }}>
+              {banded && <svg width={wide} height={row} aria-hidden="true">
+                <path class="self" d={`M${x - band / 2} 0C${x - band / 2} 18 ${x - keeps} 8 ${x - keeps} 26V${row}H${x + keeps}V26C${x + keeps} 8 ${x + band / 2} 18 ${x + band / 2} 0Z`} />
+                {shown.map((_, c) => c).filter((c) => c !== own && total(layer, c) >= WRITTEN).sort((a, b) => Math.abs(a - own) - Math.abs(b - own)).map((c) => {
+                  const [thick, start, right] = [total(layer, c) * band, middle(c), Number(middle(c) > x)];
+                  edges[right] += right ? thick : -thick;
+                  const end = edges[right] + (right ? -thick : thick) / 2;
+                  return <path key={c} class={layer === cell.layer && c === cell.j ? "here" : ""} d={`M${start} ${from}C${start} ${from + (row - from) * 0.75} ${end} ${from - 6} ${end} ${row}`} stroke-width={Math.max(1, thick)} stroke={css(sequentialAt(Math.sqrt(Math.max(0.1, total(layer, c))), state.dark.value))} />;
+                })}
+              </svg>}
+              <small role="rowheader">{info.layerNumbers[layer]}</small>
+              {shown.map((j, c) => {
+                const value = share(layer, j);
+                const pinned = layer === cell.layer && j === cell.j;
+                const colour = sequentialAt(Math.sqrt(Math.max(0, value)), state.dark.value);
+                const written = (Math.abs(value) >= WRITTEN || pinned) && widths[c] >= digits;
+                const through = j >= 0 && j !== i ? headLabel(info, best(layer, j)) : "";
+                return (
+                  <span key={j} id={`way-${layer}-${j}`} role="gridcell" data-share={value} class={j === i ? "self" : pinned ? "pinned" : ""} aria-selected={pinned} onClick={() => { if (through) pin(layer, j); }}
+                    title={through && `${texts[j]} ${short(value)} · ${through}`} style={j === i ? {} : { background: css(colour), color: inkOn(colour) }}>
+                    {written && short(value)}{written && row >= ROW.heads && widths[c] >= heads && <small>{through}</small>}
+                  </span>
+                );
+              })}
+              {measures.map(([test, , value, even]) => {
+                const end = test === "kept" ? 1 : Math.max(...layers.map(value));
+                return (
+                  <span key={test} role="gridcell" class={`figure ${test}`} data-test={test}>
+                    {test === "most" ? tell("follow_by", { text: name(strongest[layer]) }, { share: short(value(layer)), head: headLabel(info, best(layer, strongest[layer])) }) : short(value(layer), test === "kept" ? undefined : 0.1)}
+                    {banded && <span class="bar"><Fill share={value(layer) / end} />{even && <s style={{ insetInlineStart: `${(100 * even) / end}%` }} />}</span>}
+                  </span>
+                );
+              })}
+            </div>
+          );
+        })}
       </div>
-      <p class="quiet small">{tell(bands ? "follow_rows" : "follow_cells", { token: quoted(wordAt(info.queries, i)) }, { from: short(LEAST) })}</p>
-    </>
-  );
-}
-
-/** Follow another word. */
-function go(j: number): void {
-  batch(() => { [state.query.value, state.key.value] = [j, null]; });
-}
-
-/** A layer's new vector: the word's own band narrows to what it keeps, and the others' fill it up from both sides. */
-function Bands({ i, total, kept, cell, layer, places, middle, row, wide, top }: View & {
-  layer: number; places: readonly number[]; middle: (c: number) => number; row: number; wide: number; top: number;
-}) {
-  const own = places.indexOf(i);
-  const x = middle(own);
-  const [half, keeps, end, from] = [wide / 2, (kept[layer] * wide) / 2, top + row, top + CELL + NAME + 4];
-  const edges = { "-1": x - keeps, 1: x + keeps };
-  const drawn = places.map((_, c) => c).filter((c) => c !== own && total(layer, places[c]) >= WRITTEN).sort((a, b) => Math.abs(a - own) - Math.abs(b - own)).map((c) => {
-    const thick = total(layer, places[c]) * wide;
-    const way = middle(c) < x ? -1 : 1;
-    edges[way] += (way * thick) / 2;
-    const to = edges[way];
-    edges[way] += (way * thick) / 2;
-    const pinned = layer === cell.layer && places[c] === cell.key;
-    return <path key={c} class={pinned ? "here" : ""} d={`M${middle(c)} ${from}C${middle(c)} ${from + (end - from) * 0.75} ${to} ${from - 6} ${to} ${end}`} stroke-width={Math.max(1, thick)} stroke={css(sequentialAt(Math.sqrt(Math.max(0.1, total(layer, places[c]))), state.dark.value))} />;
-  });
-  return (
-    <>
-      <path class="self" d={`M${x - half} ${top}C${x - half} ${top + 18} ${x - keeps} ${top + 8} ${x - keeps} ${top + 26}V${end}H${x + keeps}V${top + 26}C${x + keeps} ${top + 8} ${x + half} ${top + 18} ${x + half} ${top}Z`} />
-      {drawn}
+      <p class="quiet small">{tell("follow_rows", { token: name(i) })}</p>
     </>
   );
 }
 
 /** The pinned cell: from the weight to what all heads bring. */
-function Foot({ info, i, by, total, turn, cell, weight, share }: View) {
-  const { layer, key, n } = cell;
+function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, name }: View) {
   const head = headLabel(info, n);
-  const heads = by(layer, key);
+  const heads = by(layer, j);
+  const turn = beside?.(0, layer, j);
   const numbers: [string, string, ComponentChildren][] = [
-    ["weight", short(weight), say("follow_weight", { head })], ["share", short(share), say("follow_share", { head })], ["total", short(total(layer, key)), say("follow_total", { n: info.heads })],
-    ...(turn && !Number.isNaN(turn(layer, key)) ? [["turn", short(turn(layer, key), 0.1), tell("follow_masked", { text: quoted(wordAt(info.queries, key)) })] as [string, string, ComponentChildren]] : []),
+    ["weight", short(all.weights[n * size + j]), say("follow_weight", { head })], ["share", short(all.shares[n * size + j]), say("follow_share", { head })],
+    ["total", short(total(layer, j)), say("follow_total", { n: info.heads })], ["turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
   ];
   return (
     <div class="panel cell line">
-      <h2 data-test="way">{tell("follow_cell", { text: <bdi class="pin">{wordAt(info.queries, key)}</bdi>, token: <bdi class="pin">{wordAt(info.queries, i)}</bdi> }, { n: info.layerNumbers[layer] })}
-        <small class="headlist">{say("follow_heads")} {largestPlaces(heads, 3).map((h) => {
-          const here = layer * info.heads + h;
-          return <button key={h} class={here === n ? "here" : ""} aria-pressed={here === n} onClick={() => pin(layer, key, here)}>{headLabel(info, here)} <b>{short(heads[h])}</b></button>;
+      <h2 data-test="way">{tell("follow_cell", { text: <b class="pin">{name(j)}</b>, token: <b class="pin">{name(i)}</b> }, { n: info.layerNumbers[layer] })}
+        <small class="headlist">{largestPlaces(heads, 3).map((h) => {
+          const one = layer * info.heads + h;
+          return <button key={h} class={one === n ? "here" : ""} aria-pressed={one === n} onClick={() => pin(layer, j, one)}>{headLabel(info, one)} <b>{short(heads[h])}</b></button>;
         })}</small></h2>
-      <ol class="numbers5">{numbers.map(([test, value, says]) => <li key={test}><b data-test={`way-${test}`}>{value}</b><small>{says}</small></li>)}</ol>
-      <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("follow_open", { head })} <kbd>⏎</kbd></button></span>
+      <ol class="numbers5">{numbers.filter(([, value]) => value).map(([test, value, says]) => <li key={test}><b data-test={`way-${test}`}>{value}</b><small>{says}</small></li>)}</ol>
+      <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("layer_head_short", { head })} <kbd>⏎</kbd></button></span>
     </div>
   );
 }

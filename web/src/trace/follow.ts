@@ -2,29 +2,29 @@
 import { weightRow } from "./cells";
 import type { HeadArrays } from "./head";
 
-/** The shares of one token's new vectors; those of a layer and what it keeps add up to 1. */
+/** A token's new vectors, layer by layer: what it keeps of itself and the shares of all others add up to 1. */
 export interface Followed {
-  /** (layers,), what the token keeps of itself. */
-  kept: Float32Array;
-  /** (layers, heads, tokens), what each token brings through each head; 0 at the token itself. */
+  /** (layers, tokens), the share of each over all heads; what is kept at the token itself. */
+  total: Float32Array;
+  /** (layers, heads, tokens), what each brings through each head, 0 at the token itself; and the weights of its row. */
   shares: Float32Array;
-  /** (layers, heads, tokens), the weights of the token's row. */
   weights: Float32Array;
 }
 
 /** A head, its values, and the vector that turns them into shares of the token's new vector. */
-export interface Reading { head: HeadArrays; v: Float32Array; reader: Float32Array }
+export type Reading = [head: HeadArrays, v: Float32Array, reader: Float32Array];
 
-export function follow(heads: Reading[], kept: Float32Array, i: number, tokens: number): Followed {
-  const [shares, weights] = [new Float32Array(heads.length * tokens), new Float32Array(heads.length * tokens)];
-  heads.forEach(({ head, v, reader }, n) => {
+/** `kept` is (layers, tokens), of every token. */
+export function follow(readings: Reading[], kept: Float32Array, i: number, tokens: number): Followed {
+  const total = kept.map((value, n) => (n % tokens === i ? value : 0));
+  const [shares, weights] = [0, 0].map(() => new Float32Array(readings.length * tokens));
+  const heads = (readings.length * tokens) / kept.length;
+  readings.forEach(([head, v, reader], n) => {
     const row = weights.subarray(n * tokens, (n + 1) * tokens);
     weightRow(head, i, row);
     row.forEach((weight, j) => {
-      let dot = 0;
-      for (let x = 0; x < reader.length; x++) dot += reader[x] * v[j * reader.length + x];
-      if (j !== i) shares[n * tokens + j] = weight * dot;
+      if (j !== i) total[Math.floor(n / heads) * tokens + j] += shares[n * tokens + j] = weight * reader.reduce((dot, number, x) => dot + number * v[j * reader.length + x], 0);
     });
   });
-  return { kept, shares, weights };
+  return { total, shares, weights };
 }

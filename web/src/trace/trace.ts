@@ -1,5 +1,5 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
-import { follow, type Followed } from "./follow";
+import { follow, type Followed, type Reading } from "./follow";
 import type { HeadArrays, HeadTerms, LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
 import { measuredShare, type Roles } from "./measures";
@@ -106,8 +106,8 @@ export interface TraceInfo {
   awaited: ReadonlySet<number>;
   /** True if |v W_O| can be had. */
   hasNorms: boolean;
-  /** True if a word can be followed through the layers. */
-  follows: boolean;
+  /** What is found of each token that is followed through the layers, as headscope.page.following has it; null where none can be. */
+  followed: Float32Array | null;
   /** Of the opening's query, (2, layers, keys): how much each masked token turns it, and its rollout so far. */
   beside: Float32Array | null;
   valueNorms: Float32Array | null;
@@ -221,7 +221,7 @@ export class HeldTrace {
       away: this.away,
       awaited: new Set(),
       hasNorms: view?.norms ?? entries.has("view.value_norms"),
-      follows: entries.has("view.readers"),
+      followed: this.optional("view.followed"),
       beside: this.optional("view.beside"),
       valueNorms: this.optional("view.value_norms"),
       writes: this.optional("view.writes"),
@@ -330,17 +330,12 @@ export class HeldTrace {
     return { v: part, d };
   }
 
-  /** What each token brings to one of them; only where `info.follows`. */
+  /** What each token brings to one of them; only where `info.followed` is there. */
   follow(i: number): Followed {
-    const { layers, heads, queries: { tokens } } = this.info;
-    const kept = this.optional("view.kept")!;
-    return follow(
-      Array.from({ length: layers.length * heads }, (_, n) => {
-        const [layer, head] = [Math.floor(n / heads), n % heads];
-        return { head: this.head(layer, head), v: this.values(layer, head)!.v, reader: this.rows("view.readers", n, [i]) };
-      }),
-      Float32Array.from(layers, (_, layer) => kept[layer * tokens.length + i]), i, tokens.length,
-    );
+    const { layers, heads, queries } = this.info;
+    const readings = layers.flatMap((_, layer) => Array.from({ length: heads }, (__, head): Reading =>
+      [this.head(layer, head), this.values(layer, head)!.v, this.rows("view.readers", layer * heads + head, [i])]));
+    return follow(readings, this.optional("view.kept")!, i, queries.tokens.length);
   }
 
   private keyHead(layer: number, head: number): number {
