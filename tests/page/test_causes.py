@@ -304,7 +304,7 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.locator("[data-test=compare]").click()
     page.wait_for_selector("[data-test=difference] canvas")
     assert page.locator("[data-test=tab]").count() == 2
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.locator("[data-test=runs] button").nth(1).click()
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
     before = page.locator("[data-test=headline]").inner_text()

@@ -73,9 +73,16 @@ def shares_of(
     trace: Trace, rows: Rows
 ) -> Iterator[tuple[Float[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"], Float[np.ndarray, "heads n tokens"]]]:
     """By layer, of these queries: what they keep, the shares of all tokens through every head, and the weights."""
-    for layer, x in layer_inputs(trace, rows).items():
-        readers, kept = LayerMixing(trace, layer, KIND, None).readers(rows, x)
+    for layer, readers, kept in readers_of(trace, rows):
         weights = weights_of(record_of(trace, layer), rows)
         shares = weights * (readers @ values_of(record_of(trace, layer), layer).swapaxes(1, 2))
         shares[:, np.arange(len(rows)), rows] = 0  # what a token sends to itself is in what it keeps
         yield kept, shares, weights
+
+
+def readers_of(
+    trace: Trace, rows: Rows
+) -> Iterator[tuple[int, Float[np.ndarray, "heads n d_value"], Float[np.ndarray, " n"]]]:
+    """By layer, of these queries: its number, r_i u_i^h / |A_i|^2, which make values shares, and what they keep."""
+    for layer, x in layer_inputs(trace, rows).items():
+        yield layer, *LayerMixing(trace, layer, KIND, None).readers(rows, x)

@@ -196,7 +196,7 @@ function Answer({ one }: { one: Run }) {
             <Inked info={base.info} values={result.shift} sign={false} test="shift" />
             <p class="quiet small">{say("causes_state", { n: percent(result.moved!) })}</p>
           </>}
-          {one.trace && <p><button data-test="compare" onClick={() => void compare(one)}>{say("causes_later")} (2)</button></p>}
+          {one.trace && <p><button data-test="compare" onClick={() => void compare(one)}>{say("causes_later")} (3)</button></p>}
         </>}
       </div>
     </>

@@ -5,7 +5,7 @@ import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } fro
 export { dark, language, theme, THEMES } from "./appearance";
 
 export const MODES = ["both", "lines", "matrix", "text"] as const;
-export const PANES = ["head", "compare", "causes", "anatomy"] as const;
+export const PANES = ["head", "follow", "compare", "causes", "anatomy"] as const;
 export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
 /** The steps of a cell, from q and k to what the head writes. */
