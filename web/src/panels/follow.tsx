@@ -228,7 +228,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
           );
         })}
       </div>
-      <p class="quiet small">{tell("follow_rows", { token: name(i) })}</p>
+      <p class="quiet small">{tell("follow_rows", { token: name(i) })}{measures.length > 2 && tell("follow_tick", { text: name(cell.j) })}</p>
     </>
   );
 }
@@ -250,7 +250,7 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
           return <button key={h} class={one === n ? "here" : ""} aria-pressed={one === n} onClick={() => pin(layer, j, one)}>{headLabel(info, one)} <b>{short(heads[h])}</b></button>;
         })}</small></h2>
       <ol class="numbers5">{numbers.filter(([, value]) => value).map(([test, value, says]) => <li key={test}><b data-test={`way-${test}`}>{value}</b><small>{says}</small></li>)}</ol>
-      <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("layer_head_short", { head })} <kbd>⏎</kbd></button></span>
+      <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("follow_open", { head })} <kbd>⏎</kbd></button></span>
     </div>
   );
 }

@@ -445,6 +445,8 @@ export const en = {
   follow_differ: "The measures disagree: in the end, masking “{other}” turns “{token}” most, {turn} (“{text}” {turn2}); rollout puts “{third}” first.",
   follow_turn: "turn if masked",
   follow_rollout: "rollout so far",
+  follow_open: "Open head {head}",
+  follow_tick: " · turn and rollout: of “{text}”, after each layer · tick: an even share",
   follow_masked: "turn if “{text}” is masked",
 } as const;
 

@@ -447,5 +447,7 @@ export const ja: Record<Word, string> = {
   follow_differ: "指標は一致しません。最後に「{token}」を最も変えるのは「{other}」のマスクで {turn}（「{text}」は {turn2}）、ロールアウトの先頭は「{third}」です。",
   follow_turn: "マスク時の変化",
   follow_rollout: "ここまでのロールアウト",
+  follow_open: "ヘッド {head} を開く",
+  follow_tick: " · 変化とロールアウト：「{text}」について、各層のあと · 目盛り：均等な割合",
   follow_masked: "「{text}」をマスクしたときの変化",
 };

@@ -447,5 +447,7 @@ export const zh: Record<Word, string> = {
   follow_differ: "各指标不一致：最终使“{token}”变化最大的是遮住“{other}”，为 {turn}（“{text}”为 {turn2}）；rollout 排首位的是“{third}”。",
   follow_turn: "遮住后的变化",
   follow_rollout: "至此的 rollout",
+  follow_open: "打开头 {head}",
+  follow_tick: " · 变化与 rollout：针对“{text}”，各层之后 · 刻度：平均份额",
   follow_masked: "遮住“{text}”后的变化",
 };
