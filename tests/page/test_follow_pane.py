@@ -32,9 +32,9 @@ ANIMALS = (".09 by 3.1", ".09 by 4.4", ".22 by 5.11")
 HALF = 2e-3
 """What fp16 leaves of a share: of q and k in its weight, of v and the reader in their product."""
 
-CELLS = (
-    "[...document.querySelectorAll('[data-share]')].map(({ dataset }) => [dataset.layer, dataset.at, dataset.share])"
-)
+CELLS = """[...document.querySelectorAll("[data-share]")]
+  .map(({ id, dataset }) => [...id.match(/^way-([0-9]+)-(-?[0-9]+)$/).slice(1), dataset.share].map(Number))"""
+"""Layer, token (-1 for all others) and share of each cell."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_every_cell_is_the_share_that_python_has(
     for token in (1, len(trace) // 2, len(trace) - 1):
         followed = trace.follow(token)
         go(page, f"pane=follow&q={token}")
-        until(page, f"document.querySelector('.self')?.id === 'way-0-{token}'")
+        until(page, f"document.querySelector('span.self')?.id === 'way-0-{token}'")
         shares = drawn(page)
         np.testing.assert_allclose(shares, expected(followed), atol=HALF)
         np.testing.assert_allclose(shares.sum(1), 1, atol=2 * HALF)
@@ -247,7 +247,7 @@ def test_the_keyboard_reaches_every_cell(watch: Watch, it: tuple[hs.Trace, Path]
     page.wait_for_selector("[data-test=weight]")
 
 
-CUT = """[...document.querySelectorAll(".ways :is(span, small)")]
+CUT = """[...document.querySelectorAll(".ways > div + div :is(span, small)")]
   .filter((one) => one.checkVisibility() && one.firstChild)
   .filter((one) => one.scrollWidth > one.clientWidth + 2 && !one.title && !one.closest("[title]"))
   .map((one) => one.textContent)"""

@@ -11,14 +11,13 @@ import { isQuiet, makeShown, wordAt } from "../text/shown";
 import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
-import { letters, say, tell, type Word } from "../words";
+import { say, tell, type Word } from "../words";
 import { Fill } from "./bar";
 import { ink } from "./canvas";
 import { short } from "./slots";
 
-/** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label, of so many letters. */
+/** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label. */
 const SAID = [28, 24];
-const LONGEST = 14;
 /** Room for slanted labels, for the layers' numbers, for each number beside the rows, and for a word and a head. */
 const HIGH = 78;
 const GUTTER = 40;
@@ -105,7 +104,7 @@ function Headline({ info, i, size, total, layers, found, beside, name }: View) {
   const kept = layers.map((layer) => total(layer, i));
   const [j, , best, other, , hardest, weight, share, bringer, weight2, share2] = found;
   const [layer, before] = [found[1], found[4]].map((one) => info.layerNumbers[one]);
-  const numbers = { least: short(Math.min(...kept)), most: short(Math.max(...kept)), layer, before, head: headLabel(info, best) };
+  const numbers = { least: short(Math.min(...kept)), most: short(Math.max(...kept)), layer, before, head: j >= 0 ? headLabel(info, best) : "" };
   const parts = { token: name(i), text: name(j), other: name(other) };
   /** The word that comes first by masking, or by rollout, in the end. */
   const first = (measure: number): number => most(Array.from({ length: size }, (_, at) => beside!(0, layers.length - 1, at) >= 0 ? beside!(measure, layers.length - 1, at) : -1));
@@ -181,7 +180,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
           <small role="columnheader">{say("follow_layer")}</small>
           {shown.map((j) => {
             const text = texts[j] ?? say("follow_others");
-            return <span key={j} role="columnheader" aria-label={text} title={labels[j]?.title} class={look(j)} style={px ? { fontSize: isQuiet(labels[j]) ? 14 : px } : {}} onClick={() => { if (j >= 0) go(j); }}><bdi aria-hidden={!px}>{px ? text : letters(text).slice(0, LONGEST).join("")}</bdi></span>;
+            return <span key={j} role="columnheader" data-label={text} title={labels[j]?.title} class={look(j)} style={px ? { fontSize: isQuiet(labels[j]) ? 14 : px } : {}} onClick={() => { if (j >= 0) go(j); }}><bdi class={px ? "" : "unseen"}>{text}</bdi></span>;
           })}
           {measures.map(([test, says]) => <small key={test} role="columnheader">{say(says)}</small>)}
         </div>
