@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE = 40
+PATIENCE = 600
 """Seconds. A process that has to import PyTorch may take minutes on a busy machine."""
 
 

@@ -224,11 +224,11 @@ LINES = {
     "live": 12635,
     "heads": 3113,
     "runs": 2646,
-    "explain": 3794,
+    "explain": 3818,
     "verify": 1163,
     "atlas": 10331,
     "screens": 4736,
-    "page": 2457,
+    "page": 2611,
     "cli": 1767,
     "": 1592,
 }
@@ -243,18 +243,18 @@ NAMES = {
     "live": 278,
     "heads": 81,
     "runs": 75,
-    "explain": 87,
+    "explain": 89,
     "verify": 31,
     "atlas": 211,
     "screens": 145,
-    "page": 57,
+    "page": 60,
     "cli": 61,
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 288
+FILES_IN_ALL = 289
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -139,7 +139,7 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     assert (hard, best) == ((3, 1), (5, 11))
     assert page.locator("[data-test=hardest]").inner_text() == (
         "It keeps .62 to .74 of itself in a layer. Head 3.1 looks hardest at “animal”, .69, yet brings .06; "
-        "5.11 looks with .66 and brings .19."
+        "5.11, with .66, brings .19."
     )
     told = {name: number(page.locator(f"[data-test=way-{name}]").inner_text()) for name in ("weight", "share", "total")}
     of_all = {"weight": weights[best], "share": shares[best], "total": shares[5].sum()}
@@ -268,7 +268,8 @@ def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: i
         page = watched.open(f"{file.as_uri()}#pane=follow&q={IT}&k=5&l=1")
         for width, height in ((1440, 900), (1280, 720), (828, 900), (390, 844)):
             page.set_viewport_size({"width": width, "height": height})
-            page.wait_for_timeout(100)
+            page.evaluate(DRAWN)
+            page.evaluate(DRAWN)
             assert unreadable(page) == [], (width, theme)
             assert page.evaluate(CUT) == [], (width, theme)
             assert set(page.evaluate(TYPE)) <= TYPE_SIZES

@@ -12,7 +12,7 @@ from headscope.checkpoint import model_name
 from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, ON_PAGE
-from headscope.page.following import with_masks
+from headscope.page.follow_parts import with_masks
 from headscope.page.runs import is_cheap, runs_of
 from headscope.page.trace import estimated_bytes, page_file
 from headscope.pages import filled, inert_element, json_element, words

@@ -18,7 +18,7 @@ from headscope.explain.findings import MOST, findings
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.kinds import FINDINGS
-from headscope.page.following import beside, readers
+from headscope.page.follow_parts import beside, readers
 from headscope.results.explained import Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
@@ -71,7 +71,7 @@ def page_file(
 ) -> tuple[bytes, bool]:
     """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default.
 
-    With `masks`, a word that the page opens on can be followed with other measures beside (headscope.page.following).
+    With `masks`, other measures stand beside the word that the page opens on (headscope.page.follow_parts).
     """
     from safetensors.numpy import save as to_bytes
 

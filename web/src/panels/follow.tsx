@@ -44,7 +44,7 @@ const view = computed(() => {
   const { all, beside } = held;
   const size = info.queries.tokens.length;
   const by = (layer: number, j: number): number[] => Array.from({ length: info.heads }, (_, head) => all.shares[(layer * info.heads + head) * size + j]);
-  /** Of the word that brings most: its token, layer and head; and more (headscope.page.following). NaN where no word brings much. */
+  /** Of the word that brings most: its token, layer and head; and more (headscope.page.follow_parts). NaN where no word brings much. */
   const found = info.followed!.slice(i * 11, i * 11 + 11);
   const cell = key !== null && key < size && key !== i ? { ...at.value, j: key } : found[0] >= 0 ? { j: found[0], layer: found[1], n: found[2] } : { j: Number(!i), layer: 0, n: 0 };
   return {
@@ -86,13 +86,14 @@ export function openHead(): void {
 }
 
 export function Follow() {
-  const { id, info } = doc.value!;
+  const one = doc.value!;
+  const { id, info } = one;
   const i = followed.value;
   useEffect(() => {
     document.documentElement.dataset.painted ??= "";
     if (info.followed) void engine.ask("follow", { trace: id, i }, "follow").then(async (all) => {
       got.value = { id, i, all, beside: null };
-      const beside = await besideOf(doc.value!, i);
+      const beside = await besideOf(one, i);
       if (got.value.all === all) got.value = { id, i, all, beside };
     }).catch(() => undefined);
   }, [id, i]);

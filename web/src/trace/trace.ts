@@ -106,7 +106,7 @@ export interface TraceInfo {
   awaited: ReadonlySet<number>;
   /** True if |v W_O| can be had. */
   hasNorms: boolean;
-  /** What is found of each token that is followed through the layers, as headscope.page.following has it; null where none can be. */
+  /** What is found of each token that is followed through the layers, as headscope.page.follow_parts has it; null where none can be. */
   followed: Float32Array | null;
   /** Of the opening's query, (2, layers, keys): how much each masked token turns it, and its rollout so far. */
   beside: Float32Array | null;

@@ -429,7 +429,7 @@ export const en = {
   follow_after: "“{token}” takes in “{text}”, most in layer {layer} through head {head}, then “{other}” in layer {before}",
   follow_nothing: "“{token}” keeps {least} to {most} of itself in a layer; no word brings as much as .02",
   follow_keeps: "It keeps {least} to {most} of itself in a layer.",
-  follow_looks: "Head {head} looks hardest at “{text}”, {weight}, yet brings {share}; {best} looks with {weight2} and brings {share2}.",
+  follow_looks: "Head {head} looks hardest at “{text}”, {weight}, yet brings {share}; {best}, with {weight2}, brings {share2}.",
   follow_same: "Head {head} looks hardest at “{text}”, {weight}, and brings most, {share}.",
   follow_layer: "layer",
   follow_others: "others",

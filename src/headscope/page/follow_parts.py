@@ -1,4 +1,4 @@
-"""What a page needs to follow a word through the layers: what makes shares of V, and two other measures beside them."""
+"""Parts of a page that follow a word through the layers: vectors that make shares of V, and two measures beside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def readers(trace: Trace, narrow: Trace, dtype: type[np.floating[Any]]) -> dict[str, np.ndarray]:
-    """What makes shares of V, as large as V, and what each token keeps (headscope.explain.taken_in).
+    """Vectors that make shares of V, as large as V, and what each token keeps (headscope.explain.taken_in).
 
     Nothing where `trace.follow` raises an error, or a layer's heads are not all there: shares would not add up to 1.
     """
@@ -46,7 +46,7 @@ def readers(trace: Trace, narrow: Trace, dtype: type[np.floating[Any]]) -> dict[
 def _followed(
     trace: Trace, numbers: Sequence[int], held: Sequence[Float[np.ndarray, "heads tokens d_value"]]
 ) -> Float[np.ndarray, "tokens eleven"]:
-    """What is found of each token in these layers, as `Followed.brought` counts words; NaN where no word brings much.
+    """The finding of each token in these layers, as `Followed.brought` counts words; NaN where no word brings much.
 
     The first token of the word that brings most over all layers, its best layer's place, the head's (layers * heads)
     that brings most there; the same two of the word that brings most in another layer, NaN without one. Then of the
@@ -106,13 +106,13 @@ def beside(trace: Trace, token: int) -> Float[np.ndarray, "two layers tokens"]:
     return np.stack([turns, rollouts_to(trace, token, KIND)]).astype(np.float32)
 
 
-def with_masks(trace: Trace, include: bool | None) -> bool:
-    """Return True if a file has what is `beside`: if it can be had, and was asked for or takes about a second."""
+def with_masks(trace: Trace, include: bool | None, most: float = CHEAP) -> bool:
+    """Return True if a page has what is `beside`: if it can be had, and was asked for or costs no more than this."""
     model = _maskable(trace)
     if model is None or include is not None:
         return model is not None and bool(include)
     encoder = sum(row.count for row in model.parameters if row.layer is not None)
-    return model.anatomy.dimensions is not None and 2.0 * encoder * len(trace.queries) ** 2 <= CHEAP
+    return model.anatomy.dimensions is not None and 2.0 * encoder * len(trace.queries) ** 2 <= most
 
 
 def _maskable(trace: Trace) -> Model | None:
