@@ -18,9 +18,8 @@ import { short } from "./slots";
 
 /** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label. */
 const SAID = [28, 24];
-/** Room for slanted labels, for the layers' numbers, for each number beside the rows, and for a word and a head. */
+/** Room for slanted labels, for each number beside the rows, and for a word and a head. */
 const HIGH = 78;
-const GUTTER = 40;
 const NUMBER = 68;
 const NAMED = 130;
 /** Of a page that has that room. */
@@ -141,14 +140,15 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
   };
   const heads = measure(headLabel(info, layers.length * info.heads - 1));
   const digits = measure(".88") - 1;
+  const gutter = measure(say("follow_layer")) + 4;
   const aside = [NUMBER, NAMED, ...(beside ? [NUMBER, NUMBER] : [])];
-  const within = wide - GUTTER - aside.reduce((a, b) => a + b);
+  const within = wide - gutter - aside.reduce((a, b) => a + b);
   const spoken = (letters: number): number[] => texts.map((text, j) => Math.max(heads, measure(text, isQuiet(labels[j]) ? 14 : letters)));
   const spare = (letters: number): number => (within - spoken(letters).reduce((a, b) => a + b)) / size;
   const px = SAID.find((letters) => spare(letters) >= 0);
   // slanted: as many as fit, those that bring most, and the rest as one
   if (!px) aside.length = wide < WIDE ? 0 : 2;
-  const across = wide - GUTTER - (wide < WIDE ? 24 : NUMBER + NAMED);
+  const across = wide - gutter - (wide < WIDE ? 24 : NUMBER + NAMED);
   const fit = Math.floor(across / Math.max(20, digits));
   const places = texts.map((_, j) => j);
   const totals = Float32Array.from(places, (j) => (j === i || j === cell.j ? 9 : layers.reduce((sum, layer) => sum + total(layer, j), 0)));
@@ -161,10 +161,10 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
   const banded = px && row >= ROW.bands;
   const share = (layer: number, j: number): number => (j < 0 ? 1 - columns.reduce((sum, one) => sum + total(layer, one), 0) : total(layer, j));
   const middle = (c: number): number => {
-    const x = GUTTER + widths.slice(0, c).reduce((a, b) => a + b, 0) + widths[c] / 2;
+    const x = gutter + widths.slice(0, c).reduce((a, b) => a + b, 0) + widths[c] / 2;
     return way === "rtl" ? wide - x : x;
   };
-  const template = { gridTemplateColumns: [GUTTER, ...widths, ...aside].map((one) => `${one}px`).join(" ") };
+  const template = { gridTemplateColumns: [gutter, ...widths, ...aside].map((one) => `${one}px`).join(" ") };
   const strongest = layers.map((layer) => most(places.map((j) => (j === i ? -1 : total(layer, j)))));
   /** Beside the rows: words, values, where bars end; of rollout, an even share. */
   const measures: [test: string, says: Word, value: (layer: number) => number, even?: number][] = [
@@ -217,9 +217,10 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
               })}
               {measures.map(([test, , value, even]) => {
                 const end = test === "kept" ? 1 : Math.max(...layers.map(value));
+                const says = test === "most" ? say("follow_by", { text: texts[strongest[layer]], share: short(value(layer)), head: headLabel(info, best(layer, strongest[layer])) }) : short(value(layer), test === "kept" ? undefined : 0.1);
                 return (
-                  <span key={test} role="gridcell" class={`figure ${test}`} data-test={test}>
-                    {test === "most" ? tell("follow_by", { text: name(strongest[layer]) }, { share: short(value(layer)), head: headLabel(info, best(layer, strongest[layer])) }) : short(value(layer), test === "kept" ? undefined : 0.1)}
+                  <span key={test} role="gridcell" class={`figure ${test}`} data-test={test} title={says}>
+                    {says}
                     {banded && <span class="bar"><Fill share={value(layer) / end} />{even && <s style={{ insetInlineStart: `${(100 * even) / end}%` }} />}</span>}
                   </span>
                 );
