@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.content import content_of
 from headscope.explain.mixing import rollouts_to
-from headscope.explain.residual import check_whole, record_of, values_of, weights_of
-from headscope.explain.taken_in import KIND, readers_of
-from headscope.heads import roles_of
+from headscope.explain.residual import check_whole
+from headscope.explain.taken_in import KIND, followed, readers_of
 from headscope.page.runs import CHEAP
 from headscope.results.followed import LEAST_SHARE
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Float
 
+    from headscope.explain.taken_in import Readers
     from headscope.model import Model
     from headscope.traces import Trace
 
@@ -39,46 +38,34 @@ def readers(trace: Trace, narrow: Trace, dtype: type[np.floating[Any]]) -> dict[
     return {
         "view.readers": np.concatenate([vectors.astype(dtype) for _, vectors, _ in held]),
         "view.kept": np.array([kept for _, _, kept in held], dtype=np.float32),
-        "view.followed": _followed(trace, [number for number, _, _ in held], [vectors for _, vectors, _ in held]),
+        "view.followed": _followed(trace, held),
     }
 
 
-def _followed(
-    trace: Trace, numbers: Sequence[int], held: Sequence[Float[np.ndarray, "heads tokens d_value"]]
-) -> Float[np.ndarray, "tokens eleven"]:
+def _followed(trace: Trace, held: Sequence[Readers]) -> Float[np.ndarray, "tokens eleven"]:
     """The finding of each token in these layers, as `Followed.brought` counts words; NaN where no word brings much.
 
     The first token of the word that brings most over all layers, its best layer's place, the head's (layers * heads)
     that brings most there; the same two of the word that brings most in another layer, NaN without one. Then of the
     first word the head that looks hardest at it, its weight and its share; and those of the head that brings most.
     """
-    content = content_of(trace, trace.queries, roles_of(trace))
-    places = np.where(content.group < 0, -1, content.place)
-    words, firsts = np.unique(places, return_index=True)
-    member = (places[:, None] == words).astype(np.float64)  # (tokens, words)
-    values = [values_of(record_of(trace, number), number) for number in numbers]
-    found = np.full((len(places), 11), np.nan)
-    for token, own in enumerate(places):
-        rows = np.array([token])
-        weights = np.array([weights_of(record_of(trace, number), rows)[:, 0] for number in numbers])
-        shares = weights * np.array([(v @ u[:, token, :, None])[..., 0] for v, u in zip(values, held, strict=True)])
-        others = (words != -1) & (words != own)
-        shares[:, :, token] = 0
-        brings, looks = (part @ member[:, others] for part in (shares, weights))  # (layers, heads, words)
-        by_layer, which = brings.sum(1), firsts[others]
-        if not len(which) or by_layer.max() < LEAST_SHARE:
+    found = np.full((len(trace.queries), 11), np.nan)
+    for token in range(len(found)):
+        one = followed(trace, token, [(number, vectors[:, [token]], kept[[token]]) for number, vectors, kept in held])
+        brought = one.brought()
+        if not brought or max(word.share for word in brought) < LEAST_SHARE:
             continue
-        first = by_layer.sum(0).argmax()
-        layer = by_layer[:, first].argmax()
-        heads = brings.shape[1]
-        found[token, :3] = which[first], layer, layer * heads + brings[layer, :, first].argmax()
-        best, peaks = by_layer.argmax(0), by_layer.max(0)
-        peaks[best == layer] = 0
-        if peaks.max() >= LEAST_SHARE:
-            found[token, 3:5] = which[peaks.argmax()], best[peaks.argmax()]
-        for at, table in ((5, looks), (8, brings)):
-            head = table[:, :, first].argmax()
-            found[token, at : at + 3] = head, looks[:, :, first].flat[head], brings[:, :, first].flat[head]
+        places, row = np.array(one.places), one.layers.index(brought[0].layer)
+        first = brought[0].position
+        heads = one.shares.shape[1]
+        found[token, :3] = first, row, row * heads + brought[0].head[1]
+        others = [word for word in brought if word.layer != brought[0].layer and word.share >= LEAST_SHARE]
+        if others:
+            other = max(others, key=lambda word: word.share)
+            found[token, 3:5] = other.position, one.layers.index(other.layer)
+        looks, brings = (part[:, :, places == one.places[first]].sum(-1).ravel() for part in (one.weights, one.shares))
+        for at, head in ((5, looks.argmax()), (8, brings.argmax())):
+            found[token, at : at + 3] = head, looks[head], brings[head]
     return found.astype(np.float32)
 
 

@@ -141,7 +141,9 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
   const heads = measure(headLabel(info, layers.length * info.heads - 1));
   const digits = measure(".88") - 1;
   const gutter = measure(say("follow_layer")) + 4;
-  const aside = [NUMBER, NAMED, ...(beside ? [NUMBER, NUMBER] : [])];
+  /** A column has the room of the longest word above it; Chinese and Japanese break anywhere. */
+  const column = (word: Word): number => Math.max(NUMBER, ...say(word).split(/[^\p{sc=Latin}]+/u).map((text) => measure(text) + 14));
+  const aside = [column("follow_kept"), NAMED, ...(beside ? [column("follow_turn"), column("follow_rollout")] : [])];
   const within = wide - gutter - aside.reduce((a, b) => a + b);
   const spoken = (letters: number): number[] => texts.map((text, j) => Math.max(heads, measure(text, isQuiet(labels[j]) ? 14 : letters)));
   const spare = (letters: number): number => (within - spoken(letters).reduce((a, b) => a + b)) / size;
