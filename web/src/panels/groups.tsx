@@ -33,7 +33,7 @@ export function Groups({ run }: { run: Run }) {
       <h2 class="headline" data-test="headline">{tell("grp_headline", { group: <span class="pin">{groupName(one)}</span> }, {
         what, value: number(one.value), others: say(one.matched ? "grp_alike" : "grp_any"), random: number(one.matched?.[1] ?? random) })}</h2>
       <p class="quiet small" data-test="draws">{say("grp_draws", { base: number(base), n: count(draws), below: count(one.matched?.[3] ?? lower) })}{aside && kind !== "embedding" ? ` (${targetName(run.target!)})` : ""} {one.matched && say("grp_draws_any", { random: number(random), n: count(draws), lower: count(lower) })} {say("grp_moved", { sum: number(one.moved[1]), all: number(one.moved[0]) })}</p>
-      {text && <div class={hasRibbon() ? "turns" : ""}><Inked info={text.info} values={one.turn} sign={false} test="turn" /></div>}
+      {text && <div class={hasRibbon() ? "felt" : ""}><Inked info={text.info} values={one.turn} sign={false} test="turn" /></div>}
       <div class="sides">
         <table data-test="groups">
           <tr><td /><th>{what}</th><th class="ends"><span>{end(low)}</span><span>{end(high)}</span></th></tr>
