@@ -63,7 +63,7 @@ def follow(trace: Trace, token: int) -> Followed:
 
 
 def followed(trace: Trace, token: int, held: Sequence[Readers]) -> Followed:
-    """What stands in `Followed`, from this token's readers in these layers."""
+    """Make a token's record from its readers in these layers."""
     parts = shares_by(trace, np.array([token]), held)
     kept, shares, weights = (np.array(part, dtype=np.float32) for part in zip(*parts, strict=True))
     content = content_of(trace, trace.queries, roles_of(trace))
