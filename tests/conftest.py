@@ -76,7 +76,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--refresh-screens", action="store_true", help="write tests/view/screens anew; look at the diff")
+    parser.addoption("--refresh-screens", action="store_true", help="write tests/screens/kept anew; look at the diff")
     parser.addoption("--most-seconds", type=float, help="list the costliest tests; mark those above it")
 
 

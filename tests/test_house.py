@@ -346,6 +346,17 @@ def test_the_map_names_files_that_exist() -> None:
 
 
 HERE = Path(__file__).parent
+AROUND = {"attacks", "data", "docs", "golden", "gpu", "helpers"}
+"""Folders of tests that are about several parts, or about what is around them."""
+
+
+def test_the_tests_stand_in_folders_called_as_the_parts() -> None:
+    folders = {path.name for path in HERE.iterdir() if any(path.glob("*.py")) or path.name == "data"}
+    assert folders - AROUND == {part for part in ORDER if (SOURCE / part).is_dir()} - {"runs"}  # explain/ has those
+    loose = {path.stem.removeprefix("test_") for path in HERE.glob("test_*.py")}
+    assert loose == {"house", "model", "options", "progress_bar", "writing"}
+
+
 SECONDS = re.compile(
     r"timeout(?:_seconds)?=[\d.]|\.(?:wait|join|result|communicate)\([\d.]|wait_for_timeout\(\d{3}|deadline=\d"
     r"|set_default_timeout\(\d|sleep\([1-9]|\.launch\((?!.*timeout=PATIENCE)"

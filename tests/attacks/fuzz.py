@@ -28,7 +28,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 if __name__ in ("__main__", "__mp_main__"):
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    tests = Path(__file__).resolve().parents[1]
+    sys.path[:1] = [str(tests), str(tests / "helpers")]
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # one process per core
 

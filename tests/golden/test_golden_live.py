@@ -15,7 +15,7 @@ import headscope as hs
 from golden.keeping import differing, keep
 from golden.models import TEXTS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "live"))
 
 from families import FAMILIES, Family
 

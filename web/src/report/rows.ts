@@ -1,5 +1,5 @@
 // Rows of the survey's tables as the site has them, written from src/headscope/results/schemas.py by
-// `pytest tests/survey/test_schemas.py --refresh-screens`.
+// `pytest tests/atlas/test_schemas.py --refresh-screens`.
 
 /** The label of a head: `labels.parquet`. Numbers are over the half of the documents that didn't choose it. */
 export interface LabelRow {

@@ -29,7 +29,7 @@ def test_known_heads(survey: hs.Survey) -> None:
 
     Noise of this model is a table of positions and of eighteen words, so that some of it is what a label says: over
     treebanks from sixteen seeds, of none to two of its heads, 1.25 on average, however the sample is drawn.
-    tests/survey/test_describe.py has noise that is none.
+    tests/atlas/test_describe.py has noise that is none.
     """
     rows = {(row["layer"], row["head"]): row for row in survey.labels.to_pylist()}
     labels = [rows[0, head]["label"] for head in range(HEADS)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import headscope
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 FOLDERS = (".ci", ".github", "benchmarks", "docs", "examples", "skills", "src", "tests", "training", "web")
 LOOSE = """.containerignore .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md Containerfile LICENSE NOTICE
 README.ja.md README.md README.zh.md SECURITY.md mkdocs.yml pyproject.toml"""

@@ -21,7 +21,7 @@ import yaml
 
 import headscope as hs
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "tools"))
 

@@ -24,7 +24,7 @@ from headscope.heads.reference import FORMULAS, LayerArrays, allowed_counts, gra
 from headscope.results.head_values import LANGUAGES
 from largest import Largest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SIZE, D = 11, 8
 
 

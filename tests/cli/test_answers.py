@@ -22,7 +22,7 @@ from headscope.results.answers import ANSWERS, DIALECT, VERSION, json_schema
 if TYPE_CHECKING:
     from mcp import Client
 
-PUBLISHED = Path(__file__).parent.parent / "docs" / "schemas"
+PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas"
 MASKED = "She took off her [MASK]."
 COMMANDS = {
     "shapes": ("shapes", "-"),
@@ -184,7 +184,7 @@ def test_an_error_of_a_tool_says_what_to_do(tool: str, arguments: dict[str, Any]
 def test_the_skill_names_commands_that_exist() -> None:
     import re
 
-    skill = (Path(__file__).parent.parent / "skills" / "headscope" / "SKILL.md").read_text(encoding="utf-8")
+    skill = (Path(__file__).parents[2] / "skills" / "headscope" / "SKILL.md").read_text(encoding="utf-8")
     assert skill.startswith("---\nname: headscope\ndescription: ")
     named = set(re.findall(r"headscope (\w+)", skill.partition("# headscope")[2]))
     assert named <= set(PLACES), named - set(PLACES)

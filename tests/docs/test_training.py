@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-RECIPE = str(Path(__file__).parents[1] / "training")
+RECIPE = str(Path(__file__).parents[2] / "training")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -29,7 +29,7 @@ from headscope.results.tokens import is_punctuation
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM
 
-WALKTHROUGHS = Path(__file__).parent.parent / "docs" / "walkthroughs"
+WALKTHROUGHS = Path(__file__).parents[2] / "docs" / "walkthroughs"
 WORD = re.compile("[A-Za-z]+")
 NORMS = {"norm", "norm_special"}
 

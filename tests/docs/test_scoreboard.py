@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from scoreboard_pages import BEGIN, END, LINES, PICTURE, ROOT, RUN, SUMMARIES, TABLE, lines, publish, put
 from scoreboard_picture import draw, picture
@@ -194,7 +194,7 @@ def test_the_picture_has_a_mark_for_each_ratio(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_of_captures_runs(tmp_path: Path) -> None:
-    script, found = Path(__file__).parents[1] / "benchmarks" / "capture.py", tmp_path / "found.json"
+    script, found = Path(__file__).parents[2] / "benchmarks" / "capture.py", tmp_path / "found.json"
     sizes = ["--tokens", "16", "--rounds", "1", "--count", "64", "--json", str(found)]
     subprocess.run([sys.executable, script, *sizes], check=True, capture_output=True)
     times = {row["way"]: row for row in json.loads(found.read_text())["times"]}

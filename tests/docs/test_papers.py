@@ -12,7 +12,7 @@ import pytest
 from naive_layers import MINILM
 from patience import PATIENCE
 
-PAPERS = sorted((Path(__file__).parents[1] / "examples" / "papers").glob("*.py"))
+PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.py"))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 import headscope as hs
 from commands import answer, run
-from compare.models import edited, scaled
+from heads.compared_models import edited, scaled
 from headscope.atlas.result import Survey
 from headscope.errors import InputError
 from known_heads import known_heads, known_treebank, noise_scores, wanted_scores

@@ -16,8 +16,8 @@ import torch
 import commands
 import headscope as hs
 from commands import imported, python
-from compare.models import edited, scaled
 from finished_survey import finished
+from heads.compared_models import edited, scaled
 from headscope.errors import CheckpointError, InputError
 from headscope.heads.compare.gram_products import product_change
 from headscope.heads.compare.weight_changes import MEASURES

@@ -1,4 +1,4 @@
-"""Whole screens, kept in tests/view/screens; `pytest --refresh-screens` writes them again."""
+"""Whole screens, kept in tests/screens/kept; `pytest --refresh-screens` writes them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headscope.verify import Check, Report
 from making import bert_checkpoint
 from small_bert import small_bert
 
-SCREENS = Path(__file__).parent / "screens"
+SCREENS = Path(__file__).parent / "kept"
 TEXT = "She took off her hat and sat down, tired."
 HOSTILE = ("[red]", "\x1b[31m", "\u202eabc", "e\u0301", "שלום", "猫", "\x00", ":smile:", "{0}", "%s")
 

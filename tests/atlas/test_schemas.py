@@ -76,7 +76,7 @@ def guide_table(row: type) -> str:
 def typescript() -> str:
     """web/src/report/rows.ts."""
     title = "// Rows of the survey's tables as the site has them, written from src/headscope/results/schemas.py by\n"
-    return title + "// `pytest tests/survey/test_schemas.py --refresh-screens`.\n" + "".join(map(_interface, SITE))
+    return title + "// `pytest tests/atlas/test_schemas.py --refresh-screens`.\n" + "".join(map(_interface, SITE))
 
 
 def _interface(name: str) -> str:

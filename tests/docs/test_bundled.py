@@ -17,8 +17,8 @@ import transformers
 import headscope as hs
 
 FOLDER = Path(hs.__file__).parent / "models" / "tiny"
-TREEBANK = Path(__file__).parents[1] / "docs" / "walkthroughs" / "pud" / "en_pud-first500.conllu"
-SENTENCES = (Path(__file__).parent / "data" / "alice.txt").read_text(encoding="utf-8").splitlines()
+TREEBANK = Path(__file__).parents[2] / "docs" / "walkthroughs" / "pud" / "en_pud-first500.conllu"
+SENTENCES = (Path(__file__).parents[1] / "data" / "alice.txt").read_text(encoding="utf-8").splitlines()
 """A book that neither the tokenizer nor the model has seen (Carroll 1865, public domain)."""
 READS = pytest.mark.slow
 """Reads a book or a treebank for seconds; the weights are those that are committed."""

@@ -32,7 +32,7 @@ from making import bert_checkpoint
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "tools"))
 
 from walk import shelf  # noqa: E402
@@ -150,7 +150,7 @@ def as_it_runs(text: str) -> str:
 def test_screens_are_what_is_printed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The English README's, which translations repeat (see above); numbers may differ in their last digit.
 
-    `pytest tests/test_readmes.py --refresh-screens` writes all of them anew.
+    `pytest tests/docs/test_readmes.py --refresh-screens` writes all of them anew.
     """
     monkeypatch.chdir(shelf())
     if request.config.getoption("--refresh-screens"):
@@ -159,7 +159,7 @@ def test_screens_are_what_is_printed(request: pytest.FixtureRequest, monkeypatch
         return
     text, now = README, as_it_runs(README)
     bare, bare_now = (NUMBER.sub("#", BARS.sub("", page)) for page in (text, now))
-    assert bare == bare_now, "pytest tests/test_readmes.py --refresh-screens writes it anew"
+    assert bare == bare_now, "pytest tests/docs/test_readmes.py --refresh-screens writes it anew"
     for kept, number in zip(NUMBER.findall(text), NUMBER.findall(now), strict=True):
         digit = 10.0 ** -len(kept.partition(".")[2].partition("e")[0])
         assert math.isclose(float(kept), float(number), abs_tol=1.01 * digit if "." in kept else 0), (kept, number)

@@ -107,7 +107,7 @@ def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
 
 
 def test_documents_are_counted_as_the_survey_counts_them(whole: Survey, tmp_path: Path) -> None:
-    """Eight were read, four refused, as tests/survey/conftest.py writes them."""
+    """Eight were read, four refused, as tests/atlas/conftest.py writes them."""
     folder = shutil.copytree(whole.folder, tmp_path / "copy")
     page = data_of(write_site(folder))
     assert page["counts"]["documents"] == 8
