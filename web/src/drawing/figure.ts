@@ -96,8 +96,16 @@ function drawn(node: Element): string {
   return svg;
 }
 
-/** Such a figure, with a title above it and a sentence below. */
-export async function figureOf(part: Element, title: string, below: string): Promise<string> {
+let last: Promise<unknown> = Promise.resolve();
+
+/** Such a figure, with a title above it and a sentence below; one after the other, for the page is in light colours meanwhile. */
+export function figureOf(part: Element, title: string, below: string): Promise<string> {
+  const now = last.then(() => figure(part, title, below));
+  last = now.catch(() => undefined);
+  return now;
+}
+
+async function figure(part: Element, title: string, below: string): Promise<string> {
   const before = theme.value;
   theme.value = "light";
   pens.value = new Map(Array.from(part.querySelectorAll("canvas"), (canvas) => [canvas, new Pen()]));
