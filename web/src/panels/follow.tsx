@@ -144,13 +144,14 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
   /** A column has the room of the longest word above it; Chinese and Japanese break anywhere. */
   const column = (word: Word): number => Math.max(NUMBER, ...say(word).split(/[^\p{sc=Latin}]+/u).map((text) => measure(text) + 14));
   const aside = [column("follow_kept"), NAMED, ...(beside ? [column("follow_turn"), column("follow_rollout")] : [])];
-  const within = wide - gutter - aside.reduce((a, b) => a + b);
+  const besides = (): number => aside.reduce((a, b) => a + b, 0);
+  const within = wide - gutter - besides();
   const spoken = (letters: number): number[] => texts.map((text, j) => Math.max(heads, measure(text, isQuiet(labels[j]) ? 14 : letters)));
   const spare = (letters: number): number => (within - spoken(letters).reduce((a, b) => a + b)) / size;
   const px = SAID.find((letters) => spare(letters) >= 0);
   // slanted: as many as fit, those that bring most, and the rest as one
   if (!px) aside.length = wide < WIDE ? 0 : 2;
-  const across = wide - gutter - (wide < WIDE ? 24 : NUMBER + NAMED);
+  const across = wide - gutter - Math.max(24, besides());
   const fit = Math.floor(across / Math.max(20, digits));
   const places = texts.map((_, j) => j);
   const totals = Float32Array.from(places, (j) => (j === i || j === cell.j ? 9 : layers.reduce((sum, layer) => sum + total(layer, j), 0)));
