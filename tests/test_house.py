@@ -215,7 +215,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3695,
+    "results": 3698,
     "checkpoint": 5838,
     "anatomy": 4832,
     "attention": 1875,
@@ -223,12 +223,12 @@ LINES = {
     "encoder": 1489,
     "live": 12635,
     "heads": 3113,
-    "runs": 2646,
-    "explain": 3794,
+    "runs": 2940,
+    "explain": 3830,
     "verify": 1163,
-    "atlas": 10331,
+    "atlas": 10352,
     "screens": 4736,
-    "page": 2457,
+    "page": 2689,
     "cli": 1767,
     "": 1592,
 }
@@ -242,19 +242,19 @@ NAMES = {
     "encoder": 43,
     "live": 278,
     "heads": 81,
-    "runs": 75,
-    "explain": 87,
+    "runs": 79,
+    "explain": 91,
     "verify": 31,
     "atlas": 211,
     "screens": 145,
-    "page": 57,
+    "page": 62,
     "cli": 61,
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 SHARED_NAMES = {"settings", "sources"}
 """Names that files of several parts still have."""
-FILES_IN_ALL = 288
+FILES_IN_ALL = 290
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

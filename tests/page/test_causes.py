@@ -131,6 +131,11 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
     assert f"{most // HEADS}.{most % HEADS} gives" in says
     assert f"{weights[most]:.3f}" in says
     assert f"number {rank} of 12" in says
+    ticks = page.locator("[data-test=scatter] .axes > text").all_text_contents()
+    greatest = np.abs(expected).max()
+    assert ticks[0:6:2] == ["0", ".5", "1"]
+    np.testing.assert_allclose([*map(float, ticks[1:6:2])], [0, greatest / 4, greatest], atol=6e-3)
+    assert page.locator(".effects .here b").inner_text() == f"0.0 {expected[0, 0]:+.3f}".replace("-", "−")
     assert page.locator("[data-test=asked]").inner_text().startswith("each head in turn: silenced")
     # effects stand beside the causes; the sentence has the question from before
     asked = "!location.hash.includes('by=effect') && document.querySelector('[data-test=statistic]').value !== 'effect'"
@@ -140,6 +145,48 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
     until(page, "location.hash.includes('by=effect')")
     page.locator("[data-test=pane-head]").click()
     until(page, asked)
+
+
+def test_a_group_is_silenced_beside_as_many_at_random(
+    watch: Watch, served: Served, model: hs.Model, made: Made
+) -> None:
+    ids, best = word_of(model, made)
+    page = watch().open(f"{served.session.address()}#pane=causes&way=groups")
+    press_run(page)
+    rows = page.locator("[data-test=groups] td > button")
+    layer = rows.all_inner_texts().index("all 4 heads of layer 1")
+    edits = [Edit(1, head) for head in range(HEADS)]
+    before, after = (edited_pass(made.module, ids, change) for change in ((), edits))
+    share = after.logits[0, ids.index(4)].double().softmax(-1)[best]
+    rows.nth(layer).focus()
+    page.keyboard.press("Enter")
+    until(page, f"location.hash.includes('g={layer}')")
+    headline = page.locator("[data-test=headline]").inner_text()
+    assert headline.startswith(f"Without all 4 heads of layer 1: probability {share:.3f}; as many at random: ")
+    kept = record(page, served)["result"]
+    low, median, high, below = kept["groups"][layer]["drawn"]
+    assert low <= median <= high
+    assert headline.endswith(f"{median:.3f}")
+    base = float(before.logits[0, ids.index(4)].double().softmax(-1)[best])
+    said = page.locator("[data-test=draws]").inner_text()
+    assert said.startswith(f"{base:.3f} with all heads; {below} of 100 such draws are lower. (logit of ")
+    a, b = (out.hidden_states[-1][0].double().numpy() for out in (before, after))
+    turn = 1 - (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+    ribbon = [float(str(word.get_attribute("data-weight"))) for word in page.locator(".said-word").all()]
+    np.testing.assert_allclose(ribbon, turn, atol=1e-4)
+    assert page.locator(".arcs path").count() == 0
+    logits_alone = [
+        edited_pass(made.module, ids, [Edit(*at)]).logits[0, ids.index(4)] for at in np.ndindex(LAYERS, HEADS)
+    ]
+    alone = [float(one.double().softmax(-1)[best]) - base for one in logits_alone]
+    np.testing.assert_allclose(grid(page).ravel(), alone, atol=6e-4)
+    most = page.locator("[data-test=curve] svg").get_attribute("aria-label")
+    assert f"12: {kept['curve'][-1][1]:.2f}".replace("0.", ".") in str(most)
+    page.reload()
+    page.wait_for_selector("[data-test=curve]")
+    assert page.locator("[data-test=headline]").inner_text() == headline
+    page.locator("[data-test=silence-group]").click()
+    assert page.locator(".wishes .on").all_inner_texts() == [f"1.{head} ×" for head in range(HEADS)]
 
 
 @pytest.mark.parametrize("way", ["mean", "patch", "edge"])
@@ -257,7 +304,7 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.locator("[data-test=compare]").click()
     page.wait_for_selector("[data-test=difference] canvas")
     assert page.locator("[data-test=tab]").count() == 2
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.locator("[data-test=runs] button").nth(1).click()
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
     before = page.locator("[data-test=headline]").inner_text()
@@ -296,7 +343,14 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     assert "matters most" in page.locator("[data-test=headline]").inner_text()
     page.locator("[data-test=runs] button", has_text="DecompX").click()
     page.wait_for_selector("[data-test=ink]")
-    assert page.locator("[data-test=run], .stale").count() == 0
+    page.locator("[data-test=runs] button", has_text="groups of heads").click()
+    page.locator("[data-test=groups] tr", has_text="layer 2").click()
+    silent = edited_pass(made.module, ids, [Edit(2, head) for head in range(HEADS)]).logits[0, ids.index(4)]
+    share = silent.double().softmax(-1)[best]
+    until(page, "document.querySelector('[data-test=headline]').textContent.includes('layer 2')")
+    assert f"layer 2: probability {share:.3f};" in page.locator("[data-test=headline]").inner_text()
+    assert "of 30 such draws are lower" in page.locator("[data-test=draws]").inner_text()
+    assert page.locator("[data-test=run], [data-test=silence-group], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
     assert "There is no model here" in page.locator("#head").inner_text()
 
@@ -334,12 +388,14 @@ def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
 def test_the_answer_is_plain_json(served: Served, model: hs.Model) -> None:
     """No number that JSON lacks, such as NaN, is ever sent."""
     from headscope.page.questions import question_of
-    from headscope.page.runs import answer
+    from headscope.page.runs import DRAWS, answer, groups_in
 
     name, trace = next(iter(served.session.traces.items()))
     for way in ({"kind": "heads", "method": "zero"}, {"kind": "tokens", "method": "decompx"}):
         result = answer(model, name, trace, question_of(way), lambda *_: None, lambda *_: None)
         assert json.loads(json.dumps(result, allow_nan=False)) == result
+    groups = groups_in(model, name, trace, question_of({"kind": "groups"}))
+    assert json.loads(json.dumps(groups, allow_nan=False))["result"]["draws"] == DRAWS
 
 
 def test_a_run_of_a_closed_text_says_what_a_file_holds(watch: Watch, tmp_path: Path) -> None:

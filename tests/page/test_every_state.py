@@ -46,15 +46,26 @@ if TYPE_CHECKING:
 PINNED = "l=1&h=1&q=4&k=2"
 STATES = (
     *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=compare&vs=1&order=high"),
-    *("pane=causes", "pane=causes&way=decompx", "pane=anatomy"),
+    *("pane=follow", "pane=causes", "pane=causes&way=decompx", "pane=causes&run=0-groups&g=6", "pane=anatomy"),
     *("mode=text", "mode=lines", "mode=matrix", "mode=text&dir=to&on=3.4", "chain=1&mode=text"),
-    *("by=effect", "by=mass", "by=mass&set=1.2&on=3", "by=distance", "by=similarity&vs=1", "by=change&vs=1"),
+    *(
+        "by=effect",
+        "by=mass",
+        "by=mass&set=1.2&on=3",
+        "by=mass&set=9&on=999",
+        "by=distance",
+        "by=similarity&vs=1",
+        "by=change&vs=1",
+    ),
     *("face=values", "order=high", "of=ab", "of=bb", "normed=1", "words=1", "special=0", "to=head", "scale=log"),
     *("heads=0.1.2.3&blend=mean", "heads=0.1.2.3", "least=0.2"),
     *("l=99&h=99&q=999&k=999&vs=9&heads=1.9999&set=999&step=99&by=nothing", "pane=nothing&mode=nothing&of=nothing"),
 )
 """What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
-SOME = ("", "chain=1", "pane=compare&vs=1", "pane=causes", "pane=anatomy", "mode=text")
+SOME = (
+    *("", "chain=1", "pane=follow", "pane=compare&vs=1", "pane=causes", "pane=causes&run=0-groups"),
+    *("pane=anatomy", "mode=text"),
+)
 
 SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
   .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
@@ -143,7 +154,7 @@ ACTS = """async ([seed, count]) => {
   const draw = (below) => ((state = (state * 1103515245 + 12345) % 2147483648) / 2147483648 * below) | 0;
   const CONTROLS = "#page :is(button, select, summary, input:not([type=file]), .token, .said-word, .word)";
   const ARROWS = ["Left", "Right", "Up", "Down"].map((way) => `Arrow${way}`);
-  const KEYS = [..."jkJKlmbp+-0swneEfcxMTS?1234o/", "Enter", "Escape", ...ARROWS];
+  const KEYS = [..."jkJKlmbp+-0swneEfcxMTS?12345o/", "Enter", "Escape", ...ARROWS];
   const done = [];
   for (let act = 0; act < count; act++) {
     const seen = [...document.querySelectorAll(CONTROLS)]
@@ -322,7 +333,7 @@ def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> No
 
 def test_axe_finds_nothing(page: Page) -> None:
     found = []
-    for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:4], "all=1"))):
+    for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:5], "all=1"))):
         page.set_viewport_size({"width": size[0], "height": size[1]})
         for state in states:
             go(page, f"{CELL}&{state}")
@@ -424,7 +435,7 @@ def complaints(page: Page, displayed: Page | Frame, prose: Sequence[str] = ()) -
             go(page, LOOKED[1:])
             settled(page)
             result += squeezed(page, width)
-        for pane in ("head", "compare", "causes", "anatomy"):
+        for pane in ("head", "follow", "compare", "causes", "anatomy"):
             if width <= PHONE:
                 shows(displayed, "unfold", width)
                 result += [f"{width} px, unfolded: {one}" for one in unreadable(displayed)]
@@ -432,6 +443,8 @@ def complaints(page: Page, displayed: Page | Frame, prose: Sequence[str] = ()) -
             displayed.wait_for_selector(f"[data-test=pane-{pane}][aria-pressed=true]", state="attached")
             if pane == "head" and width > PHONE:
                 displayed.wait_for_selector("[data-test=weight]")
+            if pane == "follow":
+                displayed.wait_for_selector("[data-test=way-weight]")
             result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
         for screen in SCREENS if width <= PHONE else ():
             shows(displayed, f"screen-{screen}", width)

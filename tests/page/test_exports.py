@@ -242,7 +242,7 @@ def test_the_difference_is_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace
     assert saved(page, "PNG", "-difference", part="difference")[:4] == b"\x89PNG"
 
 
-def test_effects_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
+def test_effects_a_followed_word_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
     path, (trace, _) = two
     page = watch().open(f"{path.as_uri()}#pane=causes")
     page.locator("[data-run]").first.click()
@@ -250,6 +250,11 @@ def test_effects_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[h
     drawn = ElementTree.fromstring(saved(page, "SVG", "-effects", part="effects"))
     assert headline.replace(" ", "") in words(drawn).replace(" ", "")
     page = watch().open(f"{path.as_uri()}{STATE}")
+    page.keyboard.press("2")
+    headline = page.locator(".follow h1").inner_text()
+    drawn = ElementTree.fromstring(saved(page, "SVG", "-follow", part="follow"))
+    assert headline.replace(" ", "") in words(drawn).replace(" ", "")
+    page.keyboard.press("1")
     page.locator("[data-test=open-chain]").click()
     drawn = ElementTree.fromstring(saved(page, "SVG", "-chain", part="chain"))
     numbers = [float(one.replace("−", "-")) for one in re.findall(r"−?\d+\.\d{3}", words(drawn))]
@@ -258,7 +263,15 @@ def test_effects_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[h
 
 
 @pytest.mark.parametrize(
-    "state", ["q=4&k=3", "q=4", "q=4&k=3&words=1", "heads=4.5.6&blend=mean&q=2&k=2", "pane=compare&vs=1&q=3&k=2"]
+    "state",
+    [
+        "q=4&k=3",
+        "q=4",
+        "q=4&k=3&words=1",
+        "heads=4.5.6&blend=mean&q=2&k=2",
+        "pane=follow&q=4",
+        "pane=compare&vs=1&q=3&k=2",
+    ],
 )
 def test_python_has_the_pinned_number(watch: Watch, two: tuple[Path, list[hs.Trace]], state: str) -> None:
     path, (one, other) = two
@@ -268,7 +281,11 @@ def test_python_has_the_pinned_number(watch: Watch, two: tuple[Path, list[hs.Tra
     *lines, last = code.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)  # what the page tells its reader to run
-    found = np.asarray(eval(last, names))
+    found = eval(last, names)
+    if "follow" in state:
+        assert last == "trace.follow(4)"
+        assert found.shares.shape[-1] == len(one)
+        return
     assert (names["trace"].ids, names["trace"].text) == (one.ids, one.text)
     weights = np.asarray(one[1, 1].weights)
     if "compare" in state:

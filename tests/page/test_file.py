@@ -144,7 +144,7 @@ def test_keyboard_alone(watch: Watch, cat_file: Path) -> None:
     press("?")
     page.wait_for_selector("dialog[open]")
     press("Escape")
-    press("4")
+    press("5")
     assert page.locator(".drawing").is_visible()
 
 
@@ -314,10 +314,10 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_fi
     assert "layers 1 and heads 1" in page.locator("[data-test=part]").inner_text()
     for key, weight in ranked(page).items():
         assert weight == pytest.approx(cat[1, 1].weights[4, key], abs=CLOSE)
-    page.keyboard.press("4")
+    page.keyboard.press("5")
     assert "coloured: head 1, 24 of 48" in page.locator(".anatomy").inner_text()
     whole = cat.save(tmp_path / "whole.safetensors")
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.set_input_files("[data-test=compare-file]", whole)
     page.wait_for_selector("[data-test=difference] .ramp")
     assert "B has other layers or heads" in page.locator("[data-test=apart]").inner_text()

@@ -89,6 +89,23 @@ def test_what_is_packed_is_in_the_survey_s_tables(survey: Path, trace: hs.Trace)
             assert "<" in numbers  # the corpus' name, as it is
 
 
+def test_labels_in_common_are_groups(survey: Path, trace: hs.Trace, watch: Watch, tmp_path: Path) -> None:
+    """Heads whose labels have a clause's relation in common are silenced together, in a file too."""
+    stands = head_notes(survey, trace)
+    labels = rows(survey, "labels")
+    common = {said["en"]: heads for said, heads in stands.groups()}
+    before = [at for at, row in labels.items() if "offset-1" in row["relation"]]
+    assert common.get("the previous word", before[:1]) == before
+    assert common
+    for heads in common.values():
+        assert len(heads) == len({*heads}) > 1
+    assert head_notes(survey, trace.replaced(source=None, model="owner/other")).groups() == []
+    file = trace.to_html(tmp_path / "labels.html", atlas=survey, runs=True)
+    page = watch().open(f"{file.as_uri()}#pane=causes&run=0-groups")
+    told = page.locator("[data-test=groups] button").all_inner_texts()
+    assert told[-len(common) :] == [f"the {len(heads)} heads of “{name}”" for name, heads in common.items()]
+
+
 def test_a_survey_of_another_model_is_refused_or_named(
     survey: Path, trace: hs.Trace, cat: hs.Trace, tmp_path: Path
 ) -> None:

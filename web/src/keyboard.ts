@@ -4,6 +4,7 @@ import { choose, clearSets, sides, type Side } from "./heads/asking";
 import { adding, pick, toggleAdding } from "./heads/several";
 import { at, column, doc, lookAt, row, shown } from "./state/store";
 import { goToNext } from "./heads/ranking";
+import { openHead, walk } from "./panels/follow";
 import { find } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { requestZoom } from "./panels/map";
@@ -58,16 +59,19 @@ const toggle = (target: { value: boolean }): void => {
   state.box.value = null;
 };
 
+const follows = (): boolean => state.pane.value === "follow";
+const arrow = (down: number, across: number) => (): void => (follows() ? walk : step)(down, across);
+
 const KEYS: Record<string, () => void> = {
-  ArrowLeft: () => step(0, -1),
-  ArrowRight: () => step(0, 1),
-  ArrowUp: () => step(-1, 0),
-  ArrowDown: () => step(1, 0),
+  ArrowLeft: arrow(0, -1),
+  ArrowRight: arrow(0, 1),
+  ArrowUp: arrow(-1, 0),
+  ArrowDown: arrow(1, 0),
   j: () => move("row", 1),
   k: () => move("row", -1),
   J: () => move("column", 1),
   K: () => move("column", -1),
-  Enter: () => { if (adding.value) add?.(); else if (row.value !== null && column.value !== null) nextStep(); },
+  Enter: () => { if (follows()) openHead(); else if (adding.value) add?.(); else if (row.value !== null && column.value !== null) nextStep(); },
   a: () => { add = null; toggleAdding(); },
   "/": find,
   Escape: letGo,
@@ -87,9 +91,10 @@ const KEYS: Record<string, () => void> = {
   f: () => document.querySelector<HTMLElement>("[data-test=finding]")?.focus(),
   o: () => { toolsOpen.value = !toolsOpen.value; },
   "1": () => { state.pane.value = "head"; },
-  "2": () => { state.pane.value = "compare"; },
-  "3": () => { state.pane.value = "causes"; },
-  "4": () => { state.pane.value = "anatomy"; },
+  "2": () => { state.pane.value = "follow"; },
+  "3": () => { state.pane.value = "compare"; },
+  "4": () => { state.pane.value = "causes"; },
+  "5": () => { state.pane.value = "anatomy"; },
   x: toggleHead,
   X: cutEdge,
   M: toggleToken,

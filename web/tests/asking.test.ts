@@ -7,7 +7,7 @@ import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes,
 import { maskOf } from "../src/text/masking";
 import { byNumber, nextPlace } from "../src/heads/order";
 import { corner, short, slots } from "../src/panels/slots";
-import { makeShown, placed, readable, type Label } from "../src/text/shown";
+import { makeShown, placed, readable, wordOf, type Label } from "../src/text/shown";
 import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween } from "../src/trace/masses";
 import { measure, siftedShare } from "../src/trace/measures";
@@ -178,4 +178,10 @@ test("a filtered long text is measured in part", () => {
     return { rows: groups, columns: groups, renormalise: true };
   };
   expect([siftedShare(view(512)), siftedShare(view(513)), siftedShare(view(2048))]).toEqual([1, 2, 16]);
+});
+
+test("a token that the text does not have is of no word: looking for its ends comes to an end", () => {
+  const axis = { tokens: ["a", "##b", "c"], labels: ["a", "b", "c"], words: [0, 0, 1] } as unknown as Axis;
+  expect(wordOf(axis, 1)).toEqual([0, 1]);
+  expect(wordOf(axis, 9)).toEqual([9, 9]);
 });

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headscope.atlas.labels.names import LANGUAGES, NONE
+from headscope.atlas.labels.names import LANGUAGES, NONE, RELATIONS
+from headscope.atlas.labels.search import LEARNED
 from headscope.atlas.result import Survey
 from headscope.atlas.site import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
@@ -33,6 +34,9 @@ Said = dict[str, str]
 
 LINK: Said = {"en": "in the atlas", "ja": "アトラスで見る", "zh": "在图谱中查看"}
 NO_LABEL: Said = {"en": "no label", "ja": "ラベルなし", "zh": "无标签"}
+MOST_GROUPS = 6
+SHARED = {**RELATIONS, LEARNED: ("words such as …", "…のような語", "……之类的词")}
+"""A relation, or the sign of a learned class -> its words in LANGUAGES."""
 OUTPUTS: dict[str, tuple[str, str, str]] = {
     "loss": ("masked-LM loss", "マスク言語モデルの損失", "掩码语言模型的损失"),
     "embedding": ("1 − cosine", "1 − コサイン", "1 − 余弦"),
@@ -80,6 +84,23 @@ class HeadNotes:
         except ValueError:
             path = None
         return f"{path or site.as_uri()}/"
+
+    def groups(self) -> list[tuple[Said, list[tuple[int, int]]]]:
+        """Relations and classes that labels of several heads have in common, with these heads: the largest MOST_GROUPS.
+
+        A survey of another model has none.
+        """
+        if self.notice is not None:
+            return []
+        found: dict[str, list[tuple[int, int]]] = {}
+        with strange(self.survey.folder):
+            tables = Tables(self.survey)
+            for row in tables.rows("labels") or ():
+                names = {*(row.get("relation") or ()), *(key[:1] for key in row.get("key") or ())} & SHARED.keys()
+                for name in sorted(names if (row["layer"], row["head"]) in tables.cells else ()):
+                    found.setdefault(name, []).append((row["layer"], row["head"]))
+        largest = sorted((name for name in found if len(found[name]) > 1), key=lambda name: -len(found[name]))
+        return [(dict(zip(LANGUAGES, SHARED[name], strict=True)), found[name]) for name in largest[:MOST_GROUPS]]
 
     @cached_property
     def _site(self) -> Site:

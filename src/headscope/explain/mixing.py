@@ -328,6 +328,23 @@ def rollout(trace: Trace, *, to: int | None = None, from_: int | None = None, ki
     return Named(name, ("tokens",), flow.astype(np.float32), trace.tokens)
 
 
+def rollouts_to(trace: Trace, to: int, kind: str) -> Float[np.ndarray, "layers tokens"]:
+    """By layer l, row `to` of A_l ... A_1: how much of each input token has flowed into this one by then.
+
+    For L layers it costs L (L + 1) / 2 steps of `rollout`; its errors are those of `rollout`.
+    """
+    check_whole(trace)
+    inputs = layer_inputs(trace)
+    layers = [LayerMixing(trace, layer, kind, inputs[layer]) for layer in trace.numbers]
+    rows = np.zeros((len(layers), len(trace.queries)))
+    rows[:, to] = 1
+    for last, flow in enumerate(rows):
+        for layer in reversed(layers[: last + 1]):
+            flow = _step(layer, flow, into=True)
+        rows[last] = flow
+    return rows
+
+
 def _step(layer: LayerMixing, flow: Float[np.ndarray, " tokens"], *, into: bool) -> Float[np.ndarray, " tokens"]:
     """flow^T A of a layer, or A flow, in blocks of queries; queries that carry nothing are left out."""
     heads, tokens, _ = layer.record.q.shape

@@ -14,7 +14,7 @@ reader u of each head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
     from headscope.explain.residual import Rows
     from headscope.traces import Trace
+
+    Readers = tuple[int, Float[np.ndarray, "heads n d_value"], Float[np.ndarray, " n"]]
+    """A layer's number, r_i u_i^h / |A_i|^2 of some queries, and what these keep."""
+    Shares = tuple[Float[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"], Float[np.ndarray, "heads n tokens"]]
 
 KIND = "AttnResLn-N"
 
@@ -55,27 +59,42 @@ def follow(trace: Trace, token: int) -> Followed:
     """
     check_whole(trace)
     token = check_index(token, len(trace), "token", "the trace")
-    kept, shares, weights = (np.array(part) for part in zip(*shares_of(trace, np.array([token])), strict=True))
+    return followed(trace, token, [*readers_of(trace, np.array([token]))])
+
+
+def followed(trace: Trace, token: int, held: Sequence[Readers]) -> Followed:
+    """Make a token's record from its readers in these layers."""
+    parts = shares_by(trace, np.array([token]), held)
+    kept, shares, weights = (np.array(part, dtype=np.float32) for part in zip(*parts, strict=True))
     content = content_of(trace, trace.queries, roles_of(trace))
+    places = tuple(np.where(content.group < 0, -1, content.place).tolist())
     return Followed(
         token,
         trace.tokens,
         content.words,
-        tuple(np.where(content.group < 0, -1, content.place).tolist()),
-        trace.numbers,
-        kept[:, 0].astype(np.float32),
-        shares[:, :, 0].astype(np.float32),
-        weights[:, :, 0].astype(np.float32),
+        places,
+        tuple(layer for layer, _, _ in held),
+        kept[:, 0],
+        shares[:, :, 0],
+        weights[:, :, 0],
     )
 
 
-def shares_of(
-    trace: Trace, rows: Rows
-) -> Iterator[tuple[Float[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"], Float[np.ndarray, "heads n tokens"]]]:
+def shares_of(trace: Trace, rows: Rows) -> Iterator[Shares]:
     """By layer, of these queries: what they keep, the shares of all tokens through every head, and the weights."""
-    for layer, x in layer_inputs(trace, rows).items():
-        readers, kept = LayerMixing(trace, layer, KIND, None).readers(rows, x)
+    return shares_by(trace, rows, readers_of(trace, rows))
+
+
+def shares_by(trace: Trace, rows: Rows, held: Iterable[Readers]) -> Iterator[Shares]:
+    """The same from their readers."""
+    for layer, readers, kept in held:
         weights = weights_of(record_of(trace, layer), rows)
         shares = weights * (readers @ values_of(record_of(trace, layer), layer).swapaxes(1, 2))
         shares[:, np.arange(len(rows)), rows] = 0  # what a token sends to itself is in what it keeps
         yield kept, shares, weights
+
+
+def readers_of(trace: Trace, rows: Rows) -> Iterator[Readers]:
+    """By layer, of these queries: its number, r_i u_i^h / |A_i|^2, which make values shares, and what they keep."""
+    for layer, x in layer_inputs(trace, rows).items():
+        yield layer, *LayerMixing(trace, layer, KIND, None).readers(rows, x)

@@ -12,7 +12,8 @@ from headscope.checkpoint import model_name
 from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, ON_PAGE
-from headscope.page.runs import is_cheap, runs_of
+from headscope.page.follow_parts import with_masks
+from headscope.page.runs import Labels, cost_of_groups, is_cheap, runs_of
 from headscope.page.trace import estimated_bytes, page_file
 from headscope.pages import filled, inert_element, json_element, words
 from headscope.screens.pieces import joined
@@ -49,12 +50,14 @@ def to_html(
         trace: one trace, or several to compare.
         path: of the file to write.
         dtype: of Q, K and V: fp16, or fp32 at twice the size.
-        values: include V, which the page needs to show all steps of a cell; None includes it for short texts only.
+        values: include V, for all steps of a cell, and as much again to follow a word through the layers; None includes
+            them for short texts only.
         layers: only these, counted from 0.
         heads: only these of each layer.
         title: the page's title; by default the model's name and the beginning of the text.
-        runs: include the effects of silencing each head in turn, and an attribution, which need the trace's model; None
-            includes them where that takes about a second.
+        runs: include the effects of silencing each head in turn and groups of heads, an attribution, and how masking
+            each word turns the one that the page opens on, which need the trace's model; None includes those that take
+            about a second.
         atlas: the folder of a survey of the first trace's model, whose words about each head stand beside its numbers.
 
     Returns:
@@ -113,11 +116,13 @@ def offline_page(
     note = size_note(traces, dtype=dtype, values=values, layers=layers, heads=heads)
     if note is not None:
         notify(note)
-    files = [page_file(member, dtype=dtype, values=values, layers=layers, heads=heads) for member in traces]
+    narrow: dict[str, Any] = {"dtype": dtype, "values": values, "layers": layers, "heads": heads}
+    files = [page_file(member, **narrow, masks=with_masks(member, runs)) for member in traces]
     records, failure = [], None
     try:
         for at, member in enumerate(traces):
-            records += _runs(member, str(at), include=runs, progress=progress)
+            labels = [] if atlas is None or at else atlas.groups()
+            records += _runs(member, str(at), labels, include=runs, progress=progress)
     except (UnsupportedError, CheckpointError) as error:
         if runs:
             raise
@@ -160,7 +165,7 @@ def notes_of(
 
 
 def _runs(
-    trace: Trace, base: str, *, include: bool | None, progress: Callable[[int, int], None] | None
+    trace: Trace, base: str, labels: Labels, *, include: bool | None, progress: Callable[[int, int], None] | None
 ) -> list[dict[str, Any]]:
     """The runs of a trace that a page holds.
 
@@ -180,7 +185,9 @@ def _runs(
             where="runs",
             advice="make the trace with hs.open(…).trace(…), or leave out runs=True (--set runs=true)",
         )
-    return runs_of(model, trace, base, progress) if include or is_cheap(model, trace) else []
+    if not (include or is_cheap(model, trace)):
+        return []
+    return runs_of(model, trace, base, labels if include or is_cheap(model, trace, cost_of_groups) else None, progress)
 
 
 def size_note(

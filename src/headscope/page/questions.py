@@ -15,7 +15,7 @@ LONGEST_TEXT = 100_000
 """Most characters of a text to patch from, or of a word or text that names a target."""
 HEAD_METHODS = ("zero", "mean", "patch", "edge")
 """Changes of each head in turn."""
-KINDS = {"change": ("",), "edge": ("",), "heads": HEAD_METHODS, "tokens": ("decompx",)}
+KINDS = {"change": ("",), "edge": ("",), "heads": HEAD_METHODS, "groups": ("",), "tokens": ("decompx",)}
 """Kinds of questions, and the methods of each."""
 
 MOST = 2**53
@@ -28,7 +28,7 @@ class Question:
 
     Attributes:
         kind: `change` (heads silenced, tokens masked or replaced), `edge` (one edge of one head cut), `heads` (each
-            head in turn), `tokens` (an attribution; nothing is changed).
+            head in turn), `groups` (of heads, silenced), `tokens` (an attribution; nothing is changed).
         method: of `heads`, one of HEAD_METHODS; of `tokens`, decompx.
         wanted: the output, as in headscope.runs.targets.
         ablate: heads to silence, (layer, head).

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headscope.errors import HeadscopeError, InputError
 from headscope.page.html import default_title, page
 from headscope.page.questions import in_the_page, question_of
-from headscope.page.runs import Runs, answer, compared, rerun
+from headscope.page.runs import Runs, answer, compared, groups_in, rerun
 from headscope.page.trace import page_bytes
 from headscope.page.trace_parts import header_bytes, is_large
 from headscope.runs.predicting import classes_of, outcomes
@@ -198,6 +198,13 @@ async def studied(session: Session, query: dict[str, Any]) -> AsyncIterator[byte
     def work(send: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         model, question = _model(session), question_of(query)
         name = str(query.get("base"))
+        if question.kind == "groups":
+            labels = [] if session.atlas is None else session.atlas.groups()
+            trace = session.trace(name)
+            record = groups_in(
+                model, name, trace, question, labels, progress=lambda done, of: send({"runs": done, "all": of})
+            )
+            return session.runs.add(record)
         record = answer(
             model,
             name,

@@ -18,6 +18,7 @@ from headscope.explain.findings import MOST, findings
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.kinds import FINDINGS
+from headscope.page.follow_parts import beside, readers
 from headscope.results.explained import Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
@@ -50,7 +51,7 @@ def page_bytes(
     Args:
         trace: to write.
         dtype: fp16 or fp32, of Q, K and V.
-        values: include V; None includes it for short texts only.
+        values: include V, and what makes shares of it; None includes them for short texts only.
         layers, heads: only these, counted from 0.
 
     Raises:
@@ -66,8 +67,12 @@ def page_file(
     values: bool | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    masks: bool = False,
 ) -> tuple[bytes, bool]:
-    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default."""
+    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default.
+
+    With `masks`, other measures stand beside the word that the page opens on (headscope.page.follow_parts).
+    """
     from safetensors.numpy import save as to_bytes
 
     if dtype not in DTYPES:
@@ -95,8 +100,12 @@ def page_file(
     writes = write_norms(narrow, trace.source)
     if writes is not None:
         tensors["view.value_norms"], tensors["view.writes"], tensors["view.shares"] = writes
+    if values:
+        tensors |= readers(trace, narrow, DTYPES[dtype])
     share = measured_share(len(trace.queries), len(trace.keys))
     listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
+    if masks and opening is not None and "view.readers" in tensors:
+        tensors["view.beside"] = beside(trace, opening["query"])[:, list(narrow.numbers)]
     header["headscope.view"] = written(
         {
             **about(trace),
@@ -134,7 +143,7 @@ def about(trace: Trace) -> dict[str, Any]:
 def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
     """Approximate size of the result of `page_bytes`."""
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
-    rows = len(trace.queries) + len(trace.keys) * (2 if values else 1)
+    rows = (len(trace.queries) + len(trace.keys)) * (2 if values else 1)
     return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
 
 

@@ -21,6 +21,7 @@ from headscope.errors import InputError
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.reference import value_norms
+from headscope.page.follow_parts import beside, with_masks
 from headscope.page.questions import whole_number, whole_numbers
 from headscope.page.trace import about, page_axis
 from headscope.traces import Trace
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 CELLS = 1 << 20
 """Cells of a head that are in memory at a time."""
+MOST_MASKS = 1e11
+"""Multiplications and additions of the passes that mask each word: about five seconds."""
 MOST_PIXELS = 1 << 22
 """Most numbers of a picture."""
 
@@ -238,6 +241,13 @@ def _tile(trace: Trace, request: Mapping[str, Any]) -> Part:
     return [picture]
 
 
+def _beside(trace: Trace, request: Mapping[str, Any]) -> Part:
+    """Of a query that is followed: how much each masked token turns it, and its rollout, (2, layers, tokens)."""
+    if not with_masks(trace, None, MOST_MASKS):
+        raise InputError("each word masked takes too long here", where="beside", advice="look at the shares alone")
+    return [beside(trace, _token(request.get("query"), len(trace.queries), "query"))]
+
+
 PARTS: dict[str, Callable[[Trace, Mapping[str, Any]], Part]] = {
     "head": _head,
     "values": _values,
@@ -246,6 +256,7 @@ PARTS: dict[str, Callable[[Trace, Mapping[str, Any]], Part]] = {
     "measures": _measures,
     "masses": _masses,
     "tile": _tile,
+    "beside": _beside,
 }
 """Requests that a page can make, by name."""
 

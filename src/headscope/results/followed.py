@@ -27,6 +27,7 @@ class Brought:
 
     Attributes:
         word: as the text has it.
+        position: of its first token.
         layer: the layer's number.
         share: of the new vector, over all heads and the word's tokens.
         head: (layer, head) that brings most of it.
@@ -34,6 +35,7 @@ class Brought:
     """
 
     word: str
+    position: int
     layer: int
     share: float
     head: Head
@@ -106,7 +108,8 @@ class Followed(Rows, ArrayLike):
             row = int(totals.argmax())
             head = int(by_head[row].argmax())
             layer = self.layers[row]
-            one = Brought(self.words[own[0]], layer, totals[row].item(), (layer, head), by_head[row, head].item())
+            shares = totals[row].item(), by_head[row, head].item()
+            one = Brought(self.words[own[0]], int(own[0]), layer, shares[0], (layer, head), shares[1])
             listed.append((totals.sum(), one))
         return [one for _, one in sorted(listed, key=lambda pair: -pair[0])]
 

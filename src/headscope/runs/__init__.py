@@ -6,6 +6,7 @@ Read them in this order:
     engine.py           the runs themselves, by the NumPy encoder
     targets.py          the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
     effects.py          each head changed in turn: silenced, patched, one edge cut
+    groups.py           groups of heads silenced, beside as many at random
     window_readouts.py  the same over a corpus's windows, with sets of heads silenced
     masking.py          words masked for real
     texts.py            texts as a model reads them, and passes over them: traces, or the last states alone

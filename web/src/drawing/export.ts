@@ -207,7 +207,7 @@ export const KINDS = Object.keys(WAYS) as (keyof typeof WAYS)[];
 export const FIGURES = ["SVG", "PNG"] as const;
 
 /** Parts of the page that become a figure: what each is called in a file's name, as a word, and its place. */
-const PARTS = { difference: ["pane_compare", ".moved"], effects: ["pane_causes", ".shownrun"], chain: ["cell", ".cell.line, .cell.chain"], heads: ["grid", ".grid"] } as const;
+const PARTS = { difference: ["pane_compare", ".moved"], effects: ["pane_causes", ".shownrun"], follow: ["pane_follow", ".follow"], chain: ["cell", ".cell.line, .cell.chain"], heads: ["grid", ".grid"] } as const;
 export type FigureOf = keyof typeof PARTS;
 
 /** Those that are on the screen. */

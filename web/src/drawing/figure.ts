@@ -4,7 +4,7 @@ import { escaped } from "./files";
 import { measured, Pen, pens } from "./pen";
 
 /** What only works on a screen. */
-const LEFT_OUT = "button, select, input, .menu, .strongest";
+const LEFT_OUT = "button:not(.plain), select, input, .menu, .strongest";
 const MARGIN = 16;
 /** Of a line of the caption, and of a letter at its size; those of Chinese and Japanese are twice as wide. */
 export const LINE = 15;
@@ -61,7 +61,7 @@ function copied(node: SVGSVGElement, { left, top, width, height }: DOMRect): str
   const parts = node.querySelectorAll("*");
   copy.querySelectorAll("*").forEach((part, n) => {
     const style = getComputedStyle(parts[n]);
-    for (const name of ["fill", "stroke", "stroke-width", "fill-opacity", "stroke-opacity", "opacity", "font-size", "font-weight"]) part.setAttribute(name, style.getPropertyValue(name));
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "paint-order", "fill-opacity", "stroke-opacity", "opacity", "font-size", "font-weight"]) part.setAttribute(name, style.getPropertyValue(name));
   });
   for (const [name, value] of Object.entries({ x: left, y: top, width, height })) copy.setAttribute(name, String(value));
   return new XMLSerializer().serializeToString(copy);
@@ -96,8 +96,16 @@ function drawn(node: Element): string {
   return svg;
 }
 
-/** Such a figure, with a title above it and a sentence below. */
-export async function figureOf(part: Element, title: string, below: string): Promise<string> {
+let last: Promise<unknown> = Promise.resolve();
+
+/** Such a figure, with a title above it and a sentence below; one after the other, for the page is in light colours meanwhile. */
+export function figureOf(part: Element, title: string, below: string): Promise<string> {
+  const now = last.then(() => figure(part, title, below));
+  last = now.catch(() => undefined);
+  return now;
+}
+
+async function figure(part: Element, title: string, below: string): Promise<string> {
   const before = theme.value;
   theme.value = "light";
   pens.value = new Map(Array.from(part.querySelectorAll("canvas"), (canvas) => [canvas, new Pen()]));

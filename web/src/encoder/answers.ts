@@ -83,7 +83,7 @@ export class Desk {
       yield { run: this.record(change.base!, base, ask, this.compared(base, { ...base, pass }, ask)) };
       return;
     }
-    if (ask.kind !== "heads") throw new Refused("attributions of tokens need headscope itself: headscope view runs them");
+    if (ask.kind !== "heads") throw new Refused("attributions of tokens and groups of heads need headscope itself: headscope view runs them");
     yield* this.eachHead(change.base!, base, ask);
   }
 

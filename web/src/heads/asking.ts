@@ -28,9 +28,12 @@ export const pinnedCell = computed<Question | null>(() => {
 export const chosenSets = computed<{ from: readonly number[]; to: readonly number[] } | null>(() => {
   const words = shown.value;
   if (!words) return null;
+  const { queries, keys } = doc.value!.info;
+  /** A set may have been chosen in a longer text. */
+  const [from, to] = [state.from.value.filter((place) => place < queries.tokens.length), state.to.value.filter((place) => place < keys.tokens.length)];
   return {
-    from: state.from.value.length ? state.from.value : row.value === null ? [] : words.rows[row.value].tokens,
-    to: state.to.value.length ? state.to.value : column.value === null ? [] : words.columns[column.value].tokens,
+    from: from.length ? from : row.value === null ? [] : words.rows[row.value].tokens,
+    to: to.length ? to : column.value === null ? [] : words.columns[column.value].tokens,
   };
 });
 

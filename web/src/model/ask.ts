@@ -1,9 +1,10 @@
 // A question of cause and effect, a run that answers it, and both in words.
 import { number, say, type Word } from "../words";
+import type { Language } from "../words/speech";
 
 /** A change of the text's run and the output that is read, as the server takes them (headscope/page/questions.py). */
 export interface Ask {
-  kind: "change" | "edge" | "heads" | "tokens";
+  kind: "change" | "edge" | "heads" | "groups" | "tokens";
   method: string;
   target: (string | number)[] | null;
   ablate: [number, number][];
@@ -30,6 +31,25 @@ export interface Target {
   aside: "probability" | "cosine" | "";
 }
 
+/** The 5th, 50th and 95th percentile of what random sets of heads do, and how many of them are below the group. */
+export type Spread = [number, number, number, number];
+
+/** Heads that were silenced together (headscope/runs/groups.py). */
+export interface Group {
+  kind: "first" | "layer" | "label";
+  /** The token, the layer's number, the label. */
+  name: string | number | Record<Language, string>;
+  /** Layer * heads + head, in the model. */
+  heads: number[];
+  value: number;
+  /** 1 - cosine of each token. */
+  turn: number[];
+  /** How far the text's vector moves, over its length; and the sum of what each head does alone. */
+  moved: [number, number];
+  drawn: Spread;
+  matched: Spread | null;
+}
+
 /** Numbers of every head; of a changed run; of every token. */
 export interface Result {
   change: number[][];
@@ -48,6 +68,13 @@ export interface Result {
   total: number;
   rest: number;
   gap: number;
+  groups?: Group[];
+  draws?: number;
+  /** The first token. */
+  first?: string;
+  /** Numbers of heads, with the output without as many; and beside these a spread. */
+  curve?: [number, number][];
+  random?: [number, ...Spread][];
 }
 
 /** A run as the server keeps it (headscope/page/runs.py). */
@@ -76,6 +103,7 @@ export function changeName({ ask, names }: Pick<Run, "ask" | "names">): string {
   const name = (place: number): string => (names[place] ?? String(place)).replace(/^·/u, "");
   const edge = ask.edge && { token: name(ask.edge.at(-2)!), text: name(ask.edge.at(-1)!) };
   if (ask.kind === "tokens") return say("run_tokens", { how: say(`do_${ask.method}` as Word) });
+  if (ask.kind === "groups") return say("do_groups");
   if (ask.kind === "edge") return say("run_cut", { head: ask.edge!.slice(0, 2).join("."), ...edge! });
   if (ask.kind === "heads") {
     const how = edge ? say("run_edge", edge) : ask.patch_from !== null ? say("run_patch", { text: ask.patch_from }) : say(`do_${ask.method}` as Word);
@@ -90,6 +118,9 @@ export function changeName({ ask, names }: Pick<Run, "ask" | "names">): string {
 
 /** The output that was read, in words. */
 export const targetName = ({ kind, label, row }: Target): string => say(`t_${kind}`, { token: label, text: label, n: row ?? "" });
+
+/** The number that groups are read by, in words. */
+export const numberName = (read: Target): string => (read.aside ? say(`aside_${read.aside}`) : targetName(read));
 
 /** A change with its sign. */
 export const signed = (value: number): string => `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;

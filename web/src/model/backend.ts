@@ -24,9 +24,10 @@ export interface Progress {
   bytes?: boolean;
 }
 
-/** Parts of a study: its progress, the effects of a layer's heads, and at the end its record. */
+/** Parts of a study: its progress in layers or in runs, the effects of a layer's heads, and at the end its record. */
 export interface Line {
   done?: number;
+  runs?: number;
   all?: number;
   layer?: number;
   change?: number[];

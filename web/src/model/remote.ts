@@ -57,8 +57,8 @@ const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(1);
 let began = 0;
 
 /** Progress of a run, in words. */
-export function told({ done, all }: { done?: number; all?: number }): void {
-  running.value = say("text_running", { done: done ?? 0, all: all ?? "?", seconds: ((performance.now() - began) / 1000).toFixed(1) });
+export function told({ done, runs, all }: { done?: number; runs?: number; all?: number }): void {
+  running.value = say(runs === undefined ? "text_running" : "grp_running", { done: runs ?? done ?? 0, all: all ?? "?", seconds: ((performance.now() - began) / 1000).toFixed(1) });
 }
 
 /** One request at a time, which may be cancelled; what went wrong is said. */

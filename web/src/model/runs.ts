@@ -1,6 +1,6 @@
 // Runs of cause and effect: the question that is being put, the runs that the server or the file has, and which of them still hold.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { askKey, changeName, NOTHING, type Ask, type Run } from "./ask";
+import { askKey, changeName, NOTHING, type Ask, type Group, type Run } from "./ask";
 import { placeOf } from "../state/comparing";
 import { abortable, backend, run, running, start, trouble, told } from "./remote";
 import * as state from "../state/state";
@@ -55,16 +55,29 @@ export const asked = computed<Ask | null>(() => {
   if (way === "cut") return pinned.value && doc.value ? { ...ask, kind: "edge", method: "", edge: [...headHere(), ...pinned.value] } : null;
   if (way === "edge") return pinned.value && { ...ask, method: way, edge: pinned.value };
   if (way === "patch") return patchText.value.trim() ? { ...ask, method: way, patch_from: patchText.value } : null;
+  if (way === "groups") return { ...ask, kind: way, method: "" };
   return { ...ask, kind: state.isOfTokens(way) ? "tokens" : "heads", method: way };
 });
 
-const ofEachHead = (one: Run | null): boolean => one?.ask.kind === "heads" && one.base === doc.value?.remote;
+const ofEachHead = (one: Run | null): boolean => ["heads", "groups"].includes(one?.ask.kind ?? "") && one!.base === doc.value?.remote;
 
 /** The last run that changed each head of this text in turn. */
 const lastOfEach = computed<Run | null>(() => runs.value.filter(ofEachHead).at(-1) ?? null);
 
 /** The run in view: the one that was chosen, else the last that changed each head of this text in turn. */
 export const shownRun = computed<Run | null>(() => (state.run.value ? runs.value.find(({ id }) => id === state.run.value) ?? null : lastOfEach.value));
+
+/** The group of heads that is looked at in a run, if it silenced groups. */
+export const group = ({ result: { groups } }: Run): Group | undefined => groups?.[Math.min(state.group.value, groups.length - 1)];
+
+/** The run beside whose answer the text in view stands: its words and heads are marked. */
+export const beside = computed<Run | null>(() => (state.pane.value === "causes" && shownRun.value?.base === doc.value?.remote ? shownRun.value : null));
+
+/** How far each token turns or moves in this run, and the most. */
+export const felt = computed<{ values: number[]; most: number } | null>(() => {
+  const values = beside.value && (group(beside.value)?.turn ?? beside.value.result.shift);
+  return values ? { values, most: Math.max(1e-9, ...(beside.value!.result.groups?.flatMap(({ turn }) => turn) ?? values)) } : null;
+});
 
 /** Why a run no longer answers what is asked; null if it does. */
 export function stale(one: Run): Word | null {
@@ -101,7 +114,7 @@ export async function look(one: Run): Promise<void> {
     state.run.value = one.id;
     state.pane.value = "causes";
     adopt(one);
-    if (one.ask.kind === "heads" && one.base === doc.value?.remote) showEffects();
+    if (ofEachHead(one)) showEffects();
   });
 }
 
@@ -136,7 +149,7 @@ export function followEffects(): void {
 /** Put a run's question to the text in view. */
 function adopt({ ask }: Run): void {
   target.value = ask.target;
-  state.way.value = ask.kind === "change" ? "these" : ask.kind === "edge" ? "cut" : ask.method as state.Way;
+  state.way.value = ask.kind === "change" ? "these" : ask.kind === "edge" ? "cut" : ask.kind === "groups" ? ask.kind : ask.method as state.Way;
   if (ask.patch_from !== null) patchText.value = ask.patch_from;
   const base = origin.value?.remote;
   if (ask.kind === "change" && base) choices.value = { ...choices.value, [base]: { ablate: ask.ablate, mask: ask.mask, replace: ask.replace } };
@@ -176,7 +189,7 @@ export async function go(): Promise<void> {
   const names = namesOf(ask, base);
   await abortable(async (signal) => {
     for await (const line of backend.value!.study({ base: base.remote!, ...ask }, signal)) {
-      if (line.run) finish(line.run, ask.kind === "heads" ? showEffects : undefined);
+      if (line.run) finish(line.run, ofEachHead(line.run) ? showEffects : undefined);
       else if (line.change) {
         change[line.layer!] = line.change;
         batch(() => {

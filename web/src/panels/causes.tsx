@@ -10,6 +10,7 @@ import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
 import { EmptyCentre } from "./centre";
 import { Bars, EachHead, inOrder } from "./effects";
+import { Groups } from "./groups";
 import { Inked } from "./inked";
 import { Sign } from "./sign";
 
@@ -187,7 +188,7 @@ function Answer({ one }: { one: Run }) {
     <>
       <p class="row made" data-test="made"><b class={`chip${why ? " stale" : ""}`}>{changeName(one)}</b> {why && <Stale one={one} why={why} />}</p>
       <div class={why ? "old" : ""}>
-        {one.ask.kind === "heads" ? <EachHead run={one} /> : one.ask.kind === "tokens" ? <Attribution one={one} /> : <>
+        {one.ask.kind === "heads" ? <EachHead run={one} /> : one.ask.kind === "groups" ? <Groups run={one} /> : one.ask.kind === "tokens" ? <Attribution one={one} /> : <>
           {one.target && <h2 class="headline" data-test="headline">{beforeAfter(one.target, one)}</h2>}
           <Outcomes before={result.was} after={result.now} labels={labels} />
           {result.shift && base && <>
@@ -195,7 +196,7 @@ function Answer({ one }: { one: Run }) {
             <Inked info={base.info} values={result.shift} sign={false} test="shift" />
             <p class="quiet small">{say("causes_state", { n: percent(result.moved!) })}</p>
           </>}
-          {one.trace && <p><button data-test="compare" onClick={() => void compare(one)}>{say("causes_later")} (2)</button></p>}
+          {one.trace && <p><button data-test="compare" onClick={() => void compare(one)}>{say("causes_later")} (3)</button></p>}
         </>}
       </div>
     </>
@@ -250,7 +251,7 @@ function strongest(change: number[][]): string {
 
 /** A run's number. */
 const brief = ({ ask, result, target: read }: Run): string =>
-  ask.kind === "heads" ? strongest(result.change) : ask.kind === "tokens" ? number(result.total) : read ? signed(result.after! - result.before!) : "";
+  ask.kind === "heads" ? strongest(result.change) : ask.kind === "tokens" ? number(result.total) : ask.kind === "groups" ? number(result.groups![0].value) : read ? signed(result.after! - result.before!) : "";
 
 /** All runs, the last first. */
 function RunList() {

@@ -7,7 +7,7 @@ import * as state from "../state/state";
 import { weight } from "../heads/statistics";
 import { at, doc, headLabel, row, column, shown } from "../state/store";
 import { count, number, percent, say } from "../words";
-import { end as scaleEnd } from "./slots";
+import { end as scaleEnd, short } from "./slots";
 
 interface Effect {
   layer: number;
@@ -15,13 +15,13 @@ interface Effect {
   value: number;
 }
 
-/** With so many heads, the one in view has room for its name between the ends. */
-const CROWDED = 24;
+/** Part of the bars from the middle where the name of the head in view has room between those of the ends. */
+const BETWEEN = 0.15;
 /** Heads that the bars' description names. */
 const NAMED = 7;
 /** Below this share of the greatest, an effect is called almost none. */
 const SMALL = 0.01;
-const [WIDE, HIGH] = [230, 150];
+const [WIDE, HIGH, LEFT, BELOW] = [260, 170, 44, 32];
 
 const name = ({ layer, head }: Effect): string => `${layer}.${head}`;
 
@@ -76,10 +76,14 @@ export function Bars({ order: bySize }: { order: Effect[] }) {
       {order.map((effect, place) => {
         const { value } = effect;
         const [here, size] = [isHere(effect), (100 * height(value)) / (up + down)];
+        const side = place === 0 ? -1 : place === order.length - 1 ? 1 : here && Math.abs(place / order.length - 0.5) > BETWEEN ? Math.sign(place / order.length - 0.5) : 0;
+        const isEnd = place === 0 || place === order.length - 1;
+        // beside the name of an end, on the other side of the line
+        const above = value < 0 !== (side !== 0 && !isEnd && order.at(side < 0 ? 0 : -1)!.value < 0 === value < 0);
         return (
-          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less " : ""}${place === 0 ? "first" : place === order.length - 1 ? "last" : ""}`} data-value={value} title={`${name(effect)}: ${signed(value)}`}>
+          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less " : ""}${["first", "", "last"][side + 1]}`} data-value={value} title={`${name(effect)}: ${signed(value)}`}>
             <i style={{ [value < 0 ? "top" : "bottom"]: `${value < 0 ? 100 - zero : zero}%`, height: `${size}%` }} />
-            {((here && order.length > CROWDED && Math.abs(place / order.length - 0.5) < 0.2) || place === 0 || place === order.length - 1) && <b style={{ [value < 0 ? "bottom" : "top"]: `calc(${value < 0 ? zero : 100 - zero}% + 3px)` }}>{name(effect)} {signed(value)}</b>}
+            {(here || isEnd) && <b style={{ [above ? "bottom" : "top"]: `calc(${above ? zero : 100 - zero}% + 3px)` }}>{name(effect)} {signed(value)}</b>}
           </span>
         );
       })}
@@ -100,17 +104,21 @@ function Scatter({ order, most }: { order: Effect[]; most: number }) {
   });
   const strongest = points.reduce((best, point) => (point.weight > best.weight ? point : best), points[0]);
   const end = state.normed.value ? Math.max(strongest.weight, 1e-9) : 1;
-  const [x, y] = [(point: { weight: number }): number => 8 + (WIDE - 16) * (point.weight / end), ({ value }: Effect): number => HIGH - 16 - (HIGH - 30) * Math.sqrt(Math.abs(value) / most)];
+  const [x, y] = [(point: { weight: number }): number => LEFT + (WIDE - LEFT - 12) * (point.weight / end), ({ value }: { value: number }): number => HIGH - BELOW - (HIGH - BELOW - 14) * Math.sqrt(Math.abs(value) / most)];
   const words = { token: shown.value!.rows[row.value!].text, text: shown.value!.columns[column.value!].text };
   return (
     <figure class="scatter" data-test="scatter">
       <svg width={WIDE} height={HIGH} role="img" aria-label={say("eff_weight")}>
-        <path d={`M8 6V${HIGH - 16}H${WIDE - 4}`} />
+        <path d={`M${LEFT} 6V${HIGH - BELOW}H${WIDE - 4}`} />
+        {[0, 0.5, 1].map((at) => {
+          const [across, down] = [x({ weight: at * end }), y({ value: at * at * most })];
+          return <g key={at} class="axes"><path d={`M${across} ${HIGH - BELOW}v4M${LEFT - 4} ${down}h4`} /><text x={across} y={HIGH - 15} text-anchor="middle">{scaleEnd(at * end)}</text><text x={LEFT - 6} y={down + 4} text-anchor="end">{short(at * at * most, most)}</text></g>;
+        })}
         {points.map((point) => <circle key={name(point)} class={isHere(point) ? "here" : ""} cx={x(point)} cy={y(point)} r={isHere(point) ? 4 : 2.5} onClick={() => look(point)}><title>{`${name(point)}: ${number(point.weight)}, ${signed(point.value)}`}</title></circle>)}
         {[points[0], ...(strongest === points[0] ? [] : [strongest])].map((point) => (
           <text key={name(point)} x={x(point) + (x(point) > WIDE / 2 ? -6 : 6)} y={y(point) + 4} text-anchor={x(point) > WIDE / 2 ? "end" : "start"}>{name(point)}</text>
         ))}
-        <text class="axes" x={WIDE - 4} y={HIGH - 3} text-anchor="end">{say("eff_axes")} · {scaleEnd(end)}</text>
+        <text class="axes" x={WIDE - 4} y={HIGH - 3} text-anchor="end">{say("eff_axes")}</text>
       </svg>
       <figcaption><b>{say("eff_weight")}</b> {say("eff_weight_says", { ...words, head: name(strongest), weight: number(strongest.weight), rank: strongest.rank, all: count(points.length), change: signed(strongest.value) })}</figcaption>
     </figure>

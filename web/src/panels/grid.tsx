@@ -2,15 +2,15 @@
 import { useEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
 import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
-import { changeName, targetName } from "../model/ask";
+import { changeName, NOTHING, numberName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { members, memberColour, overlaid, pick } from "../heads/several";
-import { asked, isDuel, joint, slotB } from "../state/comparing";
+import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
 import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../state/store";
-import { effects, effectAbout } from "../model/runs";
+import { beside, effects, effectAbout, group } from "../model/runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { changed, coming, isUniform, known, STILL, table } from "../heads/statistics";
@@ -236,7 +236,14 @@ export function Grid() {
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
     members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
     if (b) frame(b.n, ink(canvas, "--ink"), 2);
-    frame(at.value.n, ink(canvas, "--pin"), 2);
+    const run = beside.value;
+    const silent = run && group(run)?.heads;
+    for (const n of silent ?? []) {
+      const wide = run!.result.change[0].length;
+      const place = placeOf(info, Math.floor(n / wide), n % wide);
+      if (place) frame(place.layer * info.heads + place.head, ink(canvas, "--pin"), 2);
+    }
+    frame(at.value.n, ink(canvas, silent ? "--ink" : "--pin"), silent ? 1 : 2);
     const hover = state.hoverHead.value;
     if (hover !== null) frame(hover, ink(canvas, "--hover"), 1.5);
   }
@@ -349,7 +356,8 @@ function Asked() {
   const about = effectAbout.value;
   const hint = (text: string) => <p class="question hint" data-test="asked">{text}</p>;
   if (name === "effect") {
-    return about ? <h2 class="question" data-test="asked">{changeName(about)} <small>{about.target && targetName(about.target)}</small></h2> : hint(say("ask_effect"));
+    const alone = about?.ask.kind === "groups";
+    return about ? <h2 class="question" data-test="asked">{changeName(alone ? { ask: NOTHING, names: {} } : about)} <small>{about.target && (alone ? numberName : targetName)(about.target)}</small></h2> : hint(say("ask_effect"));
   }
   if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
   if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;

@@ -16,6 +16,7 @@ import { changing, hasRibbon } from "../text/sentence";
 import { Adding } from "./adding";
 import { sized } from "./canvas";
 import { TextBox } from "./textbox";
+import { beside, felt } from "../model/runs";
 import { start } from "../model/remote";
 import { pointed } from "./pointed";
 import { short } from "./slots";
@@ -49,7 +50,7 @@ export function Ribbon() {
         {server && <button data-test="change-text" aria-expanded={changing.value} onClick={() => { changing.value = !changing.value; }}>{say(changing.value ? "close" : "change_text")}</button>}
         {hasRibbon() && !changing.value && <div class="note">
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
-          {[undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
+          {felt.value ? <p class="quiet small">{beside.value!.ask.kind === "groups" ? say("grp_ink", { most: short(felt.value.most) }) : say("shift_title")}</p> : [undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
             <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "" : "hidden" }}>{word === undefined ? say("pick")
               : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
           ))}
@@ -119,7 +120,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   function draw(): void {
     void turn.value;
     const [now, from, to] = [numbers(), lookedRow.value, lookedColumn.value];
-    if (small.value || !now || from === null || !box.current) {
+    if (small.value || felt.value || !now || from === null || !box.current) {
       arcs.value = [];
       return;
     }
@@ -141,9 +142,10 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       });
   }
 
-  const now = numbers();
-  const most = current.value ? mostOf(current.value) : 1;
-  const masked = now && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
+  const turned = felt.value;
+  const now = turned ? labels.map(({ tokens }) => tokens.reduce((sum, token) => sum + turned.values[token], 0) / tokens.length) : numbers();
+  const most = turned?.most ?? (current.value ? mostOf(current.value) : 1);
+  const masked = now && !turned && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
   return (
     <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir={way}
       aria-label={say(looks ? "queries" : "keys")} aria-activedescendant={pinned.value === null ? undefined : `word-${side}-${pinned.value}`}

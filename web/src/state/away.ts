@@ -107,6 +107,12 @@ export async function written({ remote, info }: Doc, layer: number, head: number
   return { norm: norms[j], size: writes[head], share: writes[info.heads + head] };
 }
 
+/** What stands beside the shares of a followed word, as `TraceInfo.beside` has it; null where no model can be asked. */
+export async function besideOf({ remote, info }: Doc, query: number): Promise<Float32Array | null> {
+  if (info.beside && info.opening?.query === query) return info.beside;
+  return start.value.home === "server" && !start.value.model ? fromServer({ want: "beside", trace: remote, query }).catch(() => null) : null;
+}
+
 /** Heads that are measured at a time. */
 const MEASURED = 4;
 

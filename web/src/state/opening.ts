@@ -87,6 +87,10 @@ export function correct(): void {
       now.push({ word: "address_unread", parts: { text: `step=${state.step.value}` } });
       state.step.value = 0;
     }
+    if (state.pane.value === "follow" && !info.followed) {
+      now.push({ word: "address_unread", parts: { text: "pane=follow" } });
+      state.pane.value = "head";
+    }
     if (!isStatistic(state.statistic.value)) {
       now.push({ word: "address_unread", parts: { text: `by=${state.statistic.value}` } });
       state.statistic.value = "entropy";

@@ -5,7 +5,7 @@ import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } fro
 export { dark, language, theme, THEMES } from "./appearance";
 
 export const MODES = ["both", "lines", "matrix", "text"] as const;
-export const PANES = ["head", "compare", "causes", "anatomy"] as const;
+export const PANES = ["head", "follow", "compare", "causes", "anatomy"] as const;
 export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
 /** The steps of a cell, from q and k to what the head writes. */
@@ -16,7 +16,7 @@ export const DIRECTIONS = ["from", "to"] as const;
 export const BLENDS = ["over", "mean"] as const;
 export const FACES = ["pictures", "values"] as const;
 /** Ways to change a run: of each head in turn, of what was chosen, or of nothing, for attributions. */
-export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "decompx"] as const;
+export const WAYS = ["zero", "mean", "patch", "edge", "these", "cut", "groups", "decompx"] as const;
 export type Way = (typeof WAYS)[number];
 export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
 export const isOfTokens = (name: Way): boolean => name === "decompx";
@@ -75,9 +75,10 @@ export const chain = signal(false);
 export const heads = signal(false);
 export const box = signal<Box>(null);
 
-/** How a run is changed, and the run in view. */
+/** How a run is changed, the run in view, and the group in it. */
 export const way = signal<Way>("zero");
 export const run = signal("");
+export const group = signal(0);
 
 /** The sentence that a page with a model opens on; empty unless the reader keeps it in the address. */
 export const typed = signal("");
@@ -122,6 +123,7 @@ export const FIELDS = {
   least: share(least),
   way: among(way, WAYS),
   run: field(run, (text) => (/^[\w-]{1,24}$/.test(text) ? text : undefined)),
+  g: field(group, whole),
   step: field(step, whole),
   chain: flag(chain),
   all: flag(heads),

@@ -42,6 +42,7 @@ export function inPython(): string {
     const other = headName(b.doc.info, b);
     const [i, j] = [partner("rows", row.value), partner("columns", column.value)];
     lines.push(made("other", b.doc), `${weights(`other[${other.l}, ${other.h}]`, b.shown.rows[i], b.shown.columns[j])} - ${cell(`trace[${l}, ${h}]`)}`);
-  } else lines.push(heads ? `sum(${cell("trace[head]")} for head in [${heads.join(", ")}]) / ${heads.length}` : cell(`trace[${l}, ${h}]`));
+  } else if (state.pane.value === "follow") lines.push(`trace.follow(${words.rows[row.value ?? -1]?.tokens[0] ?? ""})`);
+  else lines.push(heads ? `sum(${cell("trace[head]")} for head in [${heads.join(", ")}]) / ${heads.length}` : cell(`trace[${l}, ${h}]`));
   return lines.join("\n");
 }

@@ -65,7 +65,7 @@ const UNSPACED = /[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\u
 /** The first and the last token of a token's word; itself, where a vocabulary calls all between two spaces a word (results/tokens.py). */
 export function wordOf(axis: Axis, place: number, whole = false): [number, number] {
   let [from, to] = [place, place];
-  if (axis.words[place] === null) return [from, to];
+  if (axis.words[place] == null) return [from, to]; // of no word, or of another text
   while (from > 0 && axis.words[from - 1] === axis.words[place]) from--;
   while (axis.words[to + 1] === axis.words[place]) to++;
   const split = whole || !UNSPACED.test(axis.labels.slice(from, to + 1).join()) || axis.tokens.some((token) => token.startsWith("##"));

@@ -6,6 +6,7 @@ import { massBetween, type Sets } from "./masses";
 import { distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64, toBase64 } from "./safetensors";
 import { lookedAtBy, looksAt } from "./profile";
+import type { Followed } from "./follow";
 import type { HeadArrays } from "./head";
 import { HeldTrace, type Piece, type TraceInfo } from "./trace";
 
@@ -54,6 +55,8 @@ export interface Questions {
   /** What lies between two sets of tokens, in every head of a layer. */
   masses: { ask: { trace: number; layer: number } & Sets; answer: Float32Array };
   chain: { ask: HeadName & { i: number; j: number }; answer: Chain };
+  /** What each token brings to token i, layer by layer. */
+  follow: { ask: { trace: number; i: number }; answer: Followed };
 }
 
 export class Desk {
@@ -120,6 +123,7 @@ export class Desk {
         return Float32Array.from({ length: held.info.heads }, (_, head) => massBetween(held.some(layer, head, sets), sets));
       },
       chain: ({ i, j, ...name }) => chain(this.head(name), this.held(name).values(name.layer, name.head), i, j),
+      follow: ({ i, ...name }) => this.held(name).follow(i),
     };
     return answers[kind](ask);
   }

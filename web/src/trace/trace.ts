@@ -1,4 +1,5 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
+import { follow, type Followed, type Reading } from "./follow";
 import type { HeadArrays, HeadTerms, LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
 import { measuredShare, type Roles } from "./measures";
@@ -105,6 +106,10 @@ export interface TraceInfo {
   awaited: ReadonlySet<number>;
   /** True if |v W_O| can be had. */
   hasNorms: boolean;
+  /** What is found of each token that is followed through the layers, as headscope.page.follow_parts has it; null where none can be. */
+  followed: Float32Array | null;
+  /** Of the opening's query, (2, layers, keys): how much each masked token turns it, and its rollout so far. */
+  beside: Float32Array | null;
   valueNorms: Float32Array | null;
   writes: Float32Array | null;
   shares: Float32Array | null;
@@ -216,6 +221,8 @@ export class HeldTrace {
       away: this.away,
       awaited: new Set(),
       hasNorms: view?.norms ?? entries.has("view.value_norms"),
+      followed: this.optional("view.followed"),
+      beside: this.optional("view.beside"),
       valueNorms: this.optional("view.value_norms"),
       writes: this.optional("view.writes"),
       shares: this.optional("view.shares"),
@@ -321,6 +328,14 @@ export class HeldTrace {
     if (!this.info.hasValues) return null;
     const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head), { trace: this.id, want: "values", layer, head });
     return { v: part, d };
+  }
+
+  /** What each token brings to one of them; only where `info.followed` is there. */
+  follow(i: number): Followed {
+    const { layers, heads, queries } = this.info;
+    const readings = layers.flatMap((_, layer) => Array.from({ length: heads }, (__, head): Reading =>
+      [this.head(layer, head), this.values(layer, head)!.v, this.rows("view.readers", layer * heads + head, [i])]));
+    return follow(readings, this.optional("view.kept")!, i, queries.tokens.length);
   }
 
   private keyHead(layer: number, head: number): number {
