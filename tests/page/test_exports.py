@@ -27,12 +27,15 @@ from headscope.screens.tables import FORMULA, guarded
 from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from playwright.sync_api import Frame, Page
 
 
 CLOSE = 1e-3
 SVG = "{http://www.w3.org/2000/svg}"
 PIN = "#c2410c"
+GREY = "#e6e8ec"
 STATE = "#l=1&h=1&q=4&k=3"
 
 
@@ -44,23 +47,59 @@ def words(figure: ElementTree.Element) -> str:
     return " ".join(one.text or "" for one in figure.iter(f"{SVG}text"))
 
 
-def cells(figure: ElementTree.Element, size: int) -> list[dict[str, str]]:
-    """The rectangles of the matrix: the first of all that have no border."""
-    return [one.attrib for one in figure.iter(f"{SVG}rect") if one.get("stroke") is None][1 : size * size + 1]
+Box = tuple[float, float, float, float]
+"""Left, top, width, height."""
+
+
+def box(one: ElementTree.Element) -> Box:
+    left, top, width, height = (float(one.get(name) or 0) for name in ("x", "y", "width", "height"))
+    return left, top, width, height
+
+
+def matrix(figure: ElementTree.Element, rows: int) -> tuple[ElementTree.Element, Callable[[int, int], Box]]:
+    """The matrix of a square part, and where each of its cells is: (row, column) -> box."""
+    (image,) = figure.iter(f"{SVG}image")
+    left, top, width, height = box(image)
+    assert width == pytest.approx(height)
+    cell = width / rows
+    return image, lambda row, column: (left + column * cell, top + row * cell, cell, cell)
+
+
+def frames(figure: ElementTree.Element) -> list[ElementTree.Element]:
+    return [one for one in figure.iter(f"{SVG}rect") if one.get("stroke") == PIN]
+
+
+LIGHTNESS = """async ([source, rows]) => {
+  const image = new Image();
+  image.src = source;
+  await image.decode();
+  const pen = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height }).getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const at = (n, all) => Math.floor(((n + 0.5) * all) / rows);
+  return Array.from({ length: rows * rows }, (_, n) => {
+    const [r, g, b] = pen.getImageData(at(n % rows, image.width), at(Math.floor(n / rows), image.height), 1, 1).data;
+    return r + g + b;
+  });
+}"""
+"""Script that reads how light each cell of a square picture is."""
 
 
 def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(cat_file.as_uri() + STATE)
+    page = watch().open(f"{cat_file.as_uri()}{STATE}&theme=dark")
     drawn = figure(page)
-    size, weight = len(cat), cat[1, 1].weights[4, 3]
-    pinned = cells(drawn, size)[4 * size + 3]
-    frames = [one.attrib for one in drawn.iter(f"{SVG}rect") if one.get("stroke") == PIN]
-    assert len(frames) == 3  # the row, the column, the cell
-    (cell,) = [one for one in frames if float(one["width"]) < 30 and float(one["height"]) < 30]
-    for name in ("x", "y", "width", "height"):
-        assert float(cell[name]) == pytest.approx(float(pinned[name]), abs=0.1)
-    bold = [one.text for one in drawn.iter(f"{SVG}text") if one.get("fill") == PIN]
-    assert bold == ["cat", "·ed"] * 2  # beside the lines, beside the matrix
+    size, weights = len(cat), np.asarray(cat[1, 1].weights)
+    weight = weights[4, 3]
+    image, cell = matrix(drawn, size)
+    # the more a word looks, the darker: the order of all cells, but for those too light to tell apart
+    light = np.array(page.evaluate(LIGHTNESS, [image.get("href"), size]))
+    order = np.argsort(weights.ravel())
+    assert np.all(np.diff(light[order]) <= 3)
+    assert light[order][-1] < light[order][0] - 200
+    row, pinned = frames(drawn)
+    assert box(pinned) == pytest.approx(cell(4, 3), abs=0.1)
+    assert box(row) == pytest.approx((*cell(4, 0)[:2], size * cell(4, 0)[2], cell(4, 0)[3]), abs=0.1)
+    bold = [one.text for one in drawn.iter(f"{SVG}text") if one.get("fill") in (PIN, "rgb(194, 65, 12)")]
+    assert sorted(bold) == sorted(["cat", "·ed"] * 2)  # beside the lines, beside the matrix
     (line,) = [one for one in drawn.iter(f"{SVG}path") if one.get("stroke") == PIN]
     assert float(line.get("stroke-width") or 0) == pytest.approx(0.6 + 3.4 * weight, abs=0.01)
     caption = re.sub("[\u2068\u2069]", "", drawn.findtext(f"{SVG}desc") or "")
@@ -137,7 +176,9 @@ def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) 
     np.testing.assert_allclose(numbers[~later], weights[~later], atol=CLOSE)
     assert contents["pinned"]["weight"] is None
     drawn = figure(page)
-    grey = [one["fill"] == "#e7ebf0" for one in cells(drawn, size)]
+    _, cell = matrix(drawn, size)
+    boxes = [box(one) for one in drawn.iter(f"{SVG}rect") if one.get("fill") == GREY]
+    grey = [any(one == pytest.approx(cell(*place), abs=0.1) for one in boxes) for place in np.ndindex(size, size)]
     assert grey == later.ravel().tolist()
     assert not [one for one in drawn.iter(f"{SVG}path") if one.get("stroke") == PIN]
     assert "the mask hides" in (drawn.findtext(f"{SVG}desc") or "")
@@ -155,14 +196,8 @@ def test_a_zoomed_export_says_its_part(watch: Watch, tmp_path: Path) -> None:
     assert "Rows 10 to 15, columns 12 to 17 of 40 × 40" in contents["caption"]
     assert "Lines:" not in contents["caption"]
     drawn = figure(page)
-    pinned = cells(drawn, 6)[2 * 6 + 2]
-    frames = [one.attrib for one in drawn.iter(f"{SVG}rect") if one.get("stroke") == PIN]
-    assert any(
-        float(one["x"]) == pytest.approx(float(pinned["x"]), abs=0.1)
-        and float(one["y"]) == pytest.approx(float(pinned["y"]), abs=0.1)
-        and one["stroke-width"] == "2.5"
-        for one in frames
-    )
+    _, cell = matrix(drawn, 6)
+    assert box(frames(drawn)[-1]) == pytest.approx(cell(2, 2), abs=0.1)
 
 
 def test_captions_of_hostile_and_long_texts(watch: Watch, hostile: hs.Trace, tmp_path: Path) -> None:

@@ -1,18 +1,18 @@
 // A part of the page as a figure for a paper: what stands there, in light colours, as SVG.
 import { theme } from "../state/appearance";
 import { escaped } from "./files";
-import { measured, Pen, pens } from "./pen";
+import { measured, Pen, pens, within } from "./pen";
 
 /** What only works on a screen. */
-const LEFT_OUT = "button:not(.plain), select, input, .menu, .strongest";
+const LEFT_OUT = "button:not(.plain), select, input, .menu, .strongest, .heading, .tools";
 const MARGIN = 16;
 /** Of a line of the caption, and of a letter at its size; those of Chinese and Japanese are twice as wide. */
-export const LINE = 15;
+const LINE = 15;
 const LETTER = 6.4;
 const CAPTION_LINES = 8;
 
 /** A caption in lines of a width. */
-export function wrapped(text: string, wide: number): string[] {
+function wrapped(text: string, wide: number): string[] {
   const lines = [""];
   let used = 0;
   for (const { segment } of new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)) {
@@ -93,7 +93,8 @@ function drawn(node: Element): string {
     svg += line(`M${left} ${(top + bottom) / 2}L${(left + from) / 2} ${bottom}L${from} ${top + 1}H${right}`, style.color);
   }
   for (const child of node.childNodes) svg += child instanceof Text ? written(child, style) : child instanceof Element ? drawn(child) : "";
-  return svg;
+  const cut = style.overflowY !== "visible" && (node.scrollHeight > node.clientHeight || node.scrollWidth > node.clientWidth);
+  return cut ? `${within(box(place, ""))}${svg}</g>` : svg;
 }
 
 let last: Promise<unknown> = Promise.resolve();
@@ -111,7 +112,9 @@ async function figure(part: Element, title: string, below: string): Promise<stri
   pens.value = new Map(Array.from(part.querySelectorAll("canvas"), (canvas) => [canvas, new Pen()]));
   try {
     for (let n = 0; n < 3; n++) await Promise.resolve(); // Preact draws elements anew before the browser paints
-    const { left, top, width, height } = part.getBoundingClientRect();
+    const { left, width, bottom } = part.getBoundingClientRect();
+    const { top } = Array.from(part.children).find((child) => !child.matches(LEFT_OUT))!.getBoundingClientRect();
+    const height = bottom - top;
     const inside = drawn(part);
     const notes = wrapped(below, width);
     const [wide, tall] = [width + 2 * MARGIN, height + 44 + LINE * notes.length + MARGIN];

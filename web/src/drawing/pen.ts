@@ -23,6 +23,9 @@ function image(from: HTMLCanvasElement, [x, y, w, h]: number[], [left, top, widt
 
 let clips = 0;
 
+/** What begins a group that is seen within a shape only. */
+export const within = (shape: string): string => `<clipPath id="clip${++clips}">${shape}</clipPath><g clip-path="url(#clip${clips})">`;
+
 /** As much of a canvas's context as the page uses. */
 export class Pen {
   #svg = "";
@@ -49,23 +52,21 @@ export class Pen {
     this.#svg += `<${shape} ${paint}${this.globalAlpha < 1 ? ` opacity="${this.globalAlpha}"` : ""}/>`;
   }
 
-  #group(attribute: string): void {
-    this.#svg += `<g ${attribute}>`;
+  #group(begin: string): void {
+    this.#svg += begin;
     this.#open[this.#open.length - 1]++;
   }
 
   get #stroke(): string { return `fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`; }
   save(): void { this.#open.push(0); }
   restore(): void { this.#svg += "</g>".repeat(this.#open.pop()!); }
-  translate(x: number, y: number): void { this.#group(`transform="translate(${round(x)} ${round(y)})"`); }
-  rotate(angle: number): void { this.#group(`transform="rotate(${round((180 * angle) / Math.PI)})"`); }
-  clip(): void {
-    this.#svg += `<clipPath id="clip${++clips}"><path d="${this.#path}"/></clipPath>`;
-    this.#group(`clip-path="url(#clip${clips})"`);
-  }
+  translate(x: number, y: number): void { this.#group(`<g transform="translate(${round(x)} ${round(y)})">`); }
+  rotate(angle: number): void { this.#group(`<g transform="rotate(${round((180 * angle) / Math.PI)})">`); }
+  clip(): void { this.#group(within(`<path d="${this.#path}"/>`)); }
   beginPath(): void { this.#path = ""; }
   moveTo(x: number, y: number): void { this.#path += `M${round(x)} ${round(y)}`; }
   lineTo(x: number, y: number): void { this.#path += `L${round(x)} ${round(y)}`; }
+  bezierCurveTo(...at: number[]): void { this.#path += `C${at.map(round).join(" ")}`; }
   rect(x: number, y: number, w: number, h: number): void { this.#path += `M${round(x)} ${round(y)}h${round(w)}v${round(h)}h${round(-w)}z`; }
   roundRect(x: number, y: number, w: number, h: number): void { this.rect(x, y, w, h); }
   stroke(): void { this.#put(`path d="${this.#path}"`, this.#stroke); }

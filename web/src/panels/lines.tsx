@@ -193,27 +193,32 @@ export function Lines() {
       }
     });
     const least = weights.length > MANY ? Float32Array.from(weights).sort()[weights.length - MANY] : 0;
-    const shades: Path2D[][] = drawnHeads.map(() => []);
-    const bend = (path: Path2D, r: number, c: number): void => {
-      path.moveTo(2, y(r));
-      path.bezierCurveTo(wide * 0.4, y(r), wide * 0.6, y(c), wide - 2, y(c));
-    };
+    /** Lines of each head and shade, each as its place in `weights`. */
+    const shades: number[][][] = drawnHeads.map(() => []);
     let drawn = 0;
     weights.forEach((weight, n) => {
       if (Math.fround(weight) < least || drawn >= MANY) return;
       drawn++;
       const shade = Math.round((SHADES - 1) * Math.sqrt(Math.min(1, weight / most)));
-      bend((shades[owners[n]][shade] ??= new Path2D()), ends[2 * n], ends[2 * n + 1]);
+      (shades[owners[n]][shade] ??= []).push(n);
     });
-    const stroke = (path: Path2D, shade: number, strength: number): void => {
+    const bend = (r: number, c: number): void => {
+      context.moveTo(2, y(r));
+      context.bezierCurveTo(wide * 0.4, y(r), wide * 0.6, y(c), wide - 2, y(c));
+    };
+    const stroke = (shade: number, strength: number): void => {
       const t = shade / (SHADES - 1);
       context.globalAlpha = strength * (0.12 + 0.88 * t);
       context.lineWidth = 0.6 + 3.4 * t * t;
-      context.stroke(path);
+      context.stroke();
     };
-    shades.forEach((paths, owner) => {
+    shades.forEach((ofHead, owner) => {
       context.strokeStyle = drawnHeads[owner].colour;
-      paths.forEach((path, shade) => stroke(path, shade, looked !== null || onlyKey !== null ? 1 : 0.75));
+      ofHead.forEach((lines, shade) => {
+        context.beginPath();
+        lines.forEach((n) => bend(ends[2 * n], ends[2 * n + 1]));
+        stroke(shade, looked !== null || onlyKey !== null ? 1 : 0.75);
+      });
     });
     // over several heads the pin would hide which of them a line is
     const numbers = looked !== null && column.value !== null && drawnHeads.length === 1 ? selectedRow(looked) : null;
@@ -221,10 +226,10 @@ export function Lines() {
     const masked = maskOf(info, now.layer, now.mean);
     const hidden = numbers && looked !== null && pinned !== null && masked?.(now.shown.rows[looked], now.shown.columns[pinned], numbers[pinned]);
     if (numbers && looked !== null && column.value !== null && !hidden) {
-      const path = new Path2D();
-      bend(path, looked, column.value);
+      context.beginPath();
+      bend(looked, column.value);
       context.strokeStyle = ink(element, "--pin");
-      stroke(path, (SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(numbers[column.value]) / most, 0.04))), 1);
+      stroke((SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(numbers[column.value]) / most, 0.04))), 1);
     }
     const beyond = (side: "up" | "down"): Edge[] => {
       const found: Edge[] = [];

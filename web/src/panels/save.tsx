@@ -1,6 +1,6 @@
 // The menu that saves what is on the screen, and says how Python has its numbers.
 import { useSignal } from "@preact/signals";
-import { FIGURES, KINDS, partsHere, saveAs, type FigureOf } from "../drawing/export";
+import { FIGURES, KINDS, partsHere, saveAs, type FigureOf, type Kind } from "../drawing/export";
 import { title } from "../heads/several";
 import * as state from "../state/state";
 import { inPython } from "../text/python";
@@ -8,7 +8,7 @@ import { say } from "../words";
 
 export function Save() {
   const open = useSignal(false);
-  const Ways = ({ name, kinds, part }: { name: string; kinds: readonly (typeof KINDS)[number][]; part?: FigureOf }) => (
+  const Ways = ({ name, kinds, part }: { name: string; kinds: readonly Kind[]; part?: FigureOf }) => (
     <p class="row spread">{name} <span class="row">{kinds.map((kind) => <button key={kind} data-test={`save-${part ?? "head"}-${kind}`}
       onClick={(event) => { event.currentTarget.closest("details")!.open = false; saveAs(kind, part); }}>{kind}</button>)}</span></p>
   );
