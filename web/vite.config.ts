@@ -173,7 +173,7 @@ export default defineConfig(({ mode }) => {
       cssTarget: ["chrome123", "firefox121", "safari17.5"],
       modulePreload: false,
       minify: "terser",
-      terserOptions: { module: true, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false, unsafe: true } },
+      terserOptions: { module: true, safari10: false, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false, unsafe: true } },
       cssCodeSplit: false,
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,

@@ -40,6 +40,21 @@ def test_keys_that_come_later_are_not_listed_and_get_no_line(watch: Watch, tmp_p
     assert page.locator("[data-test=model]").inner_text() == "ner/model"
 
 
+def test_what_a_word_cannot_see_is_muted_and_said(watch: Watch, tmp_path: Path) -> None:
+    """In the sentence and beside it."""
+    file = made(15, Mask(causal=True)).to_html(tmp_path / "causal.html")
+    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#q=9&k=2")
+    until(page, "document.querySelectorAll('.said-word.ahead').length === 5")
+    assert page.locator(".said-word.ahead bdi").all_inner_texts() == [f"t{n}" for n in range(10, 15)]
+    colour = "getComputedStyle(document.querySelector('{} bdi')).color"
+    assert page.evaluate(colour.format(".said-word.ahead")) != page.evaluate(colour.format(".said-word:not(.ahead)"))
+    until(
+        page,
+        "[...document.querySelectorAll('.note p')].some((one) => one.style.visibility === '' && "
+        "one.textContent.endsWith('cannot look ahead'))",
+    )
+
+
 def test_a_line_that_ends_out_of_sight_is_named_at_the_edge(watch: Watch, tmp_path: Path) -> None:
     trace = made(300, Mask())
     page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&mode=lines&mass=0.9")

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import ARABIC, JAPANESE, Watch, eventually, lists, patiently, spelled, until
+from looking import (
+    ARABIC,
+    CHINESE,
+    HEBREW,
+    HINDI,
+    JAPANESE,
+    Watch,
+    cells_of,
+    eventually,
+    lists,
+    patiently,
+    spelled,
+    until,
+)
 
 import headscope as hs
 from by_hand import axis_of, ends
@@ -304,6 +319,51 @@ def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path
     # what is searched may go over pieces
     page.locator("[data-test=find]").fill("渡らなかった")
     until(page, "document.querySelector('.finder').textContent.includes('of 4')")
+
+
+SCRIPTS = {"arabic": ARABIC, "hebrew": HEBREW, "japanese": JAPANESE, "chinese": CHINESE, "hindi": HINDI}
+WORDS = """[...document.querySelectorAll(".ribbon .said-word > bdi")].map((one) => {
+  const { left, right, top } = one.getBoundingClientRect();
+  return [one.textContent, left, right, top];
+})"""
+INKED = """([left, right, height]) => {
+  const canvas = document.querySelector(".matrix canvas");
+  const ratio = canvas.width / canvas.clientWidth;
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, Math.floor(height * ratio));
+  const columns = new Set();
+  for (let n = 3; n < data.length; n += 4) if (data[n] > 60) columns.add(Math.floor(((n - 3) / 4) % width / ratio));
+  return [...columns].filter((x) => left <= x && x < right);
+}"""
+"""Where there is ink above the cells of a matrix, between two places."""
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_is_set_as_it_is_written(watch: Watch, tmp_path: Path, script: str) -> None:
+    """From its side, with or without spaces, its letters whole; beside the matrix from above where it can be."""
+    text, pieces = SCRIPTS[script]
+    page = watch(viewport={"width": 1440, "height": 900}).open(
+        spelled(text, pieces, [(4, 2)]).to_html(tmp_path / "script.html").as_uri() + "#q=4&k=2"
+    )
+    until(page, "document.querySelector('.said-word.looking')")
+    page.locator(".ribbon").screenshot(path=tmp_path / f"{script}.png")
+    words = page.evaluate(WORDS)
+    sign = -1 if script in ("arabic", "hebrew") else 1
+    assert len({top for *_, top in words}) == 1
+    places = [sign * (left + right) for _, left, right, _ in words]
+    assert places == sorted(places)
+    assert "".join(word for word, *_ in words[1:-1]).replace(JOINER, "").replace("▁", "") == text.replace(" ", "")
+    assert not [word for word, *_ in words if unicodedata.category(word[0]).startswith("M")]
+    gaps = [max(before[1], after[1]) - min(before[2], after[2]) for before, after in itertools.pairwise(words[1:-1])]
+    unspaced = script in ("japanese", "chinese")
+    assert max(gaps) <= 4 if unspaced else max(gaps) >= 8
+    assert ("·" in page.locator(".lines").inner_text()) is (not unspaced)
+    left, top, cell = cells_of(page)
+    column = max(range(1, len(pieces) - 1), key=lambda n: len(pieces[n]))
+    beyond = left + (column + 1) * cell - 3
+    inked = page.evaluate(INKED, [beyond, beyond + 6, top - 20])
+    assert not unspaced or not inked
+    first = page.locator(".heading").inner_text()
+    assert ("first word at the left" in first) is (sign < 0)
 
 
 def test_words_are_named_whole_where_there_are_words() -> None:

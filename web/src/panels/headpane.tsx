@@ -17,6 +17,7 @@ import { NumberTable, tableOpen } from "./table";
 import { changeName } from "../model/ask";
 import { choosePassage } from "../heads/asking";
 import { maskOf } from "../text/masking";
+import { direction } from "../text/prose";
 import { inShell } from "../text/python";
 import { wordAt, type Label } from "../text/shown";
 import { largestPlaces } from "../trace/strongest";
@@ -46,7 +47,7 @@ export function HeadPane() {
       <section class="panel picture">
         <div class="row heading">
           <h1 data-test="head">{title()}</h1>
-          <span class="quiet small">{say("picture_says", headName(info, at.value))}</span>
+          <span class="quiet small">{say("picture_says", headName(info, at.value))}{direction(words.columns) === "rtl" && ` · ${say("picture_rtl")}`}</span>
           <Finder />
           <ToolsButton />
         </div>

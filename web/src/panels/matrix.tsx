@@ -3,11 +3,12 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
-import { isQuiet, placed, type Label } from "../text/shown";
+import { isQuiet, isUpright, placed, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
 import * as state from "../state/state";
 import { column, row, shown } from "../state/store";
 import { engine } from "../trace/engine";
+import { letters } from "../words";
 import { blit, fitted, fresh, ink, sized } from "./canvas";
 import { change, short } from "./slots";
 import { around, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
@@ -49,8 +50,11 @@ function margins(rows: Label[], columns: Label[]): Margins {
   const pen = document.createElement("canvas").getContext("2d")!;
   pen.font = `600 12px ${ink(document.documentElement, "--text")}`;
   const wide = (label: Label): number => pen.measureText(placed(label)).width;
-  return around(rows.map(wide), columns.map(wide));
+  return around(rows.map(wide), columns.map((label) => (isUpright(label.text) ? (letters(label.text).length * UPRIGHT) / 0.8 : wide(label))));
 }
+
+/** From letter to letter of a column's label in a script that is written from above. */
+const UPRIGHT = 13;
 
 /** Pixels of a cell that has room for a number. */
 const NUMBERED = 20;
@@ -230,6 +234,11 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     for (const c of kept(across, left, right, pinnedColumn)) {
       const x = g.left + (c + 0.5 - g.column) * g.cell;
       if (x < g.left || x > g.left + g.width || !across[c]) continue;
+      if (isUpright(across[c].text)) {
+        pen(across[c], c === pinnedColumn);
+        letters(across[c].text).reverse().forEach((letter, n) => context.fillText(letter, x - 6, g.top - 10 - n * UPRIGHT));
+        continue;
+      }
       context.save();
       context.translate(x + 2, g.top - 6);
       context.rotate(-SLANT);

@@ -5,8 +5,8 @@ import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
 import { current, mostOf, rowNumbers } from "../drawing/pictures";
-import { direction, prose } from "../text/prose";
-import { isQuiet, type Label, type Shown } from "../text/shown";
+import { direction, prose, type Piece } from "../text/prose";
+import { isQuiet, isUnspaced, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { paper } from "../state/appearance";
 import * as state from "../state/state";
@@ -41,8 +41,8 @@ export function Ribbon() {
   return (
     <section class={`ribbon${hasRibbon() ? "" : " long"}`} aria-label={say("sentence")}>
       {changing.value && server ? <TextBox key={doc.value!.id} /> : hasRibbon() && (
-        one ? <Sentence side="both" labels={words.columns} text={said(words.columns, info.keys)} /> : <div class="two">
-          <Sentence side="row" labels={words.rows} text={said(words.rows, info.queries)} /><Sentence side="column" labels={words.columns} text={said(words.columns, info.keys)} />
+        one ? <Sentence side="both" labels={words.columns} text={prose(words.columns, info.keys)} /> : <div class="two">
+          <Sentence side="row" labels={words.rows} text={prose(words.rows, info.queries)} /><Sentence side="column" labels={words.columns} text={prose(words.columns, info.keys)} />
         </div>
       )}
       <div class="about">
@@ -52,7 +52,7 @@ export function Ribbon() {
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
           {felt.value ? <p class="quiet small">{beside.value!.ask.kind === "groups" ? say("grp_ink", { most: short(felt.value.most) }) : say("shift_title")}</p> : [undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
             <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "" : "hidden" }}>{word === undefined ? say("pick")
-              : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}</p>
+              : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}{word && info.layers[at.value.layer].causal && ` · ${say("cannot_ahead")}`}</p>
           ))}
         </div>}
       </div>
@@ -80,7 +80,7 @@ export function Ink({ text, value, most, hides = false }: { text: string; value:
 interface Arc { d: string; wide: number; t: number; pinned: boolean }
 
 /** `both`: one text looks at itself; `row`: the words that look; `column`: those that are looked at. */
-function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; labels: Label[]; text: string[] }) {
+function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; labels: Label[]; text: Piece[] }) {
   const box = useRef<HTMLDivElement>(null);
   const arcs = useSignal<Arc[]>([]);
   const small = useSignal(false);
@@ -142,6 +142,8 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       });
   }
 
+  /** True where nothing parts a word from the one before, in a script that has no spaces. */
+  const isClose = (n: number): boolean => n > 0 && !text[n].before && !isQuiet(labels[n - 1]) && (isUnspaced(labels[n].text) || isUnspaced(labels[n - 1].text));
   const turned = felt.value;
   const now = turned ? labels.map(({ tokens }) => tokens.reduce((sum, token) => sum + turned.values[token], 0) / tokens.length) : numbers();
   const most = turned?.most ?? (current.value ? mostOf(current.value) : 1);
@@ -165,10 +167,10 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
         const value = now?.[n];
         const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1) ?? false;
         const asked = set.value.length > 0 && label.tokens.some((token) => set.value.includes(token));
-        const classes = `said-word${isQuiet(label) ? " special" : ""}${label.continues ? " on" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}`;
+        const classes = `said-word${isQuiet(label) ? " special" : ""}${label.continues ? " on" : isClose(n) ? " close" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}${hides ? " ahead" : ""}`;
         return (
           <span key={n} id={`word-${side}-${n}`} class={classes} role="option" aria-selected={pinned.value === n || asked} data-at={n} data-weight={value} title={label.title}>
-            <Ink text={text[n]} value={value} most={most} hides={hides} />
+            <Ink text={text[n].text.trimEnd()} value={value} most={most} hides={hides} />
           </span>
         );
       })}

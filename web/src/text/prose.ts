@@ -1,5 +1,5 @@
 // A text as people read it: its tokens as they were written, with what stands between them.
-import { isSpace, joinCuts, type Label } from "./shown";
+import { isSpace, isUnspaced, joinCuts, type Label } from "./shown";
 import type { Axis } from "../trace/trace";
 
 export interface Piece {
@@ -28,7 +28,7 @@ export function prose(labels: Label[], axis: Axis): Piece[] {
       if (scanned > 0 && axis.special[scanned] && axis.texts[1] !== null && source === 0) [source, end] = [1, 0];
     }
     const [first, last] = [axis.spans?.[tokens[0]], axis.spans?.[tokens[tokens.length - 1]]];
-    if (isSpace(label) || !first || !last || !sources[source].length || (special && first[0] === first[1])) return { before: n === 0 || continues ? "" : " ", text: text.replace(TURNS, "") || text };
+    if (isSpace(label) || !first || !last || !sources[source].length || (special && first[0] === first[1])) return { before: n === 0 || continues || isUnspaced(text) ? "" : " ", text: text.replace(TURNS, "") || text };
     const gap = end || n === 0 ? sources[source].slice(end, first[0]).join("") : ` ${sources[source].slice(end, first[0]).join("")}`;
     end = last[1];
     return { before: between(n === 0 ? gap.trimStart() : gap), text: sources[source].slice(first[0], last[1]).join("").replace(TURNS, "") || text };

@@ -62,6 +62,12 @@ function written(axis: Axis, from: number, to = from): string {
 /** Scripts without spaces between words. */
 const UNSPACED = /[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u{20000}-\u{3ffff}]/u;
 
+/** True for a word of such a script, or its marks. */
+export const isUnspaced = (text: string): boolean => UNSPACED.test(text) || /^[\u3001-\u303f\uff01-\uff65]/.test(text);
+
+/** True for a word that may be written from above: Chinese and Japanese, with their marks. */
+export const isUpright = (text: string): boolean => isUnspaced(text) && !/[\u0e00-\u17ff]/.test(text);
+
 /** The first and the last token of a token's word; itself, where a vocabulary calls all between two spaces a word (results/tokens.py). */
 export function wordOf(axis: Axis, place: number, whole = false): [number, number] {
   let [from, to] = [place, place];
@@ -94,11 +100,18 @@ export const isQuiet = (label: Label): boolean => label.special || isSpace(label
 const JOINING = /(?![\u0621-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0677\u0688-\u0699\u06c0\u06c3-\u06cb\u06cd\u06cf\u06d2-\u06d5])(?=\p{scx=Arab})\p{L}\p{M}*$/u;
 const JOINED = /^(?=\p{scx=Arab})(?!\u0621)\p{L}/u;
 
-/** Letters that a cut parts keep the forms that they have together, by a joiner on both sides. */
+/** Letters that a cut parts keep the forms that they have together, by joiners; marks stand with the letter that they belong to. */
 export function joinCuts(texts: { text: string }[], labels: readonly Label[]): void {
   texts.forEach((now, n) => {
     const before = texts[n - 1];
-    if (!labels[n].continues || !before || !JOINING.test(before.text) || !JOINED.test(now.text)) return;
+    if (!labels[n].continues || !before) return;
+    now.text = now.text.replace(/^\p{M}+(?=\P{M})/u, (marks) => {
+      before.text += marks;
+      return "";
+    });
+    // a virama: the consonant before it has the half form that it has in the word
+    if (/[\u094d\u09cd\u0acd]$/.test(before.text)) before.text += "\u200d";
+    if (!JOINING.test(before.text) || !JOINED.test(now.text)) return;
     before.text += "\u200d";
     now.text = `\u200d${now.text}`;
   });
@@ -131,7 +144,7 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
       starts[starts.length - 1]++;
     } else {
       labels.push({
-        text, continues: goesOn && !merged, special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
+        text, continues: goesOn && !merged && !isUnspaced(text), special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
         title: `${at}: ${token} (${axis.ids[at]})${source && source !== token ? ` ${source}` : ""}`,
       });
       starts.push(members.length);

@@ -407,6 +407,8 @@ export const en = {
   ribbon_ink: "ink and number: how much head {head} looks from {token} at each word",
   ask_which: "Which heads look from {token} at {text}?",
   grid_axes: "down: layer · across: head",
+  picture_rtl: "the first word at the left",
+  cannot_ahead: "cannot look ahead",
   picture_says: "layer {l}, head {h} · a row is a word that looks",
   over: "over {share}",
   finding_weight: "{head}: weight {weight}",

@@ -409,6 +409,8 @@ export const ja: Record<Word, string> = {
   ribbon_ink: "濃さと数値：ヘッド {head} で {token} が各語を見る強さ",
   ask_which: "どのヘッドが {token} から {text} を見るか",
   grid_axes: "縦：層 · 横：ヘッド",
+  picture_rtl: "最初の語は左端",
+  cannot_ahead: "先の語は見られない",
   picture_says: "第 {l} 層、ヘッド {h} · 行は見る側の語",
   over: "{share} 超",
   finding_weight: "ヘッド {head}、重み {weight}",

@@ -409,6 +409,8 @@ export const zh: Record<Word, string> = {
   ribbon_ink: "颜色与数字：头 {head} 从 {token} 看向各词的权重",
   ask_which: "哪些头从 {token} 看向 {text}？",
   grid_axes: "纵：层 · 横：头",
+  picture_rtl: "第一个词在最左边",
+  cannot_ahead: "看不到后面的词",
   picture_says: "第 {l} 层，头 {h} · 一行是一个在看的词",
   over: "超过 {share}",
   finding_weight: "头 {head}，权重 {weight}",
