@@ -50,7 +50,7 @@ def test_by_keyboard_alone(watch: Watch, cat_file: Path, cat: hs.Trace) -> None:
     press("a", "ArrowDown", "Enter", "ArrowRight", "Enter")
     until(page, "location.hash.includes('heads=0.2.3')")
     assert together(page) == ["0.0", "1.0", "1.1"]
-    press("2", "ArrowUp", "Enter")
+    press("3", "ArrowUp", "Enter")
     until(page, "location.hash.includes('hb=1')")
     assert page.locator(".duel h1").is_visible()
     press("a", "1", "ArrowDown")

@@ -151,6 +151,8 @@ export function Grid() {
     const chosen = at.value.n;
     const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)) : []);
     const least = isClose(now) ? WRITTEN : 0;
+    /** Where the second text begins in a picture, as a share of its side. */
+    const second = [info.queries, info.keys].map(({ segments }) => segments.indexOf(1) / segments.length);
     drawn.value.forEach((n, place) => {
       const [x, top] = corner(now, place);
       const y = top + label;
@@ -169,6 +171,9 @@ export function Grid() {
         const { canvas: from, w, h } = picture;
         context.imageSmoothingEnabled = false;
         context.drawImage(from, (n % info.heads) * w, Math.floor(n / info.heads) * h, w, h, left, y, side, side);
+        context.fillStyle = ink(canvas, "--edge");
+        if (second[0] > 0) context.fillRect(left, y + Math.round(side * second[0]), side, 1);
+        if (second[1] > 0) context.fillRect(left + Math.round(side * second[1]), y, 1, side);
       }
       if (side) {
         context.strokeStyle = ink(canvas, "--line");

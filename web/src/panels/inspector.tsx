@@ -1,11 +1,12 @@
 // Properties of the selected head, and of the hovered or pinned token.
+import { css, inkOn, sequentialAt } from "../drawing/colour";
 import { memo } from "./memo";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../text/masking";
 import { mean } from "../heads/several";
-import { placed, type Label } from "../text/shown";
+import { placed, seams, type Label } from "../text/shown";
 import * as state from "../state/state";
 import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../drawing/pictures";
 import { start } from "../model/remote";
@@ -22,12 +23,13 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { HeadList } from "./headlist";
 import { Name } from "./name";
+import { short } from "./slots";
 
 const KEYS = 8;
 /** Lines of keys that there is room for. */
 const lines = signal(KEYS);
 /** What leaves first where the panel is too low; of the keys, those below these many. */
-const LEAVING = [".headlist", ".lookedby", 4, ".honest", 2, ".facts tr:not(.chosen)"];
+const LEAVING = [".headlist", ".lookedby", 4, ".honest", 2, ".blocks", ".facts tr:not(.chosen)"];
 
 /** Nothing is cut: what has no room leaves whole. */
 function fit(panel: HTMLElement): void {
@@ -94,6 +96,7 @@ export function Inspector() {
       </table>
       {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
       {every.value && <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />}
+      <Blocks picture={fresh} />
       <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
       {state.statistic.value !== "weight" && <StrongestIn info={info} />}
@@ -137,6 +140,31 @@ function Habit({ picture }: { picture: Picture | null }) {
     rank = say(place === 1 ? "habit_first" : "habit_rank", { text: words.rows[row.value!].text, token: words.columns[column.value!].text, n: place });
   }
   return <>{told} {rank}</>;
+}
+
+/** Of two texts: how much of their words' weight goes to each, and to special tokens; the mean over the words. */
+export function blocksOf(full: Float32Array, rows: Label[], columns: Label[]): number[][] {
+  return [0, 1].map((text) => {
+    const words = [...rows.keys()].filter((r) => rows[r].segment === text && !rows[r].special);
+    return [0, 1, 2].map((to) => words.reduce((sum, r) => sum + columns.reduce((all, { special, segment }, c) => all + ((special ? 2 : segment) === to ? full[r * columns.length + c] : 0), 0), 0) / words.length);
+  });
+}
+
+function Blocks({ picture }: { picture: Picture | null }) {
+  const { rows, columns } = shown.value!;
+  if (!picture?.full || state.normed.value || !seams(rows).length || !seams(columns).length) return null;
+  const names = [say("text_a"), say("text_b"), say("blocks_special")];
+  return (
+    <table class="blocks" data-test="blocks">
+      <thead><tr><th>{say("blocks")}</th>{names.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
+      <tbody>{blocksOf(picture.full, rows, columns).map((shares, text) => (
+        <tr key={text}><th scope="row">{names[text]}</th>{shares.map((share, to) => {
+          const colour = sequentialAt(Math.sqrt(share), state.dark.value);
+          return <td key={to} style={{ background: css(colour), color: inkOn(colour) }}>{short(share)}</td>;
+        })}</tr>
+      ))}</tbody>
+    </table>
+  );
 }
 
 /** What a survey of the model says of the head, with a link to the head's page. */

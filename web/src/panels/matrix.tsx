@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
-import { isQuiet, isUpright, placed, type Label } from "../text/shown";
+import { isQuiet, isUpright, placed, seams, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
 import * as state from "../state/state";
 import { column, row, shown } from "../state/store";
@@ -186,6 +186,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       context.stroke();
       context.globalAlpha = 1;
     }
+    // between two texts
+    context.fillStyle = ink(canvas, "--quiet");
+    for (const c of seams(across)) context.fillRect(x(c) - 0.5, g.top, 1, g.height);
+    for (const r of seams(down)) context.fillRect(g.left, y(r) - 0.5, g.width, 1);
     const least = now.signed ? LEAST : g.cell < 30 ? WRITTEN : 0;
     if (linked) numbersFrom.value = g.cell >= NUMBERED ? least : 0;
     if (g.cell >= NUMBERED) {

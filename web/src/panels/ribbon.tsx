@@ -6,7 +6,7 @@ import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
 import { current, mostOf, rowNumbers } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
-import { isQuiet, isUnspaced, type Label, type Shown } from "../text/shown";
+import { isQuiet, isUnspaced, seams, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { paper } from "../state/appearance";
 import * as state from "../state/state";
@@ -31,6 +31,9 @@ const FEW = 20;
 const WIDE = 1000;
 /** How a sentence is set, the first that fits: closer, without the note beside it, with smaller letters, in lines. */
 const SETTINGS = ["", "tight", "tight alone", "tight middle alone", "tight middle alone folded", "small"];
+/** Of two texts, each in a line with its name where the window is so high. */
+const TWO = ["small named", "small"];
+const HIGH = 800;
 
 export function Ribbon() {
   const [words, info] = [shown.value, doc.value?.info];
@@ -87,6 +90,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const turn = useSignal(0);
   const looks = side !== "column";
   const way = direction(labels);
+  const seam = side === "both" ? seams(labels)[0] : undefined;
   const { pinned, held, set } = sides(looks ? "row" : "column");
   const numbers = (): Float32Array | null => (side !== "row" && lookedRow.value !== null && rowNumbers.value?.row === lookedRow.value ? rowNumbers.value.data : null);
 
@@ -95,12 +99,14 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     const element = box.current!;
     const words = element.querySelectorAll<HTMLElement>(".said-word");
     const last = words[words.length - 1];
+    /** The words of one line: of all, or of each of two texts. */
+    const lines: [HTMLElement, HTMLElement][] = seam ? [[words[0], words[seam - 1]], [words[seam], last]] : [[words[0], last]];
     const wide = paper.peek() || element.closest<HTMLElement>(".ribbon")!.clientWidth >= WIDE;
-    for (const setting of side === "both" ? SETTINGS : ["small"]) {
-      if ((setting.includes("alone") && !wide) || (setting.includes("folded") && labels.length > FEW)) continue;
+    for (const setting of side !== "both" ? ["small"] : seam ? TWO : SETTINGS) {
+      if ((setting.includes("alone") && !wide) || (setting.includes("folded") && labels.length > FEW) || (setting.includes("named") && innerHeight < HIGH)) continue;
       element.className = `sentence ${setting}`;
       small.value = setting === "small";
-      if (setting.includes("folded") || words.length < 2 || last.offsetTop <= words[0].offsetTop + 4) break;
+      if (setting.includes("folded") || words.length < 2 || lines.every(([first, last]) => last.offsetTop <= first.offsetTop + 4)) break;
     }
     turn.value = turn.peek() + 1;
   }
@@ -134,7 +140,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       .sort((a, b) => Number(a === to) - Number(b === to) || Math.abs(now[a]) - Math.abs(now[b]))
       .map((c) => {
         const [a, b, t] = [middle(c), middle(from), Math.min(1, Math.abs(now[c]) / most)];
-        const high = 1.3 * Math.min(top(c) > SKY + 4 ? BETWEEN : SKY - 4, 14 + Math.abs(a - b) / 14);
+        const high = 1.3 * Math.min(top(c) > SKY + 4 ? BETWEEN : top(c) - 4, 14 + Math.abs(a - b) / 14);
         const [upper, lower] = top(c) < top(from) ? [c, from] : [from, c];
         const d = top(c) === top(from) ? `M${a} ${top(c)}C${a} ${top(c) - high} ${b} ${top(c) - high} ${b} ${top(c)}`
           : `M${middle(upper)} ${bottom(upper)}C${middle(upper)} ${bottom(upper) + BETWEEN} ${middle(lower)} ${top(lower) - BETWEEN} ${middle(lower)} ${top(lower)}`;
@@ -163,7 +169,10 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       <svg class="arcs" height={SKY} aria-hidden="true">{arcs.value.map(({ d, wide, t, pinned: here }) => (
         <path key={d} d={d} class={here ? "here" : ""} stroke-width={wide.toFixed(1)} stroke-opacity={here ? 1 : (0.3 + 0.7 * t).toFixed(2)} />
       ))}</svg>
-      {labels.map((label, n) => {
+      {(seam ? [labels.slice(0, seam), labels.slice(seam)] : [labels]).map((part, second) => <div key={second} class={seam ? "part" : "contents"}>
+      {seam && <small class="which">{say(second ? "text_b" : "text_a")}</small>}
+      {part.map((label, place) => {
+        const n = place + (second && seam!);
         const value = now?.[n];
         const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1) ?? false;
         const asked = set.value.length > 0 && label.tokens.some((token) => set.value.includes(token));
@@ -174,6 +183,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
           </span>
         );
       })}
+      </div>)}
     </div>
   );
 }

@@ -100,6 +100,9 @@ export const isQuiet = (label: Label): boolean => label.special || isSpace(label
 const JOINING = /(?![\u0621-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0677\u0688-\u0699\u06c0\u06c3-\u06cb\u06cd\u06cf\u06d2-\u06d5])(?=\p{scx=Arab})\p{L}\p{M}*$/u;
 const JOINED = /^(?=\p{scx=Arab})(?!\u0621)\p{L}/u;
 
+/** Where another text begins. */
+export const seams = (labels: readonly Label[]): number[] => labels.flatMap((label, n) => (n && label.segment !== labels[n - 1].segment ? [n] : []));
+
 /** Letters that a cut parts keep the forms that they have together, by joiners; marks stand with the letter that they belong to. */
 export function joinCuts(texts: { text: string }[], labels: readonly Label[]): void {
   texts.forEach((now, n) => {
