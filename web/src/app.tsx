@@ -17,6 +17,7 @@ import { Grid } from "./panels/grid";
 import { Caption, HeadPane } from "./panels/headpane";
 import { Help } from "./panels/help";
 import { Inspector } from "./panels/inspector";
+import { Lessons } from "./panels/lessons";
 import { Ribbon } from "./panels/ribbon";
 import { Share } from "./panels/share";
 import { Sign } from "./panels/sign";
@@ -38,6 +39,7 @@ export function App({ Typing }: { Typing: ComponentType | undefined }) {
       <Top />
       {Typing && info && <Typing />}
       {failure.value && <p class="trouble" role="alert">{failure.value} <button onClick={() => { failure.value = null; }}>{say("close")}</button></p>}
+      {info && state.pane.value === "head" && !opened && <Lessons />}
       {info && !follows && !(state.pane.value === "compare" && slotB.value && joint.value) && <Ribbon />}
       {info && state.pane.value === "head" && !opened && <Findings />}
       {info && <main class={`columns at-${state.pane.value} on-${screen()}${opened ? " opened" : ""}${deep}`} style={{ "--across": info.heads, "--layers": info.layers.length, ...chosen }}>
