@@ -227,6 +227,32 @@ def test_a_long_text_is_scrolled_and_its_ink_comes_from_the_worker(watch: Watch,
     assert page.evaluate("document.querySelectorAll('.word')[1390].getBoundingClientRect().top < innerHeight")
 
 
+MAP = """() => {
+  const canvas = document.querySelector(".margin");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const rows = new Set();
+  for (let n = 0; n < data.length; n += 4) if (data[n] === 194 && data[n + 1] === 65) rows.add(Math.floor(n / 4 / canvas.width));
+  return [[...rows].reduce((sum, y) => sum + y, 0) / rows.size / canvas.height, rows.size];
+}"""
+"""Script that finds the pinned word in the map of a text, from 0 at its top to 1."""
+
+
+def test_a_text_that_scrolls_has_a_map_beside_it(watch: Watch, tmp_path: Path, file: Path) -> None:
+    """The pinned word stands where it is in the text; a click goes there."""
+    page = watch(viewport={"width": 1440, "height": 900}).open(
+        long_trace(900, Mask()).to_html(tmp_path / "map.html").as_uri() + "#mode=text&h=1&q=450"
+    )
+    until(page, "document.querySelector('.margin')?.checkVisibility()")
+    eventually(page, lambda: 0.4 < page.evaluate(MAP)[0] < 0.6, "the pinned word in the middle of the map")
+    box = page.locator(".margin").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + 20, box["y"] + box["height"] - 3)
+    until(page, "(([p]) => p.scrollTop + p.clientHeight > p.scrollHeight - 40)(document.querySelectorAll('.prose'))")
+    page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri() + "#mode=text")
+    page.wait_for_selector(".word[aria-description]")
+    assert not page.locator(".margin").is_visible()
+
+
 def test_two_sides_with_other_words_are_two_texts(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     """First text to second: queries with what they look at among the keys of the other."""
     page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&of=ab&q=4")

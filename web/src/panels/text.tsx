@@ -11,7 +11,7 @@ import * as state from "../state/state";
 import { doc, shown } from "../state/store";
 import { count, say } from "../words";
 import { isQuiet, type Label } from "../text/shown";
-import { sized } from "./canvas";
+import { fresh, ink as colourOf, sized } from "./canvas";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { short } from "./slots";
@@ -29,6 +29,8 @@ const LEAST = { from: 0.03, to: 0.1 };
 /** Ink that nobody would see is not laid on. */
 const FAINT = 0.035;
 const CHIPS = 4;
+/** Of the map beside a text that scrolls. */
+const MAP = 46;
 
 const labelsOf = (side: Side): Label[] => (side === "row" ? shown.value?.rows : shown.value?.columns) ?? [];
 
@@ -59,16 +61,18 @@ export function TextView() {
   );
 }
 
-interface Placed { top: Float32Array; right: Float32Array }
+interface Placed { top: Float32Array; left: Float32Array; right: Float32Array }
 
 /** One text. `side`: what a click chooses; `inked`: whose numbers lie behind its words. */
 function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; pieces: Piece[]; labels: Label[] }) {
   const box = useRef<HTMLDivElement>(null);
   const flow = useRef<HTMLDivElement>(null);
   const above = useRef<HTMLDivElement>(null);
+  const map = useRef<HTMLCanvasElement>(null);
   const placed = useSignal<Placed | null>(null);
   const measured = useRef([0, 0]);
   const seen = useSignal({ top: 0, height: 0 });
+  const scrolled = useSignal(0);
   /** What each word looks like now, so that only changes reach the page. */
   const looks = useRef<string[]>([]);
   const { hover, pinned, held, set } = sides(side);
@@ -80,20 +84,23 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const letters = pieces.reduce((sum, { before, text }) => sum + before.length + text.length, 0);
     const guess = (size: number): number => (letters * LETTER * size * LINE * size) / Math.max(1, outer.clientWidth - 24);
     const bounded = getComputedStyle(outer).overflowY !== "visible";
+    map.current!.hidden = true;
     const fits = bounded && SIZES.find((size) => {
       if (guess(size) > 1.6 * outer.clientHeight) return false;
       inner.style.fontSize = `${size}px`;
       return inner.offsetHeight <= outer.clientHeight;
     });
     inner.style.fontSize = above.current!.style.fontSize = `${fits || SCROLLED}px`;
+    map.current!.hidden = !bounded || Boolean(fits);
     const spans = inner.children as HTMLCollectionOf<HTMLElement>;
-    const [top, right] = [new Float32Array(pieces.length), new Float32Array(pieces.length)];
+    const [top, left, right] = [new Float32Array(pieces.length), new Float32Array(pieces.length), new Float32Array(pieces.length)];
     for (let n = 0; n < pieces.length; n++) {
       top[n] = spans[n].offsetTop;
-      right[n] = spans[n].offsetLeft + spans[n].offsetWidth;
+      left[n] = spans[n].offsetLeft;
+      right[n] = left[n] + spans[n].offsetWidth;
     }
     looks.current = [];
-    placed.value = { top, right };
+    placed.value = { top, left, right };
     look();
   }
 
@@ -107,6 +114,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const outer = box.current!;
     const bounded = outer.scrollHeight > outer.clientHeight + 1;
     const half = outer.clientHeight / 2;
+    scrolled.value = outer.scrollTop;
     const next = bounded ? { top: Math.floor(outer.scrollTop / half) * half, height: outer.clientHeight } : { top: 0, height: Infinity };
     if (next.top !== seen.peek().top || next.height !== seen.peek().height) seen.value = next;
   }
@@ -120,7 +128,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
       span.removeAttribute("aria-description");
     }
     looks.current = [];
-    const stops = [effect(paint), effect(follow)];
+    const stops = [effect(paint), effect(follow), effect(margin)];
     return () => stops.forEach((stop) => stop());
   }, [pieces, side, inked]);
 
@@ -141,15 +149,38 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     return [first(y - height / 2), first(y + 2 * height)];
   }
 
+  /** The numbers behind the words of this text. */
+  const inkHere = (): ArrayLike<number> | null => {
+    const now = ink.value;
+    return now && (inked === "column") === (now.direction === "from") && now.numbers.length === pieces.length ? now.numbers : null;
+  };
+
+  /** The whole text in small beside it, where it scrolls: each word in its ink, and a frame around those in sight. */
+  function margin(): void {
+    const [outer, canvas, words] = [box.current!, map.current!, placed.value];
+    const { scrollHeight: all, clientHeight: high } = outer;
+    const from = scrolled.value;
+    if (!words || canvas.hidden) return;
+    canvas.style.height = `${high}px`;
+    const context = fresh(canvas, MAP, high);
+    const [numbers, picture, pin] = [inkHere(), current.value, colourOf(canvas, "--pin")];
+    const [down, across] = [high / all, MAP / flow.current!.clientWidth];
+    for (let n = 0; n < pieces.length; n++) {
+      const t = numbers ? onScale(Math.abs(numbers[n]), picture ? mostOf(picture) : 1, state.scale.value) : 0;
+      context.fillStyle = pinned.value === n ? pin : t > FAINT ? css(sequentialAt(t, state.dark.value)) : colourOf(canvas, "--track");
+      context.fillRect(words!.left[n] * across, words!.top[n] * down, Math.max(1, (words!.right[n] - words!.left[n]) * across - 0.5), Math.max(1.5, 14 * down));
+    }
+    context.strokeStyle = colourOf(canvas, "--quiet");
+    context.strokeRect(0.5, from * down + 0.5, MAP - 1, high * down - 1);
+  }
+
   /** Ink, numbers and marks of the words on the screen, on the existing elements. */
   function paint(): void {
-    const now = ink.value;
+    const numbers = inkHere();
     const picture = current.value;
     if (!placed.value || !flow.current) return;
     const { top, right } = placed.value;
     const spans = flow.current.children as HTMLCollectionOf<HTMLElement>;
-    const matches = now && (inked === "column") === (now.direction === "from") && now.numbers.length === pieces.length;
-    const numbers = matches ? now.numbers : null;
     const most = picture ? mostOf(picture) : 1;
     const [scale, dark] = [state.scale.value, state.dark.value];
     const least = LEAST[state.direction.value] * most;
@@ -244,6 +275,10 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
         <Words pieces={pieces} labels={labels} side={side} />
       </div>
       <div ref={above} aria-hidden="true" />
+      <canvas class="margin" ref={map} aria-hidden="true" data-test="margin" onPointerDown={({ offsetY }) => {
+        const { scrollHeight: all, clientHeight: high } = box.current!;
+        box.current!.scrollTop = (offsetY / high) * all - high / 2;
+      }} />
     </div>
   );
 }
