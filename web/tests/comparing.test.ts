@@ -7,7 +7,7 @@ import { distinct } from "../src/text/naming";
 import type { Picture } from "../src/drawing/pictures";
 import { direction, prose } from "../src/text/prose";
 import { joinCuts, makeShown, regroup, type Label } from "../src/text/shown";
-import { entropy, tile, viewRows, wholeHead } from "../src/trace/cells";
+import { tile, viewRows, wholeHead } from "../src/trace/cells";
 import { difference } from "../src/trace/difference";
 import { lookedAtBy, looksAt } from "../src/trace/profile";
 import { HeldTrace, type Axis } from "../src/trace/trace";
@@ -91,13 +91,12 @@ test("as many words as there are tokens, in another order, are no plain text", (
   close(viewRows(held.head(0, 0), view, 3, 4, 0, S), turned.map((place) => weights[0][0][3 * S + place]));
 });
 
-test("the mean of heads is the mean of their weights, row, tile, whole and entropy", () => {
+test("the mean of heads is the mean of their weights, row, tile and whole", () => {
   const members = [[0, 0], [0, 3], [1, 2]] as const;
   const heads = members.map(([layer, head]) => held.head(layer, head));
   const expected = weights[0][0].map((_, n) => members.reduce((sum, [layer, head]) => sum + weights[layer][head][n], 0) / 3);
   const found = wholeHead(heads, whole, false);
   close(found.data, expected);
-  close(found.entropies, Array.from({ length: S }, (_, r) => entropy(expected.slice(r * S, (r + 1) * S))));
   expect(found.strongest).toBeCloseTo(Math.max(...expected), 5);
   close(viewRows(heads, whole, 2, 3, 0, S), expected.slice(2 * S, 3 * S));
   close(tile(heads, whole, [2, 4, 1, 5], 2, 4), [2, 3].flatMap((r) => expected.slice(r * S + 1, r * S + 5)));

@@ -31,7 +31,6 @@ export interface Caption {
   title: string;
   /** The text comes last. */
   sentences: string[];
-  pinned: object;
 }
 
 /** What is in view, all of it where no part is given; without the pinned cell where its weight isn't known. */
@@ -63,16 +62,5 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
 
 /** The caption of the part of the head that is in view. */
 export async function captionOf(picture: Picture, part: Window): Promise<Caption> {
-  const [words, r, c, weight] = [shown.value!, row.value, column.value, await pinnedWeight()];
-  return {
-    title: `${doc.value!.info.name} · ${title()}`,
-    sentences: sentencesOf(picture, part, weight),
-    pinned: { query: r, key: c, query_tokens: r === null ? null : words.rows[r].tokens, key_tokens: c === null ? null : words.columns[c].tokens, weight },
-  };
+  return { title: `${doc.value!.info.name} · ${title()}`, sentences: sentencesOf(picture, part, await pinnedWeight()) };
 }
-
-/** The settings that the numbers and colours follow. */
-export const settings = (picture: Picture): object => ({
-  picture: state.mode.value, mass: state.mass.value, tokens: state.filter.value, special_tokens: state.special.value,
-  whole_words: state.merged.value, value_norms: wanted.value?.normed ?? false, scale: state.scale.value, colours_end_at: mostOf(picture),
-});

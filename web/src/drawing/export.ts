@@ -1,17 +1,15 @@
 // Export of the current picture as SVG and PNG, and of its numbers as CSV and JSON, each with its caption.
-import { captionOf, settings, type Caption, type Window } from "./caption";
+import { captionOf, type Window } from "./caption";
 import { engine } from "../trace/engine";
 import { figureOf } from "./figure";
 import { csvCell, download, plainPart } from "./files";
-import { toShare } from "../state/hash";
 import { maskOf } from "../text/masking";
 import { count, number, say } from "../words";
 import * as state from "../state/state";
 import { current, drawnOf, wanted, type Picture } from "./pictures";
-import { cellsInPixel } from "../panels/matrix";
+import { cellsInPixel, partSeen } from "../panels/matrix";
 import { at, doc, docB, failure, headName, shown } from "../state/store";
 import { mean } from "../heads/several";
-import type { Label } from "../text/shown";
 
 /** Of a file about the head in view, or about a part of the page. */
 export function fileName(kind: string, part?: string): string {
@@ -30,37 +28,9 @@ function save(content: BlobPart, type: string, kind: string, part?: string): voi
 function windowOf(picture: Picture): Window {
   const box = state.box.value;
   if (!box) return [0, picture.rows, 0, picture.columns];
+  if (partSeen.value && ["both", "matrix"].includes(state.mode.value)) return partSeen.value;
   const [top, left] = [Math.min(Math.floor(box.top), picture.rows - 1), Math.min(Math.floor(box.left), picture.columns - 1)];
   return [top, Math.min(picture.rows, Math.ceil(box.top + box.span)), left, Math.min(picture.columns, Math.ceil(box.left + box.span))];
-}
-
-interface Part {
-  picture: Picture;
-  caption: Caption;
-  rows: Label[];
-  columns: Label[];
-  /** (rows, columns). */
-  data: Float32Array;
-  /** True where the mask hides a key. */
-  hidden(r: number, c: number): boolean;
-}
-
-const EVERY_CELL = 4_000_000;
-
-/** The visible part. */
-async function numbers(): Promise<Part> {
-  const [now, picture, words] = [wanted.value, current.value, shown.value];
-  if (!now || !picture || !words) throw new Error(say("no_trace"));
-  const box = windowOf(picture);
-  const [top, bottom, left, right] = box;
-  const [height, width] = [bottom - top, right - left];
-  if (height * width > EVERY_CELL) throw new Error(say("save_large", { n: count(height * width), most: count(EVERY_CELL) }));
-  const data = await engine.ask("tile", {
-    ...drawnOf(now), minus: null, view: now.shown.view, box, height, width, normed: now.normed,
-  });
-  const [rows, columns] = [words.rows.slice(top, bottom), words.columns.slice(left, right)];
-  const masked = maskOf(now.doc.info, now.layer, now.mean);
-  return { picture, caption: await captionOf(picture, box), rows, columns, data, hidden: (r, c) => masked !== null && masked(rows[r], columns[c], data[r * width + c]) };
 }
 
 const saveSvg = async (svg: string, part?: string): Promise<void> => save(svg, "image/svg+xml", "svg", part);
@@ -82,43 +52,33 @@ async function savePng(svg: string, part?: string): Promise<void> {
   if (blob) save(blob, "image/png", "png", part);
 }
 
-/** Numbers of one row; `none` where the mask hides a key. */
-const rowOf = <T>({ data, columns, hidden }: Part, r: number, write: (weight: number) => T, none: T): T[] =>
-  Array.from(data.subarray(r * columns.length, (r + 1) * columns.length), (weight, c) => (hidden(r, c) ? none : write(weight)));
+const EVERY_CELL = 4_000_000;
 
-/** A caption in one line, without the marks that keep quoted words apart on a screen. */
-const plainText = ({ sentences }: Caption): string => sentences.join(" ").replace(/[\u2068\u2069]/g, "").replace(/\s+/g, " ");
-
-/** Queries down, keys across; the caption stands in the first cell, so that every program reads the rest as a table. */
+/** The visible part, queries down, keys across; the caption stands in the first cell, so that every program reads the rest as a table. */
 async function saveCsv(): Promise<void> {
-  const part = await numbers();
-  const { caption, rows, columns } = part;
-  const lines = [[csvCell(plainText(caption)), ...columns.map((label) => csvCell(label.text))].join(",")];
-  rows.forEach((label, r) => lines.push([csvCell(label.text), ...rowOf(part, r, (weight) => weight.toFixed(6), "")].join(",")));
-  save(`${lines.join("\r\n")}\r\n`, "text/csv;charset=utf-8", "csv");
+  const [now, picture, words] = [wanted.value, current.value, shown.value];
+  if (!now || !picture || !words) throw new Error(say("no_trace"));
+  const box = windowOf(picture);
+  const [top, bottom, left, right] = box;
+  const [height, width] = [bottom - top, right - left];
+  if (height * width > EVERY_CELL) throw new Error(say("save_large", { n: count(height * width), most: count(EVERY_CELL) }));
+  const data = await engine.ask("tile", { ...drawnOf(now), minus: null, view: now.shown.view, box, height, width, normed: now.normed });
+  const [rows, columns] = [words.rows.slice(top, bottom), words.columns.slice(left, right)];
+  const masked = maskOf(now.doc.info, now.layer, now.mean);
+  const { sentences } = await captionOf(picture, box);
+  // in one line, without the marks that keep quoted words apart on a screen
+  const caption = sentences.join(" ").replace(/[\u2068\u2069]/g, "").replace(/\s+/g, " ");
+  const lines = [[caption, ...columns.map(({ text }) => text)].map(csvCell), ...rows.map((label, r) => [
+    csvCell(label.text), ...Array.from(data.subarray(r * width, (r + 1) * width), (weight, c) => (masked?.(label, columns[c], weight) ? "" : weight.toFixed(6))),
+  ])];
+  save(`${lines.map((line) => line.join(",")).join("\r\n")}\r\n`, "text/csv;charset=utf-8", "csv");
 }
 
-async function saveJson(): Promise<void> {
-  const part = await numbers();
-  const { caption, picture, rows, columns } = part;
-  const info = doc.value!.info;
-  const plain = (label: Label): object => ({ text: label.text, tokens: label.tokens });
-  save(JSON.stringify({
-    model: info.model, text: info.text, pair: info.pair,
-    layer: info.layerNumbers[at.value.layer], head: info.headNumbers[at.value.layer][at.value.head],
-    ...(mean.value && { mean: mean.value.map(([layer, head]) => [info.layerNumbers[layer], info.headNumbers[layer][head]]) }),
-    caption: plainText(caption), settings: settings(picture), state: toShare(state.FIELDS), pinned: caption.pinned,
-    queries: rows.map(plain), keys: columns.map(plain),
-    weights: rows.map((_, r) => rowOf<number | null>(part, r, (weight) => Number(weight.toFixed(6)), null)),
-  }, null, 1), "application/json", "json");
-}
-
-/** How figures and the head's numbers are saved, by what a button calls them. */
+/** How figures are saved, by what a button calls them. */
 const FIGURE_WAYS = { SVG: saveSvg, PNG: savePng };
-const NUMBER_WAYS = { CSV: saveCsv, JSON: saveJson };
-export type Kind = keyof typeof FIGURE_WAYS | keyof typeof NUMBER_WAYS;
-export const FIGURES = Object.keys(FIGURE_WAYS) as Kind[];
-export const KINDS = [...FIGURES, ...Object.keys(NUMBER_WAYS) as Kind[]];
+export type Kind = keyof typeof FIGURE_WAYS | "CSV";
+export const FIGURES: Kind[] = ["SVG", "PNG"];
+export const KINDS: Kind[] = [...FIGURES, "CSV"];
 
 /** Parts of the page that become a figure: what each is called in a file's name, as a word, and its place. */
 const PARTS = { difference: ["pane_compare", ".moved"], effects: ["pane_causes", ".shownrun"], follow: ["pane_follow", ".follow"], chain: ["cell", ".cell.line, .cell.chain"], heads: ["grid", ".grid"] } as const;
@@ -149,5 +109,5 @@ async function saveFigure(kind: keyof typeof FIGURE_WAYS, part?: FigureOf): Prom
 
 /** Save the head in view, or a part of the page. */
 export function saveAs(kind: Kind, part?: FigureOf): void {
-  (kind in NUMBER_WAYS ? NUMBER_WAYS[kind as keyof typeof NUMBER_WAYS]() : saveFigure(kind as keyof typeof FIGURE_WAYS, part)).catch((error: Error) => { failure.value = say("save_failed", { why: error.message }); });
+  (kind === "CSV" ? saveCsv() : saveFigure(kind, part)).catch((error: Error) => { failure.value = say("save_failed", { why: error.message }); });
 }

@@ -24,9 +24,6 @@ export interface Picture {
   ownMost: number | null;
   strongest: number;
   signed: boolean;
-  /** Entropy of every row, in nats, and the column with the largest mean weight. Only if every cell is available. */
-  entropies: Float32Array | null;
-  most: { column: number; share: number } | null;
   /** n where only every nth row was computed; 1 where all were. */
   every: number;
 }
@@ -113,8 +110,6 @@ export async function picture(
       ownMost: wanted.normed ? answer.strongest || 1 : null,
       strongest: answer.strongest || 1,
       signed: false,
-      entropies: answer.entropies,
-      most: answer.most,
       every: 1,
     });
   }
@@ -151,8 +146,6 @@ export async function picture(
     ownMost: minus ? MOVED : wanted.normed ? largest(data) || 1 : null,
     strongest: largest(data) || 1,
     signed: Boolean(minus),
-    entropies: null,
-    most: null,
     every: 1,
   });
 }
@@ -168,7 +161,7 @@ async function sampled(wanted: Wanted): Promise<Picture> {
   const strongest = largest(data) || 1;
   return {
     key: `sampled/${wantedKey(wanted)}`, rows, columns, full: null, overview: { data, height, width }, ownMost: normed ? strongest : null,
-    strongest, signed: false, entropies: null, most: null, every,
+    strongest, signed: false, every,
   };
 }
 
@@ -184,7 +177,7 @@ function coarse(wanted: Wanted): Picture | null {
   return {
     key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
     overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
-    entropies: null, most: null, every: 1,
+    every: 1,
   };
 }
 

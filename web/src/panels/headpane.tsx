@@ -58,7 +58,7 @@ export function HeadPane() {
               onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
           )}
           {hasPair && (
-            <select value={state.filter.value} title={say("filter")} data-test="filter"
+            <select value={state.filter.value} aria-label={say("filter")} data-test="filter"
               onChange={(event) => { state.filter.value = event.currentTarget.value as state.Filter; state.box.value = null; }}>
               {state.FILTERS.map((name) => <option key={name} value={name}>{say(`filter_${name}`)}</option>)}
             </select>

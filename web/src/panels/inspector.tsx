@@ -1,6 +1,5 @@
 // Properties of the selected head, and of the hovered or pinned token.
 import { css, inkOn, sequentialAt } from "../drawing/colour";
-import { memo } from "./memo";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
@@ -70,7 +69,6 @@ export function Inspector() {
   if (!info || !words) return null;
   const { n } = at.value;
   const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
-  const most = Math.log(Math.max(2, words.columns.length));
   const effect = table.value?.effect ? ["effect"] : [];
   const first = [...FIRST.filter((name) => known.value.includes(name)).slice(0, start.value.atlas ? 1 : 6), ...effect];
   const listed = every.value || first.length < 2 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
@@ -95,7 +93,6 @@ export function Inspector() {
         </tbody>
       </table>
       {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
-      {every.value && <Spark values={fresh && !state.normed.value ? fresh.entropies : null} most={most} language={spoken.value} />}
       <Blocks picture={fresh} />
       <Looks most={fresh ? mostOf(fresh) : 1} />
       <LookedBy picture={fresh} />
@@ -274,27 +271,3 @@ function LookedBy({ picture }: { picture: Picture | null }) {
     </div>
   );
 }
-
-/** Entropy of every query, in the order of the text. */
-const Spark = memo(({ values, most }: { values: Float32Array | null; most: number; language: string }) => {
-  const width = 240;
-  const height = 34;
-  const bars = Math.min(width, values?.length ?? 0);
-  let path = "";
-  for (let bar = 0; values && bar < bars; bar++) {
-    const from = Math.floor((bar * values.length) / bars);
-    const to = Math.max(from + 1, Math.floor(((bar + 1) * values.length) / bars));
-    let sum = 0;
-    for (let n = from; n < to; n++) sum += values[n];
-    const y = height * Math.min(1, sum / (to - from) / most);
-    if (Number.isNaN(y)) continue;
-    const x = (bar * width) / bars;
-    path += `M${x.toFixed(1)} ${height}v${(-y).toFixed(1)}h${Math.max(0.6, width / bars - (bars < 60 ? 1 : 0)).toFixed(1)}v${y.toFixed(1)}z`;
-  }
-  return (
-    <figure class="spark">
-      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true"><path d={path} /></svg>
-      <figcaption class="quiet small">{say("entropy_rows", { most: number(most, 2) })}</figcaption>
-    </figure>
-  );
-});

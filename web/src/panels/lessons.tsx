@@ -1,22 +1,19 @@
 // What a reader learns in the first minute, until it is read: three sentences above the page.
 import { signal } from "@preact/signals";
 import { keep, kept } from "../state/kept";
-import { doc } from "../state/store";
-import { count, say } from "../words";
+import { say } from "../words";
 
 /** A notebook would tell it anew with each cell. */
 const read = signal(parent !== window || kept("lessons") !== null);
 
 export function Lessons() {
   if (read.value) return null;
-  const { layers, heads } = doc.value!.info;
-  const n = count(layers.length * heads);
   return (
     <section class="lessons" aria-label={say("help")}>
       <ol>
         <li><b>{say("lesson_word")}</b> {say("lesson_word_says")}</li>
         <li><b>{say("lesson_row")}</b> {say("lesson_row_says")}</li>
-        <li><b>{say("lesson_heads", { n })}</b> {say("lesson_heads_says")}</li>
+        <li><b>{say("lesson_heads")}</b> {say("lesson_heads_says")}</li>
       </ol>
       <button data-test="lessons-read" onClick={() => { read.value = true; keep("lessons", true); }}>{say("lessons_read")}</button>
     </section>

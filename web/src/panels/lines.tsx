@@ -263,10 +263,11 @@ export function Lines() {
       ))}
     </div>
   );
+  const tall = Math.max(words.rows.length, words.columns.length) * height + 8 + (beside.value?.top ?? 0);
   return (
     <div class="linesbox">
-      <div class="lines" ref={scroller} tabIndex={-1}>
-        <div class="tall" style={{ height: `${Math.max(words.rows.length, words.columns.length) * height + 8 + (beside.value?.top ?? 0)}px`, "--shift": `${beside.value?.top ?? 0}px` }}>
+      <div class="lines" ref={scroller} tabIndex={tall > seen.value.height ? 0 : -1}>
+        <div class="tall" style={{ height: `${tall}px`, "--shift": `${beside.value?.top ?? 0}px` }}>
           <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left} {...pointed("row", words.rows)}>
             {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}
           </div>

@@ -35,6 +35,8 @@ export interface Places {
   columns: Int32Array;
 }
 
+/** What of the linked matrix is seen: top, bottom, left, right. */
+export const partSeen = signal<[number, number, number, number] | null>(null);
 /** Cells of the linked matrix per pixel of the screen, if more than one. */
 export const cellsInPixel = signal(1);
 /** The least weight that the linked matrix writes into its cells; 0 where it writes all, or none. */
@@ -142,6 +144,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     if (linked) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
     if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
+    if (linked) partSeen.value = [top, bottom, left, right];
     const x = (column: number): number => g.left + (column - g.column) * g.cell;
     const y = (at: number): number => g.top + (at - g.row) * g.cell;
     context.save();

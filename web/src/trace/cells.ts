@@ -167,10 +167,10 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 /** True if this side of the picture is the plain text: one token per row or column, none hidden. */
 export const plain = ({ members, starts }: Groups, all: number): boolean => members.length === all && starts.length === all + 1 && members.every((token, n) => token === n && starts[n] === n);
 
-/** Rows [from, to) over the columns [left, right), into `out`; entropies of whole rows into `entropies`. */
+/** Rows [from, to) over the columns [left, right), into `out`. */
 function fillOne(
   head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed: boolean,
-  out: Float32Array, entropies: Float32Array | null = null,
+  out: Float32Array,
 ): void {
   const { rows, columns } = view;
   const { keys } = head;
@@ -183,16 +183,10 @@ function fillOne(
       for (; r + FOUR <= to; r += FOUR) {
         const part = out.subarray((r - from) * keys, (r - from + FOUR) * keys);
         scoreFour(head, rows.members, r, part);
-        for (let n = 0; n < FOUR; n++) {
-          const nats = soften(keys, part.subarray(n * keys, (n + 1) * keys), false);
-          if (entropies) entropies[r - from + n] = nats;
-        }
+        for (let n = 0; n < FOUR; n++) soften(keys, part.subarray(n * keys, (n + 1) * keys), false);
       }
     }
-    for (; r < to; r++) {
-      const nats = weightRow(head, rows.members[r], out.subarray((r - from) * keys, (r - from + 1) * keys));
-      if (entropies) entropies[r - from] = nats;
-    }
+    for (; r < to; r++) weightRow(head, rows.members[r], out.subarray((r - from) * keys, (r - from + 1) * keys));
     if (norms) for (let n = 0, j = 0; n < (to - from) * keys; n++, j = j + 1 === keys ? 0 : j + 1) out[n] *= norms[j];
     return;
   }
@@ -231,7 +225,6 @@ function fillOne(
         out[base + c - left] += sum * share;
       }
     }
-    if (entropies) entropies[r - from] = entropy(out.subarray((r - from) * width, (r - from + 1) * width));
   }
 }
 
@@ -241,10 +234,10 @@ export type Heads = HeadArrays | readonly HeadArrays[];
 /** As `fillOne`; of several heads, the mean. */
 function fill(
   heads: Heads, view: View, from: number, to: number, left: number, right: number, normed: boolean,
-  out: Float32Array, entropies: Float32Array | null = null,
+  out: Float32Array,
 ): void {
   const all = [heads].flat();
-  if (all.length === 1) return fillOne(all[0], view, from, to, left, right, normed, out, entropies);
+  if (all.length === 1) return fillOne(all[0], view, from, to, left, right, normed, out);
   const width = right - left;
   const cells = (to - from) * width;
   const part = new Float32Array(cells);
@@ -253,7 +246,6 @@ function fill(
     fillOne(head, view, from, to, left, right, normed, part);
     for (let n = 0; n < cells; n++) out[n] += part[n] / all.length;
   }
-  if (entropies) for (let r = 0; r < to - from; r++) entropies[r] = entropy(out.subarray(r * width, (r + 1) * width));
 }
 
 /** Rows [from, to) of the picture over its columns [left, right): mean over a row's tokens, sum over a column's. */
@@ -265,32 +257,17 @@ export function viewRows(
   return out;
 }
 
-/** Every cell of a head, with its summary. */
+/** Every cell of a head, and the strongest. */
 export interface WholeHead {
   data: Float32Array;
   strongest: number;
-  entropies: Float32Array;
-  /** The column with the largest mean weight, and that weight. */
-  most: { column: number; share: number };
 }
 
 export function wholeHead(heads: Heads, view: View, normed: boolean): WholeHead {
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const data = new Float32Array(rows * columns);
-  const entropies = new Float32Array(rows);
-  fill(heads, view, 0, rows, 0, columns, normed, data, entropies);
-  const mass = new Float64Array(columns);
-  let strongest = 0;
-  for (let r = 0, n = 0; r < rows; r++) {
-    for (let c = 0; c < columns; c++, n++) {
-      const w = data[n];
-      mass[c] += w;
-      if (w > strongest) strongest = w;
-    }
-  }
-  let column = 0;
-  for (let c = 1; c < columns; c++) if (mass[c] > mass[column]) column = c;
-  return { data, strongest, entropies, most: { column, share: rows ? mass[column] / rows : 0 } };
+  fill(heads, view, 0, rows, 0, columns, normed, data);
+  return { data, strongest: data.reduce((most, weight) => (weight > most ? weight : most), 0) };
 }
 
 /** Rows and columns [..) of the picture, pooled to height x width by the value furthest from 0. */

@@ -89,7 +89,6 @@ export interface TraceInfo {
   notes: string[];
   /** Heads (layer * heads + head) whose weights are not numbers. */
   broken: ReadonlySet<number>;
-  precision: string;
   bytes: number;
   anatomy: Anatomy | null;
   /** Null where none were looked for: a long text, or a file that Trace.save wrote. */
@@ -208,7 +207,6 @@ export class HeldTrace {
       unrecorded: about.unrecorded ?? [],
       notes: about.notes ?? [],
       broken: this.broken(about.layers.length, heads),
-      precision: first.dtype,
       bytes: raw.byteLength,
       anatomy: view?.anatomy ?? null,
       findings: view?.findings ?? null,
