@@ -34,6 +34,7 @@ from headscope.live.names.axes import Followed
 from headscope.live.names.facts import Follower
 from headscope.live.names.following import Blocks
 from headscope.live.names.lookups import Tables
+from headscope.live.names.sources import memory_of
 from headscope.live.plan.refusals import refuse_transforms
 from headscope.live.plan.stacks import Place, within
 from headscope.live.progress import Loop, is_plain
@@ -162,7 +163,7 @@ class Session:
     @property
     def follower(self) -> Follower:
         """The follower of the tokens of this thread's forward passes."""
-        return self._followers.setdefault(threading.get_ident(), Follower(self.plan.memory, self.consumer.replace))
+        return self._followers.setdefault(threading.get_ident(), Follower(memory_of(self.model), self.consumer.replace))
 
     def sees_this_thread(self) -> bool:
         """Return True if forward passes of the current thread belong to this session.

@@ -15,6 +15,7 @@ class, a function or a hook, is always followed.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -225,7 +226,7 @@ class Blocks:
             return
         inputs: list[tuple[torch.Tensor, Sources]] = []
         try:
-            key = id(module), settings, *(_key(x, follower, inputs) for x in (args, kwargs))
+            key = settings, *(_key(x, follower, inputs) for x in (args, kwargs))
         except LookupError:
             return
         cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
@@ -251,12 +252,15 @@ class Blocks:
         follower.valued |= run.valued
 
     def _settings(self, module: nn.Module) -> tuple[Any, ...] | None:
-        """All settings of a block; None if anybody else's code may run in it, as a method, a function or an object."""
+        """A block's modules with their classes and all settings; None if anybody else's code may run in it.
+
+        That can be a method, a function or an object.
+        """
         settings: list[tuple[Any, ...]] = []
         for inside in self.modules[module]:
             if (own := own_settings(inside)) is None:
                 return None
-            settings.append(own)
+            settings.append((weakref.ref(inside), type(inside), *own))
         return tuple(settings) if all(map(runs_as_shipped, self._classes[module])) else None
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
 from torch.fx import GraphModule
 
-from headscope.live.names.sources import Memory
 from headscope.live.plan.classes import LIBRARIES, classes_where
 
 CROSS = re.compile(
@@ -28,6 +26,9 @@ CONTAINERS = re.compile(
 
 COUNTED = re.compile(r"(.*_)\d+")
 """A name that ends in a number, such as torchvision's for the blocks of an nn.Sequential: `encoder_layer_0`."""
+
+NUMBERED = re.compile(r"(.*\.)?\d+(?=\.|$)")
+"""The part of a name that ends with its last number."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,6 @@ class Plan:
         readers: module id -> name, for modules that may read an attention's output.
         looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
         blocks: where each block of a library's model with attention begins and ends in `modules`.
-        memory: how the model's passes treated tokens.
     """
 
     def __init__(
@@ -116,25 +116,10 @@ class Plan:
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
         self.looped = self._looped()
         self.blocks = blocks_of(modules, self.paths)
-        self.memory = Memory()
-
-    def over(self, modules: tuple[tuple[str, nn.Module], ...]) -> Plan:
-        """The same plan as a copy, over the same modules or, to hold none of them, over ()."""
-        plan = copy(self)
-        plan.modules = modules
-        plan.__dict__.pop("_by_name", None)
-        for name in ("paths", "stacks", "homes", "layers", "_numbers", "_of_lists", "_names"):
-            setattr(plan, name, copy(getattr(self, name)))
-        return plan
 
     @cached_property
     def _by_name(self) -> dict[str, nn.Module]:
         return dict(self.modules)
-
-    @property
-    def numbered(self) -> Mapping[int, int]:
-        """Module id -> layer number, for attention modules and those that look like them."""
-        return self._numbers
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -211,11 +196,14 @@ class Plan:
         around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
         found: dict[int, list[tuple[int, str]]] = {}
         for reader, path in self.readers.items():
+            numbered = NUMBERED.match(path)
+            if numbered is None or numbered[0] in around:
+                continue
             parts = path.split(".")
             first = next((at for at, part in enumerate(parts) if ".".join(parts[: at + 1]) not in around), len(parts))
             for length in range(first + 1):
                 above = ".".join(parts[:length])
-                if above in ids and any(part.isdigit() for part in parts[first:]):
+                if above in ids:
                     found.setdefault(reader, []).append((ids[above], ".".join(parts[length:])))
         return found
 
