@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headscope.live.plan.stacks import Plan
 
 
-BELOW: Any = None if FOLLOW_KEY is None else torch._C._dispatch_keyset_full_after(FOLLOW_KEY)
+BELOW: Any = torch._C._dispatch_keyset_full_after(FOLLOW_KEY)
 
 
 class _Following(threading.local):
@@ -59,8 +59,7 @@ NUMBERS = (int, float, complex)
 
 def install() -> None:
     """Let the tokens be followed through each operator registered so far."""
-    if FOLLOW_KEY is not None:
-        FOLLOWED.install(lambda names: [(one.op, partial(_run_and_note, one)) for one in followed_operators(names)])
+    FOLLOWED.install(lambda names: [(one.op, partial(_run_and_note, one)) for one in followed_operators(names)])
 
 
 def _run_and_note(operator: Operator, keys: Any, *args: Any, **kwargs: Any) -> Any:
