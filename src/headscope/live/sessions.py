@@ -495,17 +495,16 @@ def who_silences(seats: list[Seat]) -> Seat:
     return next(seat for seat in seats if seat.session.consumer.silencing)
 
 
-def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
-    """Pass a call to the consumer of each seat, as a `Call` with that seat's stack and layer.
+def calls_of(module: nn.Module, seats: list[Seat], **fields: Any) -> list[Call]:
+    """A call as each seat sees it: with that seat's stack and layer.
 
     Args:
-        tensors: the other fields of `Call`, the same for all seats.
-
-    Raises:
-        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+        module: the attention module.
+        seats: the seats.
+        fields: the other fields of `Call`, the same for all seats.
     """
-    rounded = rounding_of(tensors["q"])
-    calls = [
+    rounded = rounding_of(fields["q"])
+    return [
         Call(
             module=module,
             path=path or session.plan.paths[id(module)],
@@ -513,10 +512,18 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
             layer=place.layer,
             turn=place.turn,
             rounded=rounded,
-            **tensors,
+            **fields,
         )
         for session, _, place, path in seats
     ]
+
+
+def deliver(seats: list[Seat], calls: list[Call]) -> None:
+    """Pass a call to the consumer of each seat.
+
+    Raises:
+        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+    """
     with exact_products():
         if not calls[0].proven:
             refuse_altered(calls[0])
