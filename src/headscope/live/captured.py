@@ -87,13 +87,11 @@ class Watching:
             )
         attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
-            interface.INSTALLED.enter(attention)
-            undo.callback(interface.INSTALLED.leave)
-            multihead.FAST_PATH.enter()
-            undo.callback(multihead.FAST_PATH.leave)
+            undo.enter_context(interface.INSTALLED.used())
+            interface.wrap(attention)
+            undo.enter_context(multihead.FAST_PATH.used())
             if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
-                UNCOMPILED.enter()
-                undo.callback(UNCOMPILED.leave)
+                undo.enter_context(UNCOMPILED.used())
             operators.observe(sdpa_watch.observe)
             observed: list[nn.Module] = []
             session = Session(
@@ -113,8 +111,7 @@ class Watching:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
                 for watched, applies in ((multihead.WATCHED, multihead.is_attention), (inside.WATCHED, reads)):
                     if applies(module):
-                        watched.enter(module)
-                        undo.callback(watched.leave, module)
+                        undo.enter_context(watched.used(module))
                         observed.append(module)
             undo.callback(session.close)
             models = models_in(modules)
@@ -137,7 +134,7 @@ def _prepare(observed: list[nn.Module]) -> None:
     Args:
         observed: the modules whose outputs are observed, after all other hooks.
     """
-    interface.INSTALLED.renew()
+    interface.wrap()
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -130,22 +130,22 @@ class Shared:
         self._users: dict[tuple[int, ...], int] = {}
         self._undo: dict[tuple[int, ...], Callable[[], None]] = {}
 
-    def enter(self, *module: nn.Module) -> None:
-        """Apply the setting, or hook the module, if this is the first user."""
+    @contextmanager
+    def used(self, *module: nn.Module) -> Iterator[None]:
+        """Apply the setting in the block, or hook the module: the first user does, and the last one undoes it."""
         key = tuple(map(id, module))
         with LOCK:
             if key not in self._users:
                 self._undo[key] = self._apply(*module)
             self._users[key] = self._users.get(key, 0) + 1
-
-    def leave(self, *module: nn.Module) -> None:
-        """Undo it if this is the last user."""
-        key = tuple(map(id, module))
-        with LOCK:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key]
-                self._undo.pop(key)()
+        try:
+            yield
+        finally:
+            with LOCK:
+                self._users[key] -= 1
+                if not self._users[key]:
+                    del self._users[key]
+                    self._undo.pop(key)()
 
 
 def original_of(model: Any) -> Any:
