@@ -198,7 +198,24 @@ class Captured(Watching):
         Raises:
             InputError: nothing was captured, or there is more than one trace.
         """
-        return self._only(self.traces, "captured")
+        traces = self.traces
+        if len(traces) == 1:
+            return traces[0]
+        if not traces:
+            stray = self._session.stray if self._session else 0
+            raise InputError(
+                f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
+                if stray
+                else "nothing was captured: no forward pass of the model attended to any token inside the block",
+                where="captured",
+                advice="call the captured model itself inside the block, or capture the part that you call",
+            )
+        stacks = sorted({trace.stack for trace in traces})
+        raise InputError(
+            f"there are {len(traces)} traces, from {len(self.forwards)} forward passes, of stacks {', '.join(stacks)}",
+            where="captured.trace",
+            advice=f"use {GENERATED if self._grew() else ''}captured.traces, captured.forwards[i], or captured[stack]",
+        )
 
     @property
     def generations(self) -> list[Trace]:
@@ -256,25 +273,6 @@ class Captured(Watching):
     def __len__(self) -> int:
         """Number of traces."""
         return len(self.traces)
-
-    def _only(self, traces: list[Trace], where: str) -> Trace:
-        if len(traces) == 1:
-            return traces[0]
-        if not traces:
-            stray = self._session.stray if self._session else 0
-            raise InputError(
-                f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
-                if stray
-                else "nothing was captured: no forward pass of the model attended to any token inside the block",
-                where=where,
-                advice="call the captured model itself inside the block, or capture the part that you call",
-            )
-        stacks = sorted({trace.stack for trace in traces})
-        raise InputError(
-            f"there are {len(traces)} traces, from {len(self.forwards)} forward passes, of stacks {', '.join(stacks)}",
-            where=f"{where}.trace",
-            advice=f"use {GENERATED if self._grew() else ''}captured.traces, captured.forwards[i], or captured[stack]",
-        )
 
     def _grew(self) -> bool:
         """Return True if the last forward pass reads one token, or one more than the pass before, as in generate()."""

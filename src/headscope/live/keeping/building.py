@@ -73,11 +73,6 @@ class TraceBuilder(Consumer):
         self._weights: Weights | None = None
         self._outputs: dict[tuple[str, ...], Output] = {}
 
-    @property
-    def precision(self) -> str:
-        """Precision in which queries, keys and values are kept."""
-        return "fp32" if self.selection.dtype == torch.float32 else "fp16"
-
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
         self._open[forward.number] = Copies(Carrier(self.selection.device))
@@ -358,7 +353,7 @@ class TraceBuilder(Consumer):
             ablated=silenced,
             swapped=swapped,
             source=CapturedModel(self.name, self.model, forward, stack, turn, cut, products),
-            precision=self.precision,
+            precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
             stack=stack.name,
             cut=cut,
             **others,

@@ -23,7 +23,7 @@ from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, kind_of
 from headscope.live.seeing.observed import run_observed
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.sessions import RUNNING, Seat, register_call
+from headscope.live.sessions import RUNNING, register_call
 
 TABLES: dict[str, tuple[dict[str, Any], str]] = {}
 """The tables whose functions are wrapped while a capture is open, and how the names of these functions end."""
@@ -108,7 +108,9 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     ) -> Any:
         if RUNNING.inside:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
-        seats = register_interface_call(module, query, key)
+        batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
+        followed = following.tokens_of(query, key)
+        seats = register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
         seen = None
         if id(getattr(module, "config", None)) in RUNNING.switched:
             attention_mask, seen = as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
@@ -160,19 +162,9 @@ def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool)
     return mask, None if filled else allowed.any(-1).transpose(1, 2)[..., None]
 
 
-def register_interface_call(module: nn.Module, query: torch.Tensor, key: torch.Tensor) -> list[Seat]:
-    """Register a call whose queries and keys are (batch, heads, tokens, d_head)."""
-    batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
-    followed = following.tokens_of(query, key)
-    return register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
-
-
 def is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
     """Return True for transformers' own functions, unless a kernel from the hub computes their contexts."""
     if not is_own(function):
         return False
-    return _known_as(function, "") != FLASH or _implementation(module).startswith(FLASH)
-
-
-def _implementation(module: nn.Module) -> str:
-    return str(getattr(getattr(module, "config", None), "_attn_implementation", ""))
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", "")
+    return _known_as(function, "") != FLASH or str(implementation).startswith(FLASH)

@@ -5,8 +5,7 @@ The function may be one of transformers' interface, PyTorch's operator in the fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -76,7 +75,8 @@ def run_observed(
     whole = [seat for seat in recorders if _held(seat) is None]
     reader = seats[0] if whole or silenced else None
     inner = None if proven else _Inner(module, key, value, reader, copies_mask=bool(held))
-    with _as_compiled() if name == FLEX_NAME else Noting() as notes:
+    # transformers compiles flex attention as outside of a capture: uncompiled, it builds the whole map.
+    with torch.compiler.set_stance("default") if name == FLEX_NAME else Noting() as notes:
         if inner is not None and notes is not None:
             notes.attended = partial(inner.read, notes)
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
@@ -254,13 +254,6 @@ def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch
     if x.dtype != dtype:
         x = x.to(dtype)
     return x if len(x) == batch else x.expand(batch, -1, -1, -1)
-
-
-@contextmanager
-def _as_compiled() -> Iterator[None]:
-    """Let transformers compile flex attention as it does outside of a capture: uncompiled, it builds the whole map."""
-    with torch.compiler.set_stance("default"):
-        yield
 
 
 def _weights(result: tuple[Any, ...]) -> torch.Tensor | None:
