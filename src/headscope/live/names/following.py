@@ -44,10 +44,9 @@ BELOW: Any = torch._C._dispatch_keyset_full_after(FOLLOW_KEY)
 class _Following(threading.local):
     """The forward pass that is followed in this thread, what is known of its tensors, and the block that runs in it."""
 
-    def __init__(self) -> None:
-        self.forward: Forward | None = None
-        self.follower: Follower | None = None
-        self.run: BlockRun | None = None
+    forward: Forward | None = None
+    follower: Follower | None = None
+    run: BlockRun | None = None
 
 
 STATE = _Following()

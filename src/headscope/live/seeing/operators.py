@@ -89,8 +89,7 @@ class Unwatched:
 class _Noting(threading.local):
     """The notes that this thread takes on fused kernels: those of the recorded call that is running; None otherwise."""
 
-    def __init__(self) -> None:
-        self.notes: KernelNotes | None = None
+    notes: KernelNotes | None = None
 
 
 NOTING = _Noting()
