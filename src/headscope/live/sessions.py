@@ -410,10 +410,10 @@ class Seat(NamedTuple):
     path: str = ""
 
     @property
-    def may_be_head(self) -> bool:
-        """True if its layer is unknown until the call is delivered: it may be one head of several beside it."""
+    def held(self) -> Held | None:
+        """The calls that this one is held back with, as it may be a part of the module's attention; None if whole."""
         held = self.forward.held
-        return held is not None and held.seat is self and bool(held.heads)
+        return held if held is not None and held.seat is self else None
 
 
 def register_call(
@@ -476,9 +476,11 @@ def register_call(
 
 
 def recording(seats: list[Seat]) -> list[Seat]:
-    """The seats whose sessions record this call, or may when its layer is known."""
+    """The seats whose sessions record this call, or may when its layer is known: it may be one head of several."""
     return [
-        seat for seat in seats if seat.may_be_head or seat.session.consumer.wants(seat.place.stack, seat.place.layer)
+        seat
+        for seat in seats
+        if (seat.held and seat.held.heads) or seat.session.consumer.wants(seat.place.stack, seat.place.layer)
     ]
 
 

@@ -332,7 +332,8 @@ def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, 
     for at, (path, _) in enumerate(modules):
         if at < after or not path.rpartition(".")[2].isdigit():
             continue
-        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(path + ".")), len(modules))
+        prefix = path + "."
+        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(prefix)), len(modules))
         inside = [module for _, module in modules[at:stop]]
         libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
         if libraries and any(id(module) in attention for module in inside):

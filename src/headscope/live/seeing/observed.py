@@ -23,7 +23,7 @@ from headscope.live.masks.analyst import Rules, score_bound
 from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import Noting
-from headscope.live.seeing.parts import Held, Ran
+from headscope.live.seeing.parts import Ran
 from headscope.live.sessions import Seat, calls_of, deliver, heads_to_silence, recording, who_silences
 from headscope.live.silencing import silence
 
@@ -71,8 +71,8 @@ def run_observed(
             where=seats[0].session.plan.paths[id(module)],
             advice="heads count from 0; those of a module that calls its attention head by head can't be silenced",
         )
-    held = [one for seat in seats if (silenced or seat in recorders) and (one := _held(seat)) is not None]
-    whole = [seat for seat in recorders if _held(seat) is None]
+    held = [one for seat in seats if (silenced or seat in recorders) and (one := seat.held) is not None]
+    whole = [seat for seat in recorders if seat.held is None]
     reader = seats[0] if whole or silenced else None
     inner = None if proven else _Inner(module, key, value, reader, copies_mask=bool(held))
     # transformers compiles flex attention as outside of a capture: uncompiled, it builds the whole map.
@@ -147,12 +147,6 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
             advice="run the model in torch.no_grad(), or silence the head: zero or mean",
         )
     return value
-
-
-def _held(seat: Seat) -> Held | None:
-    """Return the reason to hold back a call that may be a part of the module's attention; None if it is whole."""
-    held = seat.forward.held
-    return held if held is not None and held.seat is seat else None
 
 
 def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark: torch.Tensor | None = None) -> None:
