@@ -148,7 +148,7 @@ def _holds_attention(module: nn.Module) -> bool:
     )
 
 
-def blind_head(rules: Rules) -> tuple[int, str] | None:
+def _blind_head(rules: Rules) -> tuple[int, str] | None:
     """The first head from which its mask hides every key, and for which queries; None if there is none."""
     for rule in rules.rows:
         if rule.mask.bias is None or len(rule.mask.bias) == 1:
@@ -178,7 +178,7 @@ def refuse(times: float, kind: str, where: str, rules: Rules | None = None) -> N
     Raises:
         UnsupportedError: always.
     """
-    blind = None if rules is None or times == times else blind_head(rules)
+    blind = None if rules is None or times == times else _blind_head(rules)
     if blind is not None:
         head, queries = blind
         raise UnsupportedError(

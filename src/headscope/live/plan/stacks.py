@@ -102,7 +102,7 @@ class Plan:
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
         self.layers: dict[int, int] = {}
-        self.readers = {id(module): path for path, module in modules if may_read(module)}
+        self.readers = {id(module): path for path, module in modules if _may_read(module)}
         self._numbers: dict[int, int] = {}
         self._of_lists: dict[str, int] = {}
         self._names: list[str] = []
@@ -110,12 +110,12 @@ class Plan:
         members: dict[str, list[tuple[str, nn.Module]]] = {}
         for path, module in modules:
             if is_attention(module):
-                members.setdefault(pattern_of(path, self._by_name), []).append((path, module))
+                members.setdefault(_pattern_of(path, self._by_name), []).append((path, module))
         names = _names(list(members))
         for pattern, stack_members in members.items():
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
         self.looped = self._looped()
-        self.blocks = blocks_of(modules, self.paths)
+        self.blocks = _blocks_of(modules, self.paths)
 
     @cached_property
     def _by_name(self) -> dict[str, nn.Module]:
@@ -175,13 +175,13 @@ class Plan:
             The modules added; none if this module's layer can't be determined.
         """
         path = self.known[id(module)]
-        pattern = pattern_of(path, self._by_name)
+        pattern = _pattern_of(path, self._by_name)
         stack = next((known for known in self.stacks.values() if known.pattern == pattern), None)
         if stack is None:
             name = _names([*{known.pattern for known in self.stacks.values()}, pattern])[pattern]
             name = pattern if name in self._names else name
             alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
-            alike = [(path, member) for path, member in alike if pattern_of(path, self._by_name) == pattern]
+            alike = [(path, member) for path, member in alike if _pattern_of(path, self._by_name) == pattern]
             self._add(Stack(pattern, name, _is_cross(pattern)), alike)
             self.looped = self._looped()
             return [member for _, member in alike]
@@ -217,9 +217,7 @@ class Plan:
         )
 
     def part(self, stack: Stack, call: int) -> Stack:
-        """The stack of one of a layer's calls of attention: `stack` itself for call 0, `stack.2` for call 1, …."""
-        if not call:
-            return stack
+        """The stack of one of a layer's calls of attention after the first: `stack.2` for call 1, …."""
         part = replace(stack, name=f"{stack.name}.{call + 1}", call=call)
         if part.name not in self._names:
             self._names.append(part.name)
@@ -235,7 +233,7 @@ class Plan:
         alike = [
             (path, module)
             for path, module in self.modules
-            if type(module) in classes and pattern_of(path, self._by_name) == stack.pattern
+            if type(module) in classes and _pattern_of(path, self._by_name) == stack.pattern
         ]
         numbers = [getattr(module, "layer_idx", None) for _, module in alike]
         integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
@@ -268,7 +266,7 @@ def within(path: str, other: str) -> bool:
     return not other or f"{path}.".startswith(f"{other}.")
 
 
-def pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
+def _pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
     """A module's name with its layer numbers replaced by *: `encoder.layer.*.attention.self`.
 
     A number at the end of a name is a layer number only in a container: attributes such as attn_1 and attn_2 have
@@ -319,7 +317,7 @@ def _names(patterns: list[str]) -> dict[str, str]:
     return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}
 
 
-def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[tuple[int, int]]:
+def _blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[tuple[int, int]]:
     """Return the first and last places of a model's blocks with attention in the list of its modules.
 
     A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
@@ -342,7 +340,7 @@ def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, 
     return found
 
 
-def may_read(module: nn.Module) -> bool:
+def _may_read(module: nn.Module) -> bool:
     """Return True if a module may be part of an output projection.
 
     These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have

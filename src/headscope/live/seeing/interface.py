@@ -113,9 +113,9 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         seats = register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
         seen = None
         if id(getattr(module, "config", None)) in RUNNING.switched:
-            attention_mask, seen = as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
+            attention_mask, seen = _as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
         if seats:
-            proven = is_proven(original, module) and undisturbed(query, key, value)
+            proven = _is_proven(original, module) and undisturbed(query, key, value)
             RUNNING.inside = True
             try:
                 with Unwatched():
@@ -136,7 +136,7 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     return attention
 
 
-def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool) -> tuple[Any, torch.Tensor | None]:
+def _as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool) -> tuple[Any, torch.Tensor | None]:
     """A boolean mask as numbers to add, for eager attention, which adds True as 1 and False as 0.
 
     Args:
@@ -162,7 +162,7 @@ def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool)
     return mask, None if filled else allowed.any(-1).transpose(1, 2)[..., None]
 
 
-def is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
+def _is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
     """Return True for transformers' own functions, unless a kernel from the hub computes their contexts."""
     if not is_own(function):
         return False
