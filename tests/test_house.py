@@ -221,7 +221,7 @@ LINES = {
     "attention": 1875,
     "traces": 1802,
     "encoder": 1489,
-    "live": 12431,
+    "live": 12428,
     "heads": 3113,
     "runs": 2940,
     "explain": 3830,

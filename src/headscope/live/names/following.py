@@ -27,6 +27,7 @@ from torch import nn
 
 from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
 from headscope.live.names.sources import NOTHING, BlockTokens, Operator, Sources, followed_operators
+from headscope.live.plan.classes import LIBRARIES
 from headscope.live.progress import is_plain
 from headscope.live.seeing.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
 
@@ -206,9 +207,7 @@ class Blocks:
     """
 
     def __init__(self, plan: Plan) -> None:
-        parts = [[module for _, module in plan.modules[start:stop]] for start, stop in plan.blocks]
-        self.modules = {inside[0]: inside for inside in parts}
-        self._classes = {inside[0]: {*map(type, inside)} for inside in parts}
+        self.modules = {inside[0]: inside for inside in _blocks_of(plan.modules, plan.paths)}
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """Note that a block begins to run, and don't follow its operators if they are known (a forward pre-hook)."""
@@ -259,7 +258,30 @@ class Blocks:
             if (own := own_settings(inside)) is None:
                 return None
             settings.append((weakref.ref(inside), type(inside), *own))
-        return tuple(settings) if all(map(runs_as_shipped, self._classes[module])) else None
+        return tuple(settings) if all(map(runs_as_shipped, {*map(type, self.modules[module])})) else None
+
+
+def _blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[list[nn.Module]]:
+    """The blocks of a model with attention, each with its parts after it.
+
+    A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
+
+    Args:
+        modules: the model's modules, with their names, each before its parts.
+        attention: names of those that are attention, by their ids.
+    """
+    found, after = [], 0
+    for at, (path, _) in enumerate(modules):
+        if at < after or not path.rpartition(".")[2].isdigit():
+            continue
+        prefix = path + "."
+        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(prefix)), len(modules))
+        inside = [module for _, module in modules[at:stop]]
+        libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
+        if libraries and any(id(module) in attention for module in inside):
+            found.append(inside)
+            after = stop
+    return found
 
 
 def _key(x: Any, follower: Follower, inputs: list[tuple[torch.Tensor, Sources]]) -> Any:

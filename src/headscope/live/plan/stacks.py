@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
 from torch.fx import GraphModule
 
-from headscope.live.plan.classes import LIBRARIES, classes_where
+from headscope.live.plan.classes import classes_where
 
 CROSS = re.compile(
     r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
@@ -84,7 +84,6 @@ class Plan:
         layers: module id -> id of the closest element of a list that the attention module is part of.
         readers: module id -> name, for modules that may read an attention's output.
         looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
-        blocks: where each block of a library's model with attention begins and ends in `modules`.
     """
 
     def __init__(
@@ -115,7 +114,6 @@ class Plan:
         for pattern, stack_members in members.items():
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
         self.looped = self._looped()
-        self.blocks = _blocks_of(modules, self.paths)
 
     @cached_property
     def _by_name(self) -> dict[str, nn.Module]:
@@ -315,29 +313,6 @@ def _names(patterns: list[str]) -> dict[str, str]:
         short[pattern] = "self" if len(patterns) == 1 else (unique or telling[pattern] or ["self"])[0]
     taken = list(short.values())
     return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}
-
-
-def _blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[tuple[int, int]]:
-    """Return the first and last places of a model's blocks with attention in the list of its modules.
-
-    A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
-
-    Args:
-        modules: the model's modules, with their names, each before its parts.
-        attention: names of those that are attention, by their ids.
-    """
-    found, after = [], 0
-    for at, (path, _) in enumerate(modules):
-        if at < after or not path.rpartition(".")[2].isdigit():
-            continue
-        prefix = path + "."
-        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(prefix)), len(modules))
-        inside = [module for _, module in modules[at:stop]]
-        libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
-        if libraries and any(id(module) in attention for module in inside):
-            found.append((at, stop))
-            after = stop
-    return found
 
 
 def _may_read(module: nn.Module) -> bool:
