@@ -95,30 +95,6 @@ def test_a_survey_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pyte
     assert any(line.startswith("survey: ") and "documents" in line for line in lines)
 
 
-KERNEL = """
-import headscope.progress_bar as bar
-bar.PATIENCE = 0
-with bar.progress_bar("layers") as work:
-    work(1, 4)
-"""
-
-
-def test_a_bar_in_a_notebook() -> None:
-    from jupyter_client.manager import start_new_kernel
-
-    manager, client = start_new_kernel(startup_timeout=PATIENCE)
-    try:
-        shown: list[str] = []
-        reply = client.execute_interactive(
-            KERNEL, timeout=PATIENCE, output_hook=lambda message: shown.append(str(message["content"]))
-        )
-        assert reply["content"]["status"] == "ok", reply["content"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    assert any("layers:\\u20071/4" in one for one in shown), shown  # spaces as wide as a digit
-
-
 def test_the_caller_s_own_callback_is_taken() -> None:
     own: Callable[[int, int], None] = lambda done, every: None  # noqa: E731
     with told(own, "layers") as progress:
