@@ -33,7 +33,7 @@ def trace(minilm: hs.Model) -> hs.Trace:
 
 @pytest.fixture(scope="module")
 def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trace.to_html(tmp_path_factory.mktemp("page") / "asking.html", dtype="fp32")
+    return trace.to_html(tmp_path_factory.mktemp("page") / "asking.html", dtype="fp32", runs=False)
 
 
 def everywhere(trace: hs.Trace, queries: list[int], keys: list[int]) -> dict[str, float]:
@@ -329,7 +329,7 @@ def pictures(page: Page) -> str:
 def test_hiding_special_tokens_hides_them_in_the_thumbnails(watch: Watch, tmp_path: Path) -> None:
     """A head that rests on [CLS] has a dark column; without special tokens it has none, and the note says so."""
     trace = hs.open("-").trace("The animal did not cross the street because it was too tired.")
-    page = watch().open(f"{trace.to_html(tmp_path / 'animal.html').as_uri()}#h=1&by=entropy")
+    page = watch().open(f"{trace.to_html(tmp_path / 'animal.html', runs=False).as_uri()}#h=1&by=entropy")
     note = page.locator(".grid")
     before = pictures(page)
     assert "filters" not in note.inner_text()
@@ -361,7 +361,7 @@ def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path
 @pytest.fixture(scope="module")
 def alice(tmp_path_factory: pytest.TempPathFactory) -> tuple[hs.Trace, Path]:
     trace = hs.open("-").trace("Alice loved antiquotations in Paris, and Paris loved Alice.")
-    return trace, trace.to_html(tmp_path_factory.mktemp("alice") / "alice.html")
+    return trace, trace.to_html(tmp_path_factory.mktemp("alice") / "alice.html", runs=False)
 
 
 @pytest.mark.parametrize("state", ["", "words=1", "special=0", "normed=1"])

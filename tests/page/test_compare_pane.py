@@ -46,17 +46,19 @@ def one(bundled: hs.Model) -> hs.Trace:
 
 @pytest.fixture(scope="module")
 def alone(one: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return one.to_html(tmp_path_factory.mktemp("page") / "alone.html", dtype="fp32")
+    return one.to_html(tmp_path_factory.mktemp("page") / "alone.html", dtype="fp32", runs=False)
 
 
 @pytest.fixture(scope="module")
 def two(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html([one, bundled.trace(WIDE)], tmp_path_factory.mktemp("page") / "two.html", dtype="fp32")
+    return to_html([one, bundled.trace(WIDE)], tmp_path_factory.mktemp("page") / "two.html", dtype="fp32", runs=False)
 
 
 @pytest.fixture(scope="module")
 def unequal(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html([one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32")
+    return to_html(
+        [one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32", runs=False
+    )
 
 
 CHOSEN = "document.querySelector('[data-test=head-{}]').selectedOptions[0].textContent"
