@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Normalize
-from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
@@ -23,6 +19,9 @@ from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWa
 from headscope.results.explained import Pooling
 from naive_layers import MINILM
 from small_bert import small_bert
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 A = "She took off her hat and sat down, tired."
 B = "Weary, the woman removed her hat and took a seat."
@@ -162,6 +161,12 @@ SAT, RAN = "The cat sat on the mat.", "A dog ran home."
 
 
 def bi_encoder(mode: str, normalised: bool, **options: Any) -> SentenceTransformer:
+    """A model of the library, which is imported late: most workers run no test with it."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+    from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+
     transformer = Transformer(str(BUNDLED))
     modules = [transformer, PoolingModule(transformer.get_embedding_dimension(), pooling_mode=mode)]
     return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
