@@ -18,6 +18,7 @@ from headscope.checkpoint.sentence import read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.results.explained import Pooling
 from naive_layers import MINILM
+from products import pairwise
 from small_bert import small_bert
 
 if TYPE_CHECKING:
@@ -172,9 +173,7 @@ def bi_encoder(mode: str, normalised: bool, **options: Any) -> SentenceTransform
     return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-@pytest.mark.parametrize("mode", ["mean", "cls"])
-@pytest.mark.parametrize("measure", ["cosine", "dot"])
+@pytest.mark.parametrize(("mode", "normalised", "measure"), pairwise(("mean", "cls"), (False, True), ("cosine", "dot")))
 def test_a_truncated_vector_is_sentence_transformers(mode: str, normalised: bool, measure: str, tmp_path: Path) -> None:
     library = bi_encoder(mode, normalised, truncate_dim=8, similarity_fn_name=measure)
     library.save(str(tmp_path))

@@ -88,7 +88,7 @@ def test_every_way_in_gives_the_library_s_cosine(folders: dict[str, Path], name:
         assert hs.match(model, first, second, level="output", check=False)[0].score == pytest.approx(cosine, abs=2e-6)
 
 
-@pytest.mark.parametrize("name", ["published", "saved", "cut", "without prompt"], scope="module")
+@pytest.mark.parametrize("name", ["saved", "cut", "without prompt"], scope="module")
 def test_long_texts_are_cut_as_the_library_cuts_them(folders: dict[str, Path], name: str) -> None:
     library = library_of(folders[name])
     one, other = library.encode([A, B]).astype(np.float64)
@@ -121,9 +121,9 @@ def test_a_person_s_limit_replaces_the_model_s(folders: dict[str, Path]) -> None
     library = library_of.__wrapped__(folders["cut"])
     library.max_seq_length = 512
     model = hs.open(folders["cut"])
-    text = A[: len(A) // 3]
+    text = A[: len(A) // 9]
     trace = model.trace(text, max_length=512)
-    assert (len(trace), trace.notes) == (122, ())
+    assert (len(trace), trace.notes) == (42, ())
     np.testing.assert_allclose(trace.outputs["sentence_embedding"].array, library.encode(text), atol=1e-6)
     assert model.effects(text, ("embedding",), method="mean", max_length=512).axis.ids == trace.ids
     with pytest.warns(NoteWarning, match="cut to 512 tokens"):
