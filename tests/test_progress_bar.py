@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import headscope as hs
-from commands import Terminal
+from commands import Terminal, run
 from headscope import progress_bar as module
 from headscope.progress_bar import clock, progress_bar, told
 from patience import PATIENCE
@@ -88,45 +86,13 @@ def test_texts_are_counted_as_layers_are() -> None:
         model.effects("a [MASK] sat", pair=["b"])
 
 
-def test_a_survey_in_a_pipe_says_how_far_it_is(tmp_path: Path) -> None:
-    code = """
-import sys
-import headscope.progress_bar as bar
-bar.EVERY = 0.001
-from headscope.cli import app
-app(["survey", "-", sys.argv[1], "--out", sys.argv[2], "--set", "report=false"])
-"""
+def test_a_survey_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.001)
     (tmp_path / "corpus.txt").write_text("The cat sat on the mat.\n\n" * 40)
-    words = [sys.executable, "-c", code, tmp_path / "corpus.txt", tmp_path / "out"]
-    done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stderr
+    done = run("survey", "-", tmp_path / "corpus.txt", "--out", tmp_path / "out", "--set", "report=false")
     lines = done.stderr.splitlines()
     assert "survey: loading the model" in lines
     assert any(line.startswith("survey: ") and "documents" in line for line in lines)
-
-
-KERNEL = """
-import headscope.progress_bar as bar
-bar.PATIENCE = 0
-with bar.progress_bar("layers") as work:
-    work(1, 4)
-"""
-
-
-def test_a_bar_in_a_notebook() -> None:
-    from jupyter_client.manager import start_new_kernel
-
-    manager, client = start_new_kernel(startup_timeout=PATIENCE)
-    try:
-        shown: list[str] = []
-        reply = client.execute_interactive(
-            KERNEL, timeout=PATIENCE, output_hook=lambda message: shown.append(str(message["content"]))
-        )
-        assert reply["content"]["status"] == "ok", reply["content"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    assert any("layers:\\u20071/4" in one for one in shown), shown  # spaces as wide as a digit
 
 
 def test_the_caller_s_own_callback_is_taken() -> None:

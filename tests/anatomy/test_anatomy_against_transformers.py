@@ -7,6 +7,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fake_checkpoint import TINY_CONFIGS, anatomy_of, every_class, every_kind
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from headscope.anatomy import read_anatomy
+from headscope.anatomy import Anatomy, read_anatomy
 from headscope.anatomy.entries import ENTRIES
 from headscope.anatomy.fit import fit
 from headscope.anatomy.glossary import explain_config
@@ -28,8 +29,8 @@ from making import change_json
 KINDS = [kind for _, kind, _ in every_kind()]
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+@contextmanager
+def quietly() -> Iterator[None]:
     """Decoder classes of an encoder's config, and every test of loading, make transformers talk."""
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(logging.CRITICAL)
@@ -37,6 +38,12 @@ def quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
     transformers.logging.set_verbosity(before)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with quietly():
+        yield
 
 
 def kind_of(class_name: str) -> str:
@@ -78,10 +85,28 @@ def header_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in parameters if name not in tied}
 
 
-@pytest.mark.parametrize("class_name", every_class())
-def test_names_order_and_shapes(class_name: str) -> None:
-    model = build(class_name)
-    header = header_of(model)
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A model of a class, and the header of its file."""
+
+    name: str
+    model: torch.nn.Module
+    header: dict[str, tuple[int, ...]]
+
+    def anatomy(self) -> Anatomy:
+        return anatomy_of(self.model.config.to_dict(), self.header)
+
+
+@pytest.fixture(scope="module", params=every_class())
+def built(request: pytest.FixtureRequest) -> Built:
+    """Of every class, made once for all tests of it."""
+    with quietly():
+        model = build(request.param)
+        return Built(request.param, model, header_of(model))
+
+
+def test_names_order_and_shapes(built: Built) -> None:
+    class_name, model, header = built.name, built.model, built.header
     anatomy = anatomy_of(model.config.to_dict(), dict(sorted(header.items())))
     prefix = anatomy.prefix or ""
     expected = [name for name in header if name.startswith(prefix)] if prefix else list(header)
@@ -96,33 +121,25 @@ def test_names_order_and_shapes(class_name: str) -> None:
     assert anatomy.base_class in (class_name, type(getattr(model, prefix.removesuffix(".") or "base_model")).__name__)
 
 
-@pytest.mark.parametrize("class_name", every_class())
-def test_all_that_a_state_dict_holds(class_name: str) -> None:
-    model = build(class_name)
+def test_all_that_a_state_dict_holds(built: Built) -> None:
+    model = built.model
     state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if renamed(class_name):
-        state = saved_header(model)
+    if renamed(built.name):
+        state = built.header
     anatomy = anatomy_of(model.config.to_dict(), state)
     assert anatomy.parameters.total + anatomy.extra.total == sum(tensor.numel() for tensor in model.parameters())
     rows = {row.stored for row in (*anatomy.parameters, *anatomy.extra)}
     assert set(anatomy.tied) | rows | set(anatomy.buffers) == set(state)
 
 
-@pytest.mark.parametrize("class_name", [name for name in every_class() if renamed(name)])
-def test_modules_of_renamed_families(class_name: str) -> None:
-    """Their paths are the file's; every parameter is in a Linear, an Embedding or a LayerNorm."""
-    model = build(class_name)
-    header = header_of(model)
-    drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header))))
-    for name in header:
-        if name != "cls.predictions.bias":
-            assert drawn[name.rpartition(".")[0]].startswith(("Linear(", "Embedding(", "LayerNorm(")), name
-
-
-@pytest.mark.parametrize("class_name", [name for name in every_class() if not renamed(name)])
-def test_modules(class_name: str) -> None:
-    model = build(class_name)
-    drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))
+def test_modules(built: Built) -> None:
+    """They are those that transformers prints; where a file has other names, each of these is in one of three kinds."""
+    model, drawn = built.model, dict(modules(tree(built.anatomy())))
+    if renamed(built.name):
+        for name in built.header:
+            if name != "cls.predictions.bias":
+                assert drawn[name.rpartition(".")[0]].startswith(("Linear(", "Embedding(", "LayerNorm(")), name
+        return
     printed = {name: type(module).__name__ for name, module in model.named_modules() if name}
     needed = {name for name, module in model.named_modules() if name and list(module.parameters())}
     assert {name: label.split("(")[0] for name, label in drawn.items()} == {

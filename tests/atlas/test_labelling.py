@@ -88,7 +88,7 @@ def test_without_a_treebank(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     known_heads(folder)
-    treebank = known_treebank(tmp_path / "t.conllu")
+    treebank = known_treebank(tmp_path / "t.conllu", documents=20)
     texts: list[str] = []
     for line in treebank.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):

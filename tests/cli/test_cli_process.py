@@ -140,7 +140,7 @@ def test_machine_output_on_a_terminal_is_plain(small):
     assert len(json.loads(text)["parameters"]) == 39
 
 
-@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("columns", [60, 140])
 def test_screens_follow_the_window(small, columns):
     text = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal("shapes", small, columns=columns))
     lines = [line for line in text.splitlines() if not line.startswith("next: ")]  # whole, to be pasted
@@ -219,8 +219,6 @@ def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_streams_that_are_full_or_broken(quoted: str, command: str) -> None:
     line = f"headscope {command.format(small=quoted)}"
-    whole = shell(line)
-    assert whole.returncode == 0, whole.stderr
     done = shell(f"{line} | true")
     assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")
     done = shell(f"{line} >/dev/full")
@@ -284,9 +282,9 @@ main()
 
 @pytest.mark.parametrize("command", ["attend {small} cat", "shapes {small}", "--help"])
 def test_ctrl_c_while_modules_are_imported(quoted: str, command: str) -> None:
-    """At the first module that is imported, the 10th, the 20th, …, until the command has none left to import."""
+    """At the first modules that any command imports, then at every 60th, until the command has none left to import."""
     args = shlex.split(command.format(small=quoted))
-    for at in itertools.chain((1, 2, 3), range(10, 400, 60)):
+    for at in itertools.chain((1, 2, 3) if command == "--help" else (), range(10, 400, 60)):
         done = subprocess.run(
             [sys.executable, "-c", INTERRUPTED.format(at=at, args=args)],
             capture_output=True,
@@ -400,13 +398,12 @@ def test_streams_of_other_encodings(quoted: str, surroundings: dict[str, str], e
 
 
 def test_odd_terminals(quoted: str) -> None:
-    for term in ("dumb", "", "xterm-256color"):
-        for columns in ("1", "7"):
-            done = shell(
-                f"headscope attend {quoted} 'the cat sat' --heads 0.0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
-            )
-            assert done.returncode == 0, done.stderr
-            assert done.stderr == b""
+    for term, columns in (("dumb", "1"), ("", "7"), ("xterm-256color", "1"), ("xterm-256color", "7")):
+        done = shell(
+            f"headscope attend {quoted} 'the cat sat' --heads 0.0", TERM=term, COLUMNS=columns, FORCE_COLOR="1"
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == b""
 
 
 @pytest.fixture(scope="module")

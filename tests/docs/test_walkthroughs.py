@@ -132,9 +132,15 @@ def test_a_live_page_is_written_once_and_found_from_its_page(tmp_path: Path) -> 
 
 
 def test_the_front_page_is_live() -> None:
+    """Below the README's first lines stands the strip, then the page."""
     for page in ("index", "ja", "zh"):
         front = hooks.with_readme((DOCS / f"{page}.md").read_text(encoding="utf-8"))
-        assert "images/page.png" not in front, page
+        assert "page.png" not in front, page
+        above, strip_and_below = front.split("from strip import strip")
+        assert above.startswith("# "), page
+        assert "BERT" in above, page
+        assert "README" not in above, page
+        assert "from walk import minilm, page" in strip_and_below, page
         strip, picture = [code for _, options, code in FENCE.findall(front) if "exec=" in options]
         assert "strip(" in strip, page
         assert "page(trace" in picture, page

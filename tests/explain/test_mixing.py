@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,33 +24,39 @@ TEXT = "The cat sat on the mat because it was tired, and the dog watched the cat
 NORM_KINDS = KINDS[1:4:2] + KINDS[4:]
 
 
-def looked_at(name: str, folder: Path) -> SimpleNamespace:
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SimpleNamespace]:
     """A random checkpoint of a family, or all-MiniLM-L6-v2: opened, traced, and its layers by transformers in fp64."""
-    real = name == "MiniLM"
-    model = hs.open(MINILM if real else made(folder, name).folder)
-    module = minilm() if real else random_model(name).double()
-    trace = model.trace(TEXT) if real else model.trace(ids=ids(13))
-    with torch.no_grad():
-        layers = naive_layers(module, trace.ids)
-    return SimpleNamespace(model=model, trace=trace, ids=trace.ids, layers=layers, close=2e-5 if real else 2e-6)
+
+    @cache
+    def look(name: str) -> SimpleNamespace:
+        real = name == "MiniLM"
+        model = hs.open(MINILM if real else made(tmp_path_factory.mktemp(name), name).folder)
+        module = minilm() if real else random_model(name).double()
+        trace = model.trace(TEXT) if real else model.trace(ids=ids(13))
+        with torch.no_grad():
+            layers = naive_layers(module, trace.ids)
+        return SimpleNamespace(model=model, trace=trace, ids=trace.ids, layers=layers, close=2e-5 if real else 2e-6)
+
+    return look
 
 
 RANDOM = ["Bert", "Roberta", "DistilBert", "Electra"]
 
 
-@pytest.fixture(scope="module", params=RANDOM)
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    return looked_at(request.param, tmp_path_factory.mktemp(request.param))
+@pytest.fixture(params=RANDOM)
+def both(request: pytest.FixtureRequest, looked_at: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return looked_at(request.param)
 
 
-@pytest.fixture(scope="module", params=[*RANDOM, "MiniLM"])
-def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    return looked_at(request.param, tmp_path_factory.mktemp(request.param))
+@pytest.fixture(params=[*RANDOM, "MiniLM"])
+def either(request: pytest.FixtureRequest, looked_at: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return looked_at(request.param)
 
 
-@pytest.fixture(scope="module")
-def real() -> SimpleNamespace:
-    return looked_at("MiniLM", MINILM)
+@pytest.fixture
+def real(looked_at: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return looked_at("MiniLM")
 
 
 @pytest.mark.parametrize("kind", KINDS)

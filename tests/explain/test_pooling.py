@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Normalize
-from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
@@ -22,7 +18,11 @@ from headscope.checkpoint.sentence import read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.results.explained import Pooling
 from naive_layers import MINILM
+from products import pairwise
 from small_bert import small_bert
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 A = "She took off her hat and sat down, tired."
 B = "Weary, the woman removed her hat and took a seat."
@@ -162,14 +162,18 @@ SAT, RAN = "The cat sat on the mat.", "A dog ran home."
 
 
 def bi_encoder(mode: str, normalised: bool, **options: Any) -> SentenceTransformer:
+    """A model of the library, which is imported late: most workers run no test with it."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+    from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+
     transformer = Transformer(str(BUNDLED))
     modules = [transformer, PoolingModule(transformer.get_embedding_dimension(), pooling_mode=mode)]
     return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-@pytest.mark.parametrize("mode", ["mean", "cls"])
-@pytest.mark.parametrize("measure", ["cosine", "dot"])
+@pytest.mark.parametrize(("mode", "normalised", "measure"), pairwise(("mean", "cls"), (False, True), ("cosine", "dot")))
 def test_a_truncated_vector_is_sentence_transformers(mode: str, normalised: bool, measure: str, tmp_path: Path) -> None:
     library = bi_encoder(mode, normalised, truncate_dim=8, similarity_fn_name=measure)
     library.save(str(tmp_path))

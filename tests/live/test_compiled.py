@@ -12,7 +12,6 @@ import torch
 import transformers
 from comparing import captured_of
 from torch import nn
-from torch._dynamo.testing import CompileCounterWithBackend
 
 import headscope as hs
 from families import BY_NAME
@@ -37,9 +36,16 @@ def check_backend(backend: str) -> None:
         pytest.skip(f"{backend} can't compile anything here (Debian: apt-get install g++ python3-dev): {error}")
 
 
-def compiled(model: Any, backend: str = "eager", **options: Any) -> tuple[Any, CompileCounterWithBackend]:
+def counting(backend: str) -> Any:
+    """A backend that counts its graphs; to import it takes a second, in every worker."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    return CompileCounterWithBackend(backend)
+
+
+def compiled(model: Any, backend: str = "eager", **options: Any) -> tuple[Any, Any]:
     """A model and how often it was compiled."""
-    counter = CompileCounterWithBackend(backend)
+    counter = counting(backend)
     return torch.compile(model, backend=counter, fullgraph=True, **options), counter
 
 
@@ -131,7 +137,7 @@ def test_a_model_that_was_compiled_before_the_block(way: Callable[[Any], tuple[A
 def test_a_model_compiled_in_place_also_with_gradients() -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=True)
     want = traces_of(model, model, inputs)
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting("aot_eager")
     model.compile(backend=counter, fullgraph=True)
     with capture(model) as captured:
         model(**inputs).last_hidden_state.sum().backward()

@@ -268,9 +268,15 @@ class Compiled(Flexible):
         return COMPILED(*given, **options)
 
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
-    COMPILED = torch.compile(flex.flex_attention)
+COMPILED: Any = None
+"""The compiled function, while a test asks for `compiler`: to import that takes seconds, in every worker."""
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch deprecates what its compiler calls
+        monkeypatch.setitem(globals(), "COMPILED", torch.compile(flex.flex_attention))
 
 
 def block_mask(mask_mod: Any, size: int = TOKENS, rows: int | None = 2, blocks: int = 128) -> Any:
@@ -317,7 +323,7 @@ def test_score_mods_that_are_score_terms(two: tuple[str, str], mask: str, kv_hea
 
 @pytest.mark.parametrize("cls", [Flexible, Compiled])
 @pytest.mark.parametrize("options", [{}, {"scale": 0.2}, {"return_aux": flex.AuxRequest(lse=True)}], ids=str)
-def test_ways_to_call_it(cls: type[Flexible], options: dict[str, Any]) -> None:
+def test_ways_to_call_it(cls: type[Flexible], options: dict[str, Any], compiler: None) -> None:
     mod, formula, terms = MODS["cap of the sum"]
     assert_as_the_formula([cls(mod=mod, mask=block_mask(causal), **options)], [formula], MASKS["causal"][1], [terms])
     assert_as_the_formula([cls(**options)], [lambda s: s], MASKS["none"][1], [()])

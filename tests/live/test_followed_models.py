@@ -18,7 +18,7 @@ import headscope as hs
 from families import BART, BY_NAME, Family, towers
 from headscope.live import capture
 from headscope.live.genuine import from_library
-from headscope.live.plan.plans import plan_of
+from headscope.live.names.sources import memory_of
 
 BERT = BY_NAME["BertModel"]
 IDS = ids_of(2, 7, seed=3) + 3
@@ -78,7 +78,7 @@ def test_a_block_is_followed_once_and_then_known() -> None:
     model = BERT.build()
     for ids in (IDS, IDS.flip(0), IDS.flip(1)):
         assert rows(captured_of(model, ids)) == ids.tolist()
-    blocks = plan_of(model).memory.blocks
+    blocks = memory_of(model).blocks
     assert len(blocks) == len(model.encoder.layer)
     assert rows(captured_of(model, IDS[:, :4])) == IDS[:, :4].tolist()
     assert len(blocks) == 2 * len(model.encoder.layer)
@@ -252,7 +252,7 @@ def test_nothing_is_remembered_of_changed_code(change: str, monkeypatch: pytest.
     """A model that was captured before has the names that a new one would: none where a layer reverses the tokens."""
     build, apply = CHANGES[change]
     model = build()
-    remembered = plan_of(model).memory
+    remembered = memory_of(model)
     before = rows(captured_of(model, IDS))
     assert before == IDS.tolist()
     blocks = len(remembered.blocks)

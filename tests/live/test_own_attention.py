@@ -79,8 +79,10 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("kind", list(MASKS))
-@pytest.mark.parametrize("cls", [Mixer, ByFunction, Inherits, InheritsTwice])
+@pytest.mark.parametrize(
+    ("cls", "kind"),
+    [*((Mixer, kind) for kind in MASKS), *((cls, "2d") for cls in (ByFunction, Inherits, InheritsTwice))],
+)
 def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
     torch.manual_seed(0)
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]

@@ -1,4 +1,4 @@
-"""Plans of models are used again only while the model stays as it is; errors of layers come at the end of the pass."""
+"""Each capture sees the model as it is then; nothing that is remembered of a model keeps it alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch import nn
 from families import BY_NAME
 from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.live.plan.plans import KEPT, plan_of
+from headscope.live.names.sources import MEMORIES
+from headscope.live.plan.plans import plan_of
 
 BERT = BY_NAME["BertModel"]
 
@@ -51,17 +52,6 @@ def traced(model: nn.Module) -> tuple[int, ...]:
     """The layers that a capture records."""
     captured = captured_of(model, torch.randn(1, 5, 16))
     return captured.trace.numbers
-
-
-def test_a_plan_is_used_again() -> None:
-    model = two_layers()
-    first, second = plan_of(model), plan_of(model)
-    assert [path for path, _ in second.modules] == [path for path, _ in model.named_modules()]
-    assert all(module is model.get_submodule(path) for path, module in second.modules)
-    assert (first.paths, first.stacks, first.homes) == (second.paths, second.stacks, second.homes)
-    # What one capture adds to its plan is not in another's.
-    assert first.paths is not second.paths
-    assert [first.number(module) for module in model] == [second.number(module) for module in model] == [0, 1]
 
 
 def test_a_replaced_module_is_seen() -> None:
@@ -131,15 +121,15 @@ def test_strict_and_lenient_plans_are_apart() -> None:
         capture(model)
 
 
-def test_a_plan_keeps_no_model_alive() -> None:
+def test_what_is_remembered_keeps_no_model_alive() -> None:
     model = two_layers()
-    plan_of(model)
-    at, gone = (id(model), True), weakref.ref(model[0])
-    assert at in KEPT
+    captured_of(model, torch.randn(1, 5, 16))
+    at, gone = id(model), weakref.ref(model[0])
+    assert at in MEMORIES
     del model
     gc.collect()
     assert gone() is None
-    assert at not in KEPT
+    assert at not in MEMORIES
 
 
 def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:

@@ -7,17 +7,14 @@ import json
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
 import pytest
-from fontTools.misc.roundTools import otRound
-from fontTools.pens.recordingPen import DecomposingRecordingPen
-from fontTools.pens.transformPen import TransformPen
-from fontTools.pens.ttGlyphPen import TTGlyphPen
-from fontTools.subset import Options, Subsetter
-from fontTools.ttLib import TTFont
 
 from headscope import pages
+
+if TYPE_CHECKING:
+    from fontTools.ttLib import TTFont
 
 FACTORS = {"wide": 1.6, "narrow": 0.5}
 """Factor of the width of DejaVu Sans, which is itself one of the widest common fonts."""
@@ -32,12 +29,17 @@ BOX = 0x25A1
 """The character that stands for all that DejaVu lacks."""
 
 
-DEJAVU = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+def dejavu() -> TTFont:
+    """The font; its libraries are imported late, for few workers look at one."""
+    import matplotlib
+    from fontTools.ttLib import TTFont
+
+    return TTFont(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
 
 
 def advance(text: str) -> list[float]:
     """How far each character goes in DejaVu Sans, in em."""
-    built = TTFont(DEJAVU)
+    built = dejavu()
     return [built["hmtx"][built.getBestCmap()[ord(one)]][0] / built["head"].unitsPerEm for one in text]
 
 
@@ -47,7 +49,13 @@ def font(kind: str, text: str) -> bytes:
 
     What DejaVu lacks, above all Chinese and Japanese, is a box one em wide, as it is in any font.
     """
-    built = TTFont(DEJAVU)
+    from fontTools.misc.roundTools import otRound
+    from fontTools.pens.recordingPen import DecomposingRecordingPen
+    from fontTools.pens.transformPen import TransformPen
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+    from fontTools.subset import Options, Subsetter
+
+    built = dejavu()
     characters = {ord(character) for character in text if character.isprintable()}
     subsetter = Subsetter(Options(layout_features=[], hinting=False, drop_tables=["FFTM", "GPOS", "GSUB", "GDEF"]))
     subsetter.populate(unicodes={*characters, BOX})

@@ -46,17 +46,19 @@ def one(bundled: hs.Model) -> hs.Trace:
 
 @pytest.fixture(scope="module")
 def alone(one: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return one.to_html(tmp_path_factory.mktemp("page") / "alone.html", dtype="fp32")
+    return one.to_html(tmp_path_factory.mktemp("page") / "alone.html", dtype="fp32", runs=False)
 
 
 @pytest.fixture(scope="module")
 def two(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html([one, bundled.trace(WIDE)], tmp_path_factory.mktemp("page") / "two.html", dtype="fp32")
+    return to_html([one, bundled.trace(WIDE)], tmp_path_factory.mktemp("page") / "two.html", dtype="fp32", runs=False)
 
 
 @pytest.fixture(scope="module")
 def unequal(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html([one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32")
+    return to_html(
+        [one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32", runs=False
+    )
 
 
 CHOSEN = "document.querySelector('[data-test=head-{}]').selectedOptions[0].textContent"
@@ -236,7 +238,7 @@ def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: h
     other = bundled.trace(TIRED.replace("did not", "refused to"))
     pairs = aligned(one, other)
     assert len(pairs) == len(one) + 2
-    file = to_html([one, other], tmp_path / "refused.html", dtype="fp32")
+    file = to_html([one, other], tmp_path / "refused.html", dtype="fp32", runs=False)
     page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
     a, b = weights(one, 3, 1), weights(other, 3, 1)
     ribbons(page, one, other, pairs, a[9], b[9])
@@ -264,7 +266,7 @@ def test_of_a_long_text_the_words_that_are_looked_at_most_stand_in_both(
 ) -> None:
     one, other = (bundled.trace(" ".join([VERY, WIDE, TIRED, WIDE, text])) for text in (TIRED, WIDE))
     assert len(one) == len(other) > 64
-    file = to_html([one, other], tmp_path / "long.html", dtype="fp32")
+    file = to_html([one, other], tmp_path / "long.html", dtype="fp32", runs=False)
     page = watch().open(file.as_uri() + "#pane=compare&vs=1&l=2&h=3&q=9&k=2")
     a, b = weights(one, 2, 3)[9], weights(other, 2, 3)[9]
     most = sorted(np.argsort(-np.maximum(a, b), kind="stable")[:16])

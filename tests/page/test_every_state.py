@@ -277,7 +277,7 @@ def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: 
 
 
 def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
-    watch: Watch, trace: hs.Trace, tmp_path: Path
+    watch: Watch, trace: hs.Trace, file: Path
 ) -> None:
     """The sentence's vector of transformers, with the head's part of the context set to 0."""
     model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
@@ -294,7 +294,7 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
         new = model(ids).last_hidden_state[0].mean(0)
     projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
     assert projection < cosine - 0.05
-    page = watch().open(f"{trace.to_html(tmp_path / 'runs.html', runs=True).as_uri()}#pane=causes")
+    page = watch().open(f"{file.as_uri()}#pane=causes")
     headline = page.locator("[data-test=headline]").inner_text()
     assert headline.startswith("5.11 matters most: the text's vector, projected on its old direction ")
     after, change, beside = map(float, re.findall(r"-?\d\.\d{3}", headline.replace("−", "-")))
@@ -306,11 +306,11 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
 def test_the_page_says_what_was_done_to_the_text(
     watch: Watch, trace: hs.Trace, minilm: hs.Model, tmp_path: Path
 ) -> None:
-    page = watch().open(trace.to_html(tmp_path / "plain.html").as_uri())
+    page = watch().open(trace.to_html(tmp_path / "plain.html", runs=False).as_uri())
     assert page.locator("[data-test=notes]").count() == 0
     with pytest.warns(NoteWarning, match="cut to 256 tokens"):
         cut = minilm.trace("The cat sat on the mat. " * 60)
-    page = watch().open(cut.to_html(tmp_path / "cut.html").as_uri())
+    page = watch().open(cut.to_html(tmp_path / "cut.html", layers=[0], runs=False).as_uri())
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
 
 
@@ -343,6 +343,8 @@ def test_axe_finds_nothing(page: Page) -> None:
 
 
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
+FEWER = (1440, 828, 640, 320)
+"""Of the page that a file has at all widths, in a notebook's frame and from a server."""
 PHONE = 680
 """Up to here the page shows one thing at a time, behind a bar."""
 SCREENS = ("heads", "chain", "head")
@@ -421,11 +423,13 @@ PROSE = ("dir=to&on=3.4.5.6.7.8", "of=ab", "heads=0.1.2.3&blend=mean")
 """What the running text shows: words that are looked at, both texts, heads mixed."""
 
 
-def complaints(page: Page, displayed: Page | Frame, prose: Sequence[str] = ()) -> list[str]:
-    """Text that can't be read, in any pane at any width; at the ends of the widths a pointer clicks."""
+def complaints(
+    page: Page, displayed: Page | Frame, prose: Sequence[str] = (), widths: Sequence[int] = FEWER
+) -> list[str]:
+    """Text that can't be read, in any pane at these widths; at the ends of all widths a pointer clicks."""
     settled(displayed)
     result = []
-    for width in WIDTHS:
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 720})
         for state in prose:
             go(page, f"{LOOKED[1:]}&mode=text&{state}")
@@ -479,7 +483,7 @@ def test_a_file_holds(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, k
     watched = watch(locale=language)
     watched.page.add_init_script(brought(kind))
     page = watched.open(file.as_uri() + LOOKED)
-    assert complaints(page, page, PROSE) == []
+    assert complaints(page, page, PROSE, WIDTHS) == []
     advances = page.evaluate(ADVANCES, ALIKE)
     np.testing.assert_allclose(advances, [*(FACTORS[kind] * one for one in advance(ALIKE[:-1])), 1], rtol=0.02)
     for key in ("?", "S"):

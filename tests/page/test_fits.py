@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +21,27 @@ TEXT = "The animal did not cross the street because it was too tired."
 SIZES = [(1440, 900), (1280, 720)]
 
 
-def laptop(watch: Watch, size: tuple[int, int], trace: hs.Trace, folder: Path, state: str) -> Page:
+Files = Callable[..., tuple[hs.Trace, Path]]
+
+
+@pytest.fixture(scope="module")
+def files(minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """A text's trace and its page, made once; runs, which take seconds, add a line to the list beside the grid."""
+    folder = tmp_path_factory.mktemp("fits")
+
+    @cache
+    def made(text: str, *, runs: bool = False) -> tuple[hs.Trace, Path]:
+        trace = minilm.trace(text)
+        return trace, trace.to_html(folder / f"{len([*folder.iterdir()])}.html", dtype="fp32", runs=runs)
+
+    return made
+
+
+def laptop(watch: Watch, size: tuple[int, int], file: Path, state: str) -> Page:
     """A page without its options, as a laptop shows it."""
     watched = watch(viewport=dict(zip(("width", "height"), size, strict=True)))
     watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open(f"{trace.to_html(folder / 'page.html', dtype='fp32').as_uri()}#{state}")
+    page = watched.open(f"{file.as_uri()}#{state}")
     ranked(page)
     return page
 
@@ -41,11 +59,11 @@ def laptop(watch: Watch, size: tuple[int, int], trace: hs.Trace, folder: Path, s
     ],
 )
 def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(
-    watch: Watch, minilm: hs.Model, tmp_path: Path, text: str, lines: int
+    watch: Watch, files: Files, text: str, lines: int
 ) -> None:
-    trace = minilm.trace(text)
+    trace, file = files(text)
     assert len(trace) <= 20
-    page = laptop(watch, (1280, 720), trace, tmp_path, "l=3&h=1&q=9&k=2&by=weight")
+    page = laptop(watch, (1280, 720), file, "l=3&h=1&q=9&k=2&by=weight")
     until(page, "document.querySelectorAll('.arcs path').length > 0")
     sizes = page.evaluate(
         "[...document.querySelectorAll('.said-word:not(.special) > bdi')].map((one) => getComputedStyle(one).fontSize)"
@@ -66,9 +84,9 @@ def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
 
 
-def test_pieces_of_a_word_stand_close(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:
-    trace = minilm.trace("The tortoise was unhurried.")
-    page = laptop(watch, SIZES[0], trace, tmp_path, "q=2")
+def test_pieces_of_a_word_stand_close(watch: Watch, files: Files) -> None:
+    trace, file = files("The tortoise was unhurried.")
+    page = laptop(watch, SIZES[0], file, "q=2")
     words = page.locator(".said-word > bdi")
     boxes = [one.bounding_box() for one in words.all()]
     gaps = [b["x"] - a["x"] - a["width"] for a, b in pairwise(boxes) if a and b]
@@ -79,13 +97,11 @@ def test_pieces_of_a_word_stand_close(watch: Watch, minilm: hs.Model, tmp_path: 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_readout_has_both_words_in_full(
-    watch: Watch, minilm: hs.Model, tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_the_readout_has_both_words_in_full(watch: Watch, files: Files, size: tuple[int, int]) -> None:
     words = "Counterrevolutionaries", "uncharacteristically"
-    trace = minilm.trace(f"{words[0]} {words[1]} mistrusted it.")
+    trace, file = files(f"{words[0]} {words[1]} mistrusted it.")
     last = max(n for n, word in enumerate(trace.words) if word == 1)
-    page = laptop(watch, size, trace, tmp_path, f"q=1&k={last}&words=1")
+    page = laptop(watch, size, file, f"q=1&k={last}&words=1")
     status = page.locator("[data-test=status]")
     assert all(word in status.inner_text() for word in words)
     outer = box_of(page, ".picture")
@@ -100,12 +116,10 @@ def test_the_readout_has_both_words_in_full(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_list_beside_the_grid_is_whole(
-    watch: Watch, minilm: hs.Model, tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_the_list_beside_the_grid_is_whole(watch: Watch, files: Files, size: tuple[int, int]) -> None:
     """What has no room leaves whole: no line is cut, and the last line counts the rest."""
-    trace = minilm.trace(TEXT)
-    page = laptop(watch, size, trace, tmp_path, "l=3&h=1&q=9&k=2&by=weight")
+    trace, file = files(TEXT, runs=True)
+    page = laptop(watch, size, file, "l=3&h=1&q=9&k=2&by=weight")
     until(
         page,
         "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight + 1)(document.querySelector('.inspector'))",
@@ -120,11 +134,11 @@ def test_the_list_beside_the_grid_is_whole(
     assert all(box["y"] + box["height"] <= end["y"] + end["height"] for box in [box_of(page, ".ranked .rest")])
 
 
-def test_one_number_has_one_notation(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:
+def test_one_number_has_one_notation(watch: Watch, files: Files) -> None:
     """In texts three decimals, in pictures two digits without the nought; never a power of ten."""
-    trace = minilm.trace(TEXT)
+    trace, file = files(TEXT)
     weight = float(trace[3, 1].weights[9, 2])
-    page = laptop(watch, SIZES[0], trace, tmp_path, "l=3&h=1&q=9&k=2&by=weight")
+    page = laptop(watch, SIZES[0], file, "l=3&h=1&q=9&k=2&by=weight")
     until(page, "document.querySelector('[data-test=ranks] .here') !== null")
     told = [page.locator(f"[data-test={name}]").inner_text() for name in ("value", "weight")]
     told += [page.locator(".ranked .chosen b").inner_text(), page.locator("[data-test=cell]").inner_text().split()[1]]

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import DRAWN, TYPE, TYPE_SIZES, Watch, box_of, eventually, go, inaccessible, number, unreadable, until
+from looking import (
+    DRAWN,
+    SIZES,
+    TYPE,
+    TYPE_SIZES,
+    Watch,
+    box_of,
+    eventually,
+    go,
+    inaccessible,
+    number,
+    unreadable,
+    until,
+)
 from safetensors.numpy import load as read
 from serving import serving
 
@@ -262,31 +275,32 @@ def bottom(page: Page, selector: str) -> float:
 def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: int) -> None:
     """All layers are on a desktop's screen; a narrow one sums up the weakest words as others; light and dark."""
     trace, file = deep(tmp_path, layers, tokens)
-    followed = trace.follow(IT)
-    for theme in ("light", "dark"):
-        watched = watch(locale="en", color_scheme=theme)
-        page = watched.open(f"{file.as_uri()}#pane=follow&q={IT}&k=5&l=1")
-        for width, height in ((1440, 900), (1280, 720), (828, 900), (390, 844)):
-            page.set_viewport_size({"width": width, "height": height})
-            page.evaluate(DRAWN)
-            page.evaluate(DRAWN)
-            assert unreadable(page) == [], (width, theme)
-            assert page.evaluate(CUT) == [], (width, theme)
-            assert set(page.evaluate(TYPE)) <= TYPE_SIZES
-            cells = page.evaluate(CELLS)
-            sums = np.zeros(layers)
-            for layer, key, share in cells:
-                sums[layer] += share
-                if key >= 0:
-                    assert share == pytest.approx(expected(followed)[layer, key], abs=HALF)
-            np.testing.assert_allclose(sums, 1, atol=2 * HALF)
-            if width >= 1280:
-                assert len(cells) == layers * tokens
-                bottom = page.evaluate(
-                    "document.querySelector('.ways [role=row]:last-child').getBoundingClientRect().bottom"
-                )
-                assert bottom <= page.evaluate("document.querySelector('.ways').getBoundingClientRect().bottom") + 1
-        assert inaccessible(page) == []
+    shares = expected(trace.follow(IT))
+    address = f"{file.as_uri()}#pane=follow&q={IT}&k=5&l=1"
+    page = watch(locale="en", color_scheme="light").open(address)
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(DRAWN)
+        page.evaluate(DRAWN)
+        assert unreadable(page) == [], width
+        assert page.evaluate(CUT) == [], width
+        assert set(page.evaluate(TYPE)) <= TYPE_SIZES
+        cells = page.evaluate(CELLS)
+        sums = np.zeros(layers)
+        for layer, key, share in cells:
+            sums[layer] += share
+            if key >= 0:
+                assert share == pytest.approx(shares[layer, key], abs=HALF)
+        np.testing.assert_allclose(sums, 1, atol=2 * HALF)
+        if width >= 1280:
+            assert len(cells) == layers * tokens
+            bottom = page.evaluate(
+                "document.querySelector('.ways [role=row]:last-child').getBoundingClientRect().bottom"
+            )
+            assert bottom <= page.evaluate("document.querySelector('.ways').getBoundingClientRect().bottom") + 1
+    assert inaccessible(page) == []
+    dark = {"width": SIZES[-1][0], "height": SIZES[-1][1]}
+    assert inaccessible(watch(locale="en", color_scheme="dark", viewport=dark).open(address)) == []
 
 
 @pytest.mark.parametrize("language", ["en", "ja", "zh"])

@@ -25,6 +25,7 @@ from headscope.page.typed import packed
 from headscope.runs.edits import Edit
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.texts import as_input
+from products import pairwise
 from random_models import FAMILIES, made
 from small_bert import VOCABULARY, small_bert
 
@@ -281,9 +282,7 @@ def test_hostile_texts_with_the_bundled_vocabulary(page: Page, each: int) -> Non
     assert [text for text, a, b in zip(texts, found, expected, strict=True) if a != b] == []
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("strip", [None, True, False])
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("lowercase", "strip", "clean"), pairwise((True, False), (None, True, False), (True, False)))
 def test_hostile_texts_with_every_option(
     page: Page, lowercase: bool, strip: bool | None, clean: bool, tmp_path: Path
 ) -> None:

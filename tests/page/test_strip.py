@@ -18,7 +18,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "tools"))
 
 import strip  # noqa: E402
-from hooks import with_readme  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -166,12 +165,3 @@ def test_axe_finds_nothing(watch: Watch, site: Path) -> None:
     for name in (f"{language}-{scheme}" for language in strip.WORDS for scheme in ("default", "slate")):
         page.goto((site / f"{name}.html").as_uri())
         assert inaccessible(page) == []
-
-
-@pytest.mark.parametrize("readme", ["README.md", "README.ja.md", "README.zh.md"])
-def test_front_pages_have_it_below_their_first_line(readme: str) -> None:
-    page = with_readme(f"<!-- {readme} -->")
-    assert page.startswith("# ")
-    assert page.index("BERT") < page.index("from strip import strip") < page.index("from walk import minilm, page")
-    assert "README" not in page[: page.index("from strip")]
-    assert "page.png" not in page

@@ -50,7 +50,7 @@ def trace() -> hs.Trace:
 
 @pytest.fixture(scope="module")
 def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trace.to_html(tmp_path_factory.mktemp("page") / "text.html", dtype="fp32")
+    return trace.to_html(tmp_path_factory.mktemp("page") / "text.html", dtype="fp32", runs=False)
 
 
 def weights(trace: Trace, layer: int, head: int) -> Float[np.ndarray, "queries keys"]:

@@ -69,7 +69,7 @@ def weights(trace: hs.Trace) -> Maps:
 
 @pytest.fixture(scope="module")
 def file(trace: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trace.to_html(tmp_path_factory.mktemp("page") / "questions.html", dtype="fp32")
+    return trace.to_html(tmp_path_factory.mktemp("page") / "questions.html", dtype="fp32", runs=False)
 
 
 @pytest.fixture

@@ -567,8 +567,16 @@ def test_text_in_a_cell_is_never_markup(bert: hs.Model, hostile: hs.Trace) -> No
     assert [row[1] for row in table.rows[1:]] == [printable(token) for token in hostile.tokens]
 
 
+BAR = """
+import headscope.progress_bar as bar
+bar.PATIENCE = 0
+with bar.progress_bar("layers") as work:
+    work(1, 4)
+"""
+
+
 def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -> None:
-    """nbconvert runs the cells as Jupyter does, in a kernel of their own."""
+    """nbconvert runs the cells as Jupyter does, in a kernel of their own; long work draws a bar there."""
     import nbformat
     from nbconvert import HTMLExporter
     from nbconvert.preprocessors import ExecutePreprocessor
@@ -576,10 +584,16 @@ def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -
     book = nbformat.v4.new_notebook()
     book.cells = [
         nbformat.v4.new_code_cell(source)
-        for source in ("import headscope as hs\ntrace = hs.open().trace('The cat sat.')", "trace", "trace.statistics()")
+        for source in (
+            "import headscope as hs\ntrace = hs.open().trace('The cat sat.')",
+            "trace",
+            "trace.statistics()",
+            BAR,
+        )
     ]
     ExecutePreprocessor(timeout=PATIENCE, kernel_name="python3").preprocess(book, {"metadata": {"path": tmp_path}})
     body, _ = HTMLExporter().from_notebook_node(book)
     assert "<iframe" in book.cells[1].outputs[0]["data"]["text/html"]
     assert 'srcdoc="' in body
     assert "entropy" in Cells(book.cells[2].outputs[0]["data"]["text/html"]).rows[1]
+    assert "layers:\\u20071/4" in str(book.metadata["widgets"])  # a space as wide as a digit

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
-import dask.array
 import joblib
 import numpy as np
 import pytest
@@ -156,6 +154,9 @@ def mean_entropy(trace: hs.Trace) -> float:
 
 def test_joblib_and_dask_run_what_is_theirs() -> None:
     """Traces of processes of joblib and tasks of dask are those of this process; dask reads a lazy map in chunks."""
+    import dask  # a second, which every worker would take
+    import dask.array
+
     model, texts = hs.open(), ["The cat sat.", "A dog ran home."]
     expected = [mean_entropy(model.trace(text)) for text in texts]
     found = joblib.Parallel(n_jobs=2)(joblib.delayed(model.trace)(text) for text in texts)

@@ -14,7 +14,7 @@ from headscope.live.plan.stacks import Stack
 from headscope.settings import named
 
 
-class Silencer(Consumer):
+class _Silencer(Consumer):
     """Silences heads of one stack, or gives them other maps, and records nothing."""
 
     silencing = True
@@ -63,7 +63,7 @@ class Ablation(Watching):
     """
 
     def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], Way]) -> None:
-        self._silencer = Silencer("", heads)
+        self._silencer = _Silencer("", heads)
         super().__init__(model, self._silencer, strict=False)
         self.heads = heads
         self.stack = self._silencer.stack = self._choose(stack)

@@ -87,13 +87,11 @@ class Watching:
             )
         attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
-            interface.INSTALLED.enter(attention)
-            undo.callback(interface.INSTALLED.leave)
-            multihead.FAST_PATH.enter()
-            undo.callback(multihead.FAST_PATH.leave)
+            undo.enter_context(interface.INSTALLED.used())
+            interface.wrap(attention)
+            undo.enter_context(multihead.FAST_PATH.used())
             if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
-                UNCOMPILED.enter()
-                undo.callback(UNCOMPILED.leave)
+                undo.enter_context(UNCOMPILED.used())
             operators.observe(sdpa_watch.observe)
             observed: list[nn.Module] = []
             session = Session(
@@ -113,8 +111,7 @@ class Watching:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
                 for watched, applies in ((multihead.WATCHED, multihead.is_attention), (inside.WATCHED, reads)):
                     if applies(module):
-                        watched.enter(module)
-                        undo.callback(watched.leave, module)
+                        undo.enter_context(watched.used(module))
                         observed.append(module)
             undo.callback(session.close)
             models = models_in(modules)
@@ -137,7 +134,7 @@ def _prepare(observed: list[nn.Module]) -> None:
     Args:
         observed: the modules whose outputs are observed, after all other hooks.
     """
-    interface.INSTALLED.renew()
+    interface.wrap()
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
@@ -201,7 +198,24 @@ class Captured(Watching):
         Raises:
             InputError: nothing was captured, or there is more than one trace.
         """
-        return self._only(self.traces, "captured")
+        traces = self.traces
+        if len(traces) == 1:
+            return traces[0]
+        if not traces:
+            stray = self._session.stray if self._session else 0
+            raise InputError(
+                f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
+                if stray
+                else "nothing was captured: no forward pass of the model attended to any token inside the block",
+                where="captured",
+                advice="call the captured model itself inside the block, or capture the part that you call",
+            )
+        stacks = sorted({trace.stack for trace in traces})
+        raise InputError(
+            f"there are {len(traces)} traces, from {len(self.forwards)} forward passes, of stacks {', '.join(stacks)}",
+            where="captured.trace",
+            advice=f"use {GENERATED if self._grew() else ''}captured.traces, captured.forwards[i], or captured[stack]",
+        )
 
     @property
     def generations(self) -> list[Trace]:
@@ -259,25 +273,6 @@ class Captured(Watching):
     def __len__(self) -> int:
         """Number of traces."""
         return len(self.traces)
-
-    def _only(self, traces: list[Trace], where: str) -> Trace:
-        if len(traces) == 1:
-            return traces[0]
-        if not traces:
-            stray = self._session.stray if self._session else 0
-            raise InputError(
-                f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
-                if stray
-                else "nothing was captured: no forward pass of the model attended to any token inside the block",
-                where=where,
-                advice="call the captured model itself inside the block, or capture the part that you call",
-            )
-        stacks = sorted({trace.stack for trace in traces})
-        raise InputError(
-            f"there are {len(traces)} traces, from {len(self.forwards)} forward passes, of stacks {', '.join(stacks)}",
-            where=f"{where}.trace",
-            advice=f"use {GENERATED if self._grew() else ''}captured.traces, captured.forwards[i], or captured[stack]",
-        )
 
     def _grew(self) -> bool:
         """Return True if the last forward pass reads one token, or one more than the pass before, as in generate()."""

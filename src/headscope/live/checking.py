@@ -49,7 +49,7 @@ LEAST_WEIGHT = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class _Sample:
     """The queries of one row of a batch that are recomputed.
 
     Attributes:
@@ -65,18 +65,18 @@ class Sample:
     empty: torch.Tensor | None = None
 
 
-_SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
+_SAMPLES: WeakKeyDictionary[RowRule, _Sample | None] = WeakKeyDictionary()
 """Rule of a row -> its sample. The layers of a forward pass share their rules."""
 
 
-def eligible(rule: RowRule, queries: int) -> np.ndarray:
+def _eligible(rule: RowRule, queries: int) -> np.ndarray:
     """Positions of the queries that are not padding."""
     return np.arange(queries) if rule.queries is None else np.flatnonzero(rule.queries)
 
 
 def _sampled(rule: RowRule, queries: int) -> np.ndarray:
     """A few eligible queries: some that see keys, spread evenly, with the last; and one that sees none."""
-    places = eligible(rule, queries)
+    places = _eligible(rule, queries)
     if rule.unseen is None:
         return _spread(places)
     unseen = rule.unseen[places]
@@ -91,7 +91,7 @@ def _spread(places: np.ndarray) -> np.ndarray:
     return np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
 
 
-def sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: torch.device) -> Sample:
+def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: torch.device) -> _Sample:
     """These queries, with what the mask adds to their scores."""
     steps = np.unique(np.diff(rows))
     index: slice | torch.Tensor
@@ -100,17 +100,17 @@ def sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: 
     else:
         index = torch.from_numpy(rows).to(device)
     if rule.mask.everything:
-        return Sample(index, rows, None)
+        return _Sample(index, rows, None)
     bias = rule.mask.bias
     hidden = torch.zeros(1, len(rows), keys, device=device) if bias is None else bias[:, rows].to(device)
     allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
     if allowed is not None:
         hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
     empty = (hidden == float("-inf")).all(-1, keepdim=True)
-    return Sample(index, rows, hidden, empty if bool(empty.any()) else None)
+    return _Sample(index, rows, hidden, empty if bool(empty.any()) else None)
 
 
-class Probe(NamedTuple):
+class _Probe(NamedTuple):
     """A few queries of one row of a call, with all that their contexts are recomputed from.
 
     Attributes:
@@ -123,7 +123,7 @@ class Probe(NamedTuple):
     """
 
     call: Call
-    sample: Sample
+    sample: _Sample
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
@@ -141,7 +141,7 @@ def excess(call: Call) -> torch.Tensor | None:
     if call.dropout or not call.context.numel():
         return None
     times = [
-        _times(probe_of(call, row, sample, call.q[row, :, sample.index], call.k[row], call.v[row]), None).amax()
+        _times(_probe_of(call, row, sample, call.q[row, :, sample.index], call.k[row], call.v[row]), None).amax()
         for row in sorted({0, len(call.q) - 1})
         if (sample := _sample_of(call, row)) is not None
     ]
@@ -170,13 +170,13 @@ def refuse_altered(call: Call) -> None:
         _disable_current_modes(),
     ):
         for row in range(len(call.q)):
-            places, q = eligible(call.rules.row(row), call.q.shape[2]), call.q[row]
+            places, q = _eligible(call.rules.row(row), call.q.shape[2]), call.q[row]
             k, v = call.k[row].float(), call.v[row].float()
             step = max(1, CELLS.get(device, OTHER_CELLS) // (len(q) * k.shape[1]))
             for start in range(0, len(places), step):
                 part = places[start : start + step]
-                sample = sample_at(call.rules.row(row), part, q.shape[1], k.shape[1], q.device)
-                probe = probe_of(call, row, sample, q[:, sample.index], k, v)
+                sample = _sample_at(call.rules.row(row), part, q.shape[1], k.shape[1], q.device)
+                probe = _probe_of(call, row, sample, q[:, sample.index], k, v)
                 returned = None if call.weights is None else call.weights[row, :, sample.index]
                 times = _times(probe, returned)
                 if not bool((times <= 1).all()):
@@ -185,22 +185,22 @@ def refuse_altered(call: Call) -> None:
                     refuse(float(times.max()), kind, place, call.rules)
 
 
-def _sample_of(call: Call, row: int) -> Sample | None:
+def _sample_of(call: Call, row: int) -> _Sample | None:
     """The queries of a row of the batch that are recomputed; None if none can be."""
     rule, queries = call.rules.row(row), call.q.shape[2]
     if rule not in _SAMPLES:
         rows = _sampled(rule, queries)
-        _SAMPLES[rule] = sample_at(rule, rows, queries, call.k.shape[2], call.q.device) if len(rows) else None
+        _SAMPLES[rule] = _sample_at(rule, rows, queries, call.k.shape[2], call.q.device) if len(rows) else None
     return _SAMPLES[rule]
 
 
-def probe_of(call: Call, row: int, sample: Sample, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Probe:
-    """A probe of one row of a call. The tensors are those of `Probe`, in any precision."""
+def _probe_of(call: Call, row: int, sample: _Sample, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> _Probe:
+    """A probe of one row of a call. The tensors are those of `_Probe`, in any precision."""
     observed = call.context[row, :, sample.index]
-    return Probe(call, sample, q.float(), k.float(), v.float(), observed, call.terms(row))
+    return _Probe(call, sample, q.float(), k.float(), v.float(), observed, call.terms(row))
 
 
-def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
+def _without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
     """The observed numbers, with the recomputed ones where a query sees no key and the module computed NaN.
 
     A softmax over no key is 0 in fused kernels, and NaN where it is written out. Anything else shows that the query
@@ -216,7 +216,7 @@ def without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.T
     return torch.where(empty.to(observed.device) & observed.isnan(), recomputed.to(observed.dtype), observed)
 
 
-def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
+def _recompute(probe: _Probe) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (heads, n, keys) and contexts (heads, n, d_value); contexts of queries without keys are 0."""
     sample, q, k, v, terms = probe.sample, probe.q, probe.k, probe.v, probe.terms
     heads, n, width = q.shape
@@ -237,32 +237,32 @@ def recompute(probe: Probe) -> tuple[torch.Tensor, torch.Tensor]:
     return weights.view(heads, n, -1), contexts
 
 
-def _with_terms(cells: torch.Tensor, probe: Probe) -> torch.Tensor:
+def _with_terms(cells: torch.Tensor, probe: _Probe) -> torch.Tensor:
     """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
     scale, sizes = probe.call.scale, (probe.call.q.shape[2], probe.k.shape[1])
     rows, columns = probe.sample.rows, np.arange(sizes[1])
     return add_terms(cells, probe.q * scale, probe.k, probe.terms, scale=scale, rows=rows, columns=columns, sizes=sizes)
 
 
-def _times(probe: Probe, returned: torch.Tensor | None) -> torch.Tensor:
+def _times(probe: _Probe, returned: torch.Tensor | None) -> torch.Tensor:
     """(heads, n): each query's error, in multiples of what rounding explains.
 
     Args:
         probe: the queries.
         returned: (heads, n, keys), the weights that the module returned, if it did.
     """
-    weights, contexts = recompute(probe)
+    weights, contexts = _recompute(probe)
     heads = len(contexts)
     share = _share(probe)
     largest = probe.v.abs().amax(1, keepdim=True).repeat_interleave(heads // len(probe.v), 0)
     observed, tolerance = probe.observed.float(), share * largest
     empty = probe.sample.empty
-    times = _worst(contexts - without_nan(observed, contexts, empty), tolerance)
+    times = _worst(contexts - _without_nan(observed, contexts, empty), tolerance)
     if returned is None or returned.shape != weights.shape:
         return times
     if empty is not None:
         weights = weights.masked_fill(empty.to(weights.device), 0)
-    different = weights - without_nan(returned.float(), weights, empty)
+    different = weights - _without_nan(returned.float(), weights, empty)
     return torch.maximum(times, _worst(different, 2 * share * weights + LEAST_WEIGHT))
 
 
@@ -270,17 +270,17 @@ def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
     return (difference.abs() / tolerance.clamp(min=1e-30)).amax(-1)
 
 
-def _share(probe: Probe) -> torch.Tensor:
+def _share(probe: _Probe) -> torch.Tensor:
     """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value."""
     call, heads, width = probe.call, len(probe.q), probe.q.shape[-1]
     longest = probe.k.norm(dim=-1).amax(1).repeat_interleave(heads // len(probe.k))[:, None, None]
-    reach = abs(call.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + reach_of_terms(probe)
+    reach = abs(call.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + _reach_of_terms(probe)
     error = (2 * width**0.5 * EPS + call.rounded) * reach
     if probe.sample.hidden is not None:
         shift = probe.sample.hidden.amax(-1, keepdim=True).to(error.device)
         error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
     if (call.weights is not None or call.unfused) and not call.rounded and call.eps > EPS:
-        error = error + 2 * call.eps * raw_scores(probe).abs().amax(-1, keepdim=True)
+        error = error + 2 * call.eps * _raw_scores(probe).abs().amax(-1, keepdim=True)
     sums = SUMS + 2 * probe.k.shape[1] ** 0.5 * EPS
     return sums + 2 * call.eps + torch.expm1(2 * error.clamp(max=1)) / 2
 
@@ -297,7 +297,7 @@ def share_of(q: torch.Tensor, k: torch.Tensor, eps: float) -> float:
     return SUMS + 4 * eps + float(np.expm1(2 * min(error, 1))) / 2
 
 
-def raw_scores(probe: Probe) -> torch.Tensor:
+def _raw_scores(probe: _Probe) -> torch.Tensor:
     """(heads, n, keys): the numbers that a module which computes step by step rounds before its softmax."""
     raw = scores(probe.q, probe.k, scale=probe.call.scale)
     raw = raw if probe.terms.nothing else _with_terms(raw, probe)
@@ -307,7 +307,7 @@ def raw_scores(probe: Probe) -> torch.Tensor:
     return raw
 
 
-def reach_of_terms(probe: Probe) -> float:
+def _reach_of_terms(probe: _Probe) -> float:
     """An upper bound of what the terms add to a score."""
     if probe.terms.nothing:
         return 0.0

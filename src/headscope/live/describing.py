@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, UnsupportedError, require
-from headscope.live.plan.refusals import refuse_frozen, refuse_others
+from headscope.live.plan.refusals import refuse_others
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,13 @@ def describe(module: nn.Module) -> Description:
         UnsupportedError: a module packs its weights in a form that isn't known, or is frozen TorchScript.
     """
     refuse_others(module, "describe", "pass a model or a part of one")
-    refuse_frozen(module)
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):
+            raise UnsupportedError(
+                f"the weights of {type(part).__name__} are constants of frozen TorchScript, which can't be counted",
+                where=path or "describe",
+                advice="describe the model before it is traced, scripted or frozen",
+            )
     unmade = [name for name, tensor in chain(module.named_parameters(), module.named_buffers()) if is_lazy(tensor)]
     if unmade:
         raise InputError(
@@ -258,12 +264,11 @@ def _label(module: nn.Module) -> str:
     return f"{type(module).__name__}({sizes})" if sizes and "\n" not in sizes else type(module).__name__
 
 
-def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None) -> Description:
+def modules_of_checkpoint(config: dict[str, Any]) -> Description:
     """Describe the class of a checkpoint, built by transformers on the meta device: no weights are created or read.
 
     Args:
-        config: the contents of config.json.
-        class_name: name of the class; by default the first in the config's `architectures`, or the base class of its
+        config: the contents of config.json. The class is the first of its `architectures`, or the base class of its
             model type.
 
     Raises:
@@ -276,7 +281,7 @@ def modules_of_checkpoint(config: dict[str, Any], class_name: str | None = None)
 
     from headscope.live.built import base_class, configured, foreign_errors, quiet
 
-    named = class_name or next(iter(config.get("architectures") or ()), None)
+    named = next(iter(config.get("architectures") or ()), None)
     cls = getattr(transformers, named, None) if isinstance(named, str) else None
     if named is None:
         _, cls = base_class(config, where="modules")

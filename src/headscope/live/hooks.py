@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -49,38 +49,29 @@ class Hooks:
 
     def __init__(self) -> None:
         self._attached: dict[Hook, Attached] = {}
-        self._set: list[tuple[Any, Attached, bool]] = []
+        self._set: list[tuple[Any, Any, bool]] = []
         self._sides: list[tuple[dict[Any, bool], Any]] = []
 
     def before(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
         """Call `hook(module, args)` before the module runs; `hook(module, args, kwargs)` with `keywords`."""
-        attached = self._attach(hook)
-        if keywords:
-            self._side(module._forward_pre_hooks_with_kwargs, attached)
-        self._enter(module._forward_pre_hooks, attached)
+        sides = [module._forward_pre_hooks_with_kwargs] if keywords else []
+        self._enter(module._forward_pre_hooks, hook, sides)
 
     def after(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
         """Call `hook(module, args, output)` after the module has run; `hook(module, args, kwargs, output)` likewise."""
-        attached = self._attach(hook)
-        if keywords:
-            self._side(module._forward_hooks_with_kwargs, attached)
-        self._enter(module._forward_hooks, attached)
+        self._enter(module._forward_hooks, hook, [module._forward_hooks_with_kwargs] if keywords else [])
 
     def around(self, module: nn.Module, begin: Hook, end: Hook) -> None:
         """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
-        attached = self._attach(begin)
-        self._side(module._forward_pre_hooks_with_kwargs, attached)
-        self._enter(module._forward_pre_hooks, attached, first=True)
-        attached = self._attach(end)
-        self._side(module._forward_hooks_with_kwargs, attached)
-        self._side(module._forward_hooks_always_called, attached)
-        self._enter(module._forward_hooks, attached)
+        self._enter(module._forward_pre_hooks, begin, [module._forward_pre_hooks_with_kwargs], first=True)
+        sides = [module._forward_hooks_with_kwargs, module._forward_hooks_always_called]
+        self._enter(module._forward_hooks, end, sides)
 
     def put_last(self) -> None:
         """Let those that come last do so again: somebody may have registered others since."""
-        for table, hook, first in self._set:
-            if not first and self._key(hook) in table:
-                table.move_to_end(self._key(hook))
+        for table, key, first in self._set:
+            if not first and key in table:
+                table.move_to_end(key)
 
     def remove(self) -> None:
         """Remove all hooks for good, also where somebody else has put them."""
@@ -88,28 +79,23 @@ class Hooks:
             attached.removed = True
         for side, key in self._sides:
             side.pop(key, None)
-        for table, hook, _ in self._set:
-            table.pop(self._key(hook), None)
+        for table, key, _ in self._set:
+            table.pop(key, None)
         self._attached.clear()
         self._set.clear()
         self._sides.clear()
 
-    def _attach(self, hook: Hook) -> Attached:
-        return self._attached.setdefault(hook, Attached(hook))
-
-    def _enter(self, table: Any, hook: Attached, *, first: bool = False) -> None:
-        self._set.append((table, hook, first))
-        table[self._key(hook)] = hook
+    def _enter(self, table: Any, hook: Hook, sides: list[dict[Any, bool]], *, first: bool = False) -> None:
+        """Enter a hook in a table of a module, and in the tables that say how it is called."""
+        attached = self._attached.setdefault(hook, Attached(hook))
+        key = id(self), id(attached)  # PyTorch's own keys are numbers, counted up
+        for side in sides:
+            side[key] = True
+            self._sides.append((side, key))
+        self._set.append((table, key, first))
+        table[key] = attached
         if first:
-            table.move_to_end(self._key(hook), last=False)
-
-    def _side(self, table: Any, hook: Attached) -> None:
-        table[self._key(hook)] = True
-        self._sides.append((table, self._key(hook)))
-
-    def _key(self, hook: Attached) -> Any:
-        """A key that PyTorch doesn't use: its own are numbers, counted up."""
-        return id(self), id(hook)
+            table.move_to_end(key, last=False)
 
 
 LOCK = threading.RLock()
@@ -130,22 +116,22 @@ class Shared:
         self._users: dict[tuple[int, ...], int] = {}
         self._undo: dict[tuple[int, ...], Callable[[], None]] = {}
 
-    def enter(self, *module: nn.Module) -> None:
-        """Apply the setting, or hook the module, if this is the first user."""
+    @contextmanager
+    def used(self, *module: nn.Module) -> Iterator[None]:
+        """Apply the setting in the block, or hook the module: the first user does, and the last one undoes it."""
         key = tuple(map(id, module))
         with LOCK:
             if key not in self._users:
                 self._undo[key] = self._apply(*module)
             self._users[key] = self._users.get(key, 0) + 1
-
-    def leave(self, *module: nn.Module) -> None:
-        """Undo it if this is the last user."""
-        key = tuple(map(id, module))
-        with LOCK:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key]
-                self._undo.pop(key)()
+        try:
+            yield
+        finally:
+            with LOCK:
+                self._users[key] -= 1
+                if not self._users[key]:
+                    del self._users[key]
+                    self._undo.pop(key)()
 
 
 def original_of(model: Any) -> Any:

@@ -146,11 +146,6 @@ class Loop:
         self.changed = False
 
 
-def tensors_in(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> list[torch.Tensor]:
-    """The arguments that are tensors."""
-    return [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
-
-
 @dataclass(eq=False)
 class Progress:
     """The state of a running forward pass.
@@ -194,7 +189,7 @@ class Progress:
         """
         at = id(module)
         self.entered[at] = self.entered.get(at, 0) + 1
-        tensors = tensors_in(args, kwargs)
+        tensors = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
         if beside:
             self.given = [x.detach().clone() for x in tensors if is_plain(x)]
         if tensors:

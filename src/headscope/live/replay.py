@@ -51,7 +51,7 @@ See = Callable[[int, np.ndarray, np.ndarray, np.ndarray], None]
 and the q and k of this run, (heads, queries or keys, d_head) each."""
 
 
-class PassedWeights(Consumer):
+class _PassedWeights(Consumer):
     """Passes on one stack's weights, reduced to the trace's heads, queries and keys."""
 
     def __init__(self, trace: Trace, source: CapturedModel, see: See) -> None:
@@ -99,7 +99,7 @@ def eager(model: nn.Module, source: CapturedModel) -> Iterator[None]:
 
 
 @contextmanager
-def as_then(source: CapturedModel) -> Iterator[None]:
+def _as_then(source: CapturedModel) -> Iterator[None]:
     """Run the model in the block under the autocast of the captured pass, with exact products and without gradients."""
     with ExitStack() as stack:
         for kind, dtype in source.autocast.items():
@@ -125,9 +125,9 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
         return "the model no longer exists"
     if reason := _why_not_eager(trace, source, called) or why_not(trace, source, called):
         return reason
-    consumer = PassedWeights(trace, source, see)
+    consumer = _PassedWeights(trace, source, see)
     try:
-        with as_then(source), eager(model, source), feed(model, consumer, strict=False):
+        with _as_then(source), eager(model, source), feed(model, consumer, strict=False):
             called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
     except HeadscopeError as error:
         return error.found
@@ -160,7 +160,7 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training:
 def _why_not_eager(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
     if not models_in(called.modules()):
         return "only transformers models have an eager path"
-    for module in model_readers(called):
+    for module in _model_readers(called):
         ran = source.implementations.get(id(getattr(module, "config", None)), "")
         if (reader := reader_of(type(module))) and (reason := reader.differs(module, ran)):
             return reason
@@ -176,10 +176,10 @@ def _why_not_eager(trace: Trace, source: CapturedModel, called: nn.Module) -> st
 def _asking_for_weights(called: nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The argument that makes modules with a reader return weights: they don't follow the eager implementation."""
     known = "output_attentions" in inspect.signature(called.forward).parameters
-    return {"output_attentions": True} if known and "output_attentions" not in kwargs and model_readers(called) else {}
+    return {"output_attentions": True} if known and "output_attentions" not in kwargs and _model_readers(called) else {}
 
 
-def model_readers(model: nn.Module) -> list[nn.Module]:
+def _model_readers(model: nn.Module) -> list[nn.Module]:
     """The modules of a model that have a reader."""
     return [module for module in model.modules() if reads(module)]
 
@@ -410,7 +410,7 @@ def _entrance(source: CapturedModel, replace: Replace, rows: int = 0, copies: in
     assert source.model is not None
     assert source.called is not None
     watching = Watching(source.model, consumer, strict=False)
-    with as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
+    with _as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
         try:
             source.called(*args, **kwargs)
         except RuntimeError:  # what TorchScript makes of any error

@@ -34,6 +34,7 @@ from headscope.live.names.axes import Followed
 from headscope.live.names.facts import Follower
 from headscope.live.names.following import Blocks
 from headscope.live.names.lookups import Tables
+from headscope.live.names.sources import memory_of
 from headscope.live.plan.refusals import refuse_transforms
 from headscope.live.plan.stacks import Place, within
 from headscope.live.progress import Loop, is_plain
@@ -162,7 +163,7 @@ class Session:
     @property
     def follower(self) -> Follower:
         """The follower of the tokens of this thread's forward passes."""
-        return self._followers.setdefault(threading.get_ident(), Follower(self.plan.memory, self.consumer.replace))
+        return self._followers.setdefault(threading.get_ident(), Follower(memory_of(self.model), self.consumer.replace))
 
     def sees_this_thread(self) -> bool:
         """Return True if forward passes of the current thread belong to this session.
@@ -409,10 +410,10 @@ class Seat(NamedTuple):
     path: str = ""
 
     @property
-    def may_be_head(self) -> bool:
-        """True if its layer is unknown until the call is delivered: it may be one head of several beside it."""
+    def held(self) -> Held | None:
+        """The calls that this one is held back with, as it may be a part of the module's attention; None if whole."""
         held = self.forward.held
-        return held is not None and held.seat is self and bool(held.heads)
+        return held if held is not None and held.seat is self else None
 
 
 def register_call(
@@ -475,9 +476,11 @@ def register_call(
 
 
 def recording(seats: list[Seat]) -> list[Seat]:
-    """The seats whose sessions record this call, or may when its layer is known."""
+    """The seats whose sessions record this call, or may when its layer is known: it may be one head of several."""
     return [
-        seat for seat in seats if seat.may_be_head or seat.session.consumer.wants(seat.place.stack, seat.place.layer)
+        seat
+        for seat in seats
+        if (seat.held and seat.held.heads) or seat.session.consumer.wants(seat.place.stack, seat.place.layer)
     ]
 
 
@@ -494,17 +497,16 @@ def who_silences(seats: list[Seat]) -> Seat:
     return next(seat for seat in seats if seat.session.consumer.silencing)
 
 
-def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
-    """Pass a call to the consumer of each seat, as a `Call` with that seat's stack and layer.
+def calls_of(module: nn.Module, seats: list[Seat], **fields: Any) -> list[Call]:
+    """A call as each seat sees it: with that seat's stack and layer.
 
     Args:
-        tensors: the other fields of `Call`, the same for all seats.
-
-    Raises:
-        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+        module: the attention module.
+        seats: the seats.
+        fields: the other fields of `Call`, the same for all seats.
     """
-    rounded = rounding_of(tensors["q"])
-    calls = [
+    rounded = rounding_of(fields["q"])
+    return [
         Call(
             module=module,
             path=path or session.plan.paths[id(module)],
@@ -512,10 +514,18 @@ def deliver(module: nn.Module, seats: list[Seat], **tensors: Any) -> None:
             layer=place.layer,
             turn=place.turn,
             rounded=rounded,
-            **tensors,
+            **fields,
         )
         for session, _, place, path in seats
     ]
+
+
+def deliver(seats: list[Seat], calls: list[Call]) -> None:
+    """Pass a call to the consumer of each seat.
+
+    Raises:
+        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+    """
     with exact_products():
         if not calls[0].proven:
             refuse_altered(calls[0])

@@ -10,17 +10,9 @@ captures make traces; everything below measures, explains and draws them.
 
 from __future__ import annotations
 
+from headscope.traces.broken_numbers import BROKEN, broken_line
 from headscope.traces.file import is_trace, load
-from headscope.traces.layer_records import (
-    BROKEN,
-    Cut,
-    LayerRecord,
-    ModelWeights,
-    Outputs,
-    broken_line,
-    broken_rows,
-    is_broken,
-)
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, broken_rows, is_broken
 from headscope.traces.record import Trace
 from headscope.traces.views import HeadTrace, LayerTrace, layer_W_O, refuse_swapped
 

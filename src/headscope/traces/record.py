@@ -16,7 +16,7 @@ from headscope.late import Suggesting
 from headscope.results.arrays import Named, NamedMap, TokenAxis
 from headscope.results.lazy_maps import LazyMap, stacked
 from headscope.traces.late_methods import Questions
-from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, broken_heads, misfit
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, is_broken, misfit
 from headscope.traces.views import HeadTrace, LayerTrace, position_of
 from headscope.traces.word_weights import by_words, frame
 
@@ -210,7 +210,12 @@ class Trace(Questions, Suggesting):
     @cached_property
     def broken(self) -> tuple[tuple[int, int], ...]:
         """(layer, head) of each head whose weights are NaN because the model's numbers are not finite."""
-        return broken_heads(self)
+        return tuple(
+            (layer, head)
+            for layer, record in zip(self.numbers, self.layers, strict=True)
+            for head, broken in zip(self.head_numbers(layer), is_broken(record), strict=True)
+            if broken
+        )
 
     def __len__(self) -> int:
         """Number of query tokens."""

@@ -73,11 +73,6 @@ class TraceBuilder(Consumer):
         self._weights: Weights | None = None
         self._outputs: dict[tuple[str, ...], Output] = {}
 
-    @property
-    def precision(self) -> str:
-        """Precision in which queries, keys and values are kept."""
-        return "fp32" if self.selection.dtype == torch.float32 else "fp16"
-
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
         self._open[forward.number] = Copies(Carrier(self.selection.device))
@@ -131,17 +126,6 @@ class TraceBuilder(Consumer):
             InputError: a selected head doesn't exist.
             UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
-        kind = call.q.device.type
-        if torch.is_grad_enabled():
-            with torch.no_grad():
-                self.take(forward, call)
-        elif torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
-                self._take(forward, call)
-        else:
-            self._take(forward, call)
-
-    def _take(self, forward: Forward, call: Call) -> None:
         if not call.context.numel():
             return  # no rows or no tokens: nothing attended
         if self.keeps_padding:
@@ -167,8 +151,9 @@ class TraceBuilder(Consumer):
                 self._rooms(call),
             )
         group = groups[key]
-        layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
-        self._check(call, copies)
+        with torch.autocast(call.q.device.type, enabled=False):
+            layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
+            self._check(call, copies)
         for row, layer in zip(group.rows, layers, strict=True):
             row.append(layer)
 
@@ -358,7 +343,7 @@ class TraceBuilder(Consumer):
             ablated=silenced,
             swapped=swapped,
             source=CapturedModel(self.name, self.model, forward, stack, turn, cut, products),
-            precision=self.precision,
+            precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
             stack=stack.name,
             cut=cut,
             **others,

@@ -97,12 +97,12 @@ class Selection:
         padding: True to keep padding.
     """
 
-    layers: frozenset[int] | None = None
-    heads: tuple[int, ...] | None = None
-    values: bool = True
-    dtype: torch.dtype = torch.float32
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    padding: bool = False
+    layers: frozenset[int] | None
+    heads: tuple[int, ...] | None
+    values: bool
+    dtype: torch.dtype
+    device: torch.device
+    padding: bool
 
 
 KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
@@ -113,10 +113,6 @@ Series = tuple[Stack, int]
 
 
 Places = tuple["torch.Tensor | None", "torch.Tensor | None"]
-
-
-Place = tuple[str, str, Rules]
-"""A module's class, its name and layer, and the rules of its mask."""
 
 
 @dataclass(eq=False)
@@ -184,13 +180,14 @@ class Copies:
         carrier: makes the copies of Q, K and V.
         context_products: makes those of the products of contexts, which are always on the CPU.
         groups: the copies.
-        pending: on a GPU, each layer's error, which is read when the forward pass is over.
+        pending: on a GPU, each layer's error, which is read when the forward pass is over, with its module's class, its
+            name and layer, and the rules of its mask.
     """
 
     carrier: Carrier
     context_products: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
-    pending: list[tuple[torch.Tensor, Place]] = field(default_factory=list)
+    pending: list[tuple[torch.Tensor, tuple[str, str, Rules]]] = field(default_factory=list)
 
     def refuse_unexplained(self) -> None:
         """Raise an error if rounding doesn't explain the errors of these layers.

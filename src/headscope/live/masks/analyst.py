@@ -8,7 +8,7 @@ padding.
 Padding is everything masked before the first and after the last key that may be looked at. A token masked out between
 them is kept as a hidden key, so that rules about positions (causal, windows, distances) use the model's positions.
 
-At the end, a bound of the scores, and which queries count.
+At the end, a bound of the scores.
 """
 
 from __future__ import annotations
@@ -369,18 +369,3 @@ def score_bound(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
         return 0.0
     longest = [float(torch.linalg.vector_norm(x.detach().float(), dim=-1).amax()) for x in (q, k)]
     return abs(scale) * longest[0] * longest[1]
-
-
-def kept_queries(rules: Rules, batch: int, like: torch.Tensor) -> torch.Tensor | None:
-    """(batch, queries) bool: True for positions that are neither padding nor masked out; None if all are.
-
-    Args:
-        rules: the masks of the batch.
-        batch: number of rows.
-        like: (batch, heads, queries, …), a tensor of the call.
-    """
-    counted = [rules.row(row).counted for row in range(batch)]
-    if all(flags is None for flags in counted):
-        return None
-    every = np.ones(like.shape[2], dtype=bool)
-    return torch.from_numpy(np.stack([every if flags is None else flags for flags in counted])).to(like.device)

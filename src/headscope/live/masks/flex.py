@@ -47,7 +47,7 @@ ADVICE = (
     'flex_attention (in transformers: model.set_attn_implementation("sdpa"))'
 )
 
-Place = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+CellFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """A function of one place: row of the batch, head, query, key, each a tensor without axes."""
 
 
@@ -63,9 +63,9 @@ class Scoring:
     """
 
     factor: float = 1.0
-    bias: Place | None = None
+    bias: CellFunction | None = None
     cap: float | None = None
-    allowed: tuple[Place, ...] = ()
+    allowed: tuple[CellFunction, ...] = ()
 
 
 def read_score_mod(
@@ -246,7 +246,7 @@ class Flexed:
         source: the objects that all of this was made from.
     """
 
-    mask_mod: Place | None
+    mask_mod: CellFunction | None
     blocks: tuple[torch.Tensor | None, ...]
     block_size: tuple[int, int]
     scoring: Scoring = field(default_factory=Scoring)
@@ -350,7 +350,7 @@ def _anything(*place: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=torch.bool, device=place[0].device)
 
 
-def _every(conditions: list[Place]) -> Place:
+def _every(conditions: list[CellFunction]) -> CellFunction:
     return lambda *place: _all(condition(*place) for condition in conditions)
 
 
@@ -358,7 +358,7 @@ def _all(flags: Iterable[torch.Tensor]) -> torch.Tensor:
     return reduce(operator.and_, flags)
 
 
-def _masked(bias: Place, conditions: list[Place]) -> Place:
+def _masked(bias: CellFunction, conditions: list[CellFunction]) -> CellFunction:
     def numbers(*place: torch.Tensor) -> torch.Tensor:
         cell = bias(*place)
         return torch.where(_every(conditions)(*place), cell, float("-inf")) if conditions else cell
@@ -366,7 +366,7 @@ def _masked(bias: Place, conditions: list[Place]) -> Place:
     return numbers
 
 
-def _cells(function: Place, sizes: tuple[int, int, int, int], device: torch.device) -> Cells:
+def _cells(function: CellFunction, sizes: tuple[int, int, int, int], device: torch.device) -> Cells:
     """The cells of a function of one place, computed for many places at once.
 
     The memory layout of the first cell tells on which rows and heads they depend: torch.vmap expands those that a

@@ -15,6 +15,7 @@ class, a function or a hook, is always followed.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,7 @@ from torch import nn
 
 from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
 from headscope.live.names.sources import NOTHING, BlockTokens, Operator, Sources, followed_operators
+from headscope.live.plan.classes import LIBRARIES
 from headscope.live.progress import is_plain
 from headscope.live.seeing.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
 
@@ -37,16 +39,15 @@ if TYPE_CHECKING:
     from headscope.live.plan.stacks import Plan
 
 
-BELOW: Any = None if FOLLOW_KEY is None else torch._C._dispatch_keyset_full_after(FOLLOW_KEY)
+BELOW: Any = torch._C._dispatch_keyset_full_after(FOLLOW_KEY)
 
 
 class _Following(threading.local):
     """The forward pass that is followed in this thread, what is known of its tensors, and the block that runs in it."""
 
-    def __init__(self) -> None:
-        self.forward: Forward | None = None
-        self.follower: Follower | None = None
-        self.run: BlockRun | None = None
+    forward: Forward | None = None
+    follower: Follower | None = None
+    run: BlockRun | None = None
 
 
 STATE = _Following()
@@ -58,8 +59,7 @@ NUMBERS = (int, float, complex)
 
 def install() -> None:
     """Let the tokens be followed through each operator registered so far."""
-    if FOLLOW_KEY is not None:
-        FOLLOWED.install(lambda names: [(one.op, partial(_run_and_note, one)) for one in followed_operators(names)])
+    FOLLOWED.install(lambda names: [(one.op, partial(_run_and_note, one)) for one in followed_operators(names)])
 
 
 def _run_and_note(operator: Operator, keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -207,9 +207,7 @@ class Blocks:
     """
 
     def __init__(self, plan: Plan) -> None:
-        parts = [[module for _, module in plan.modules[start:stop]] for start, stop in plan.blocks]
-        self.modules = {inside[0]: inside for inside in parts}
-        self._classes = {inside[0]: {*map(type, inside)} for inside in parts}
+        self.modules = {inside[0]: inside for inside in _blocks_of(plan.modules, plan.paths)}
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """Note that a block begins to run, and don't follow its operators if they are known (a forward pre-hook)."""
@@ -225,7 +223,7 @@ class Blocks:
             return
         inputs: list[tuple[torch.Tensor, Sources]] = []
         try:
-            key = id(module), settings, *(_key(x, follower, inputs) for x in (args, kwargs))
+            key = settings, *(_key(x, follower, inputs) for x in (args, kwargs))
         except LookupError:
             return
         cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
@@ -251,13 +249,39 @@ class Blocks:
         follower.valued |= run.valued
 
     def _settings(self, module: nn.Module) -> tuple[Any, ...] | None:
-        """All settings of a block; None if anybody else's code may run in it, as a method, a function or an object."""
+        """A block's modules with their classes and all settings; None if anybody else's code may run in it.
+
+        That can be a method, a function or an object.
+        """
         settings: list[tuple[Any, ...]] = []
         for inside in self.modules[module]:
             if (own := own_settings(inside)) is None:
                 return None
-            settings.append(own)
-        return tuple(settings) if all(map(runs_as_shipped, self._classes[module])) else None
+            settings.append((weakref.ref(inside), type(inside), *own))
+        return tuple(settings) if all(map(runs_as_shipped, {*map(type, self.modules[module])})) else None
+
+
+def _blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[list[nn.Module]]:
+    """The blocks of a model with attention, each with its parts after it.
+
+    A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
+
+    Args:
+        modules: the model's modules, with their names, each before its parts.
+        attention: names of those that are attention, by their ids.
+    """
+    found, after = [], 0
+    for at, (path, _) in enumerate(modules):
+        if at < after or not path.rpartition(".")[2].isdigit():
+            continue
+        prefix = path + "."
+        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(prefix)), len(modules))
+        inside = [module for _, module in modules[at:stop]]
+        libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
+        if libraries and any(id(module) in attention for module in inside):
+            found.append(inside)
+            after = stop
+    return found
 
 
 def _key(x: Any, follower: Follower, inputs: list[tuple[torch.Tensor, Sources]]) -> Any:

@@ -12,12 +12,14 @@ tokens at the same places.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from headscope.live.keeping.contents import once
 from headscope.live.seeing.operators import operators_of
@@ -532,6 +534,18 @@ class Memory:
             for kept in (self.results, self.blocks, self._interned):
                 kept.clear()
             self._size = 0
+
+
+MEMORIES: dict[int, Memory] = {}
+"""Id of a model -> how its passes treated tokens. A model takes its memory with it."""
+
+
+def memory_of(model: nn.Module) -> Memory:
+    """The memory of a model's passes."""
+    at = id(model)
+    if at not in MEMORIES:
+        weakref.finalize(model, MEMORIES.pop, at, None).atexit = False
+    return MEMORIES.setdefault(at, Memory())
 
 
 def segments_of(places: torch.Tensor | None, types: torch.Tensor | None) -> torch.Tensor | None:

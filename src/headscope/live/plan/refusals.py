@@ -88,21 +88,6 @@ def refuse_others(thing: Any, where: str, advice: str) -> None:
     )
 
 
-def refuse_frozen(module: nn.Module) -> None:
-    """Raise an error for frozen TorchScript, whose weights are constants in its code.
-
-    Raises:
-        UnsupportedError: a part of the module is frozen.
-    """
-    for path, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):
-            raise UnsupportedError(
-                f"the weights of {type(part).__name__} are constants of frozen TorchScript, which can't be counted",
-                where=path or "describe",
-                advice="describe the model before it is traced, scripted or frozen",
-            )
-
-
 def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
     suspected = classes_where((module for _, module in modules), lambda kind: kind.computes_own_attention)
@@ -163,7 +148,7 @@ def _holds_attention(module: nn.Module) -> bool:
     )
 
 
-def blind_head(rules: Rules) -> tuple[int, str] | None:
+def _blind_head(rules: Rules) -> tuple[int, str] | None:
     """The first head from which its mask hides every key, and for which queries; None if there is none."""
     for rule in rules.rows:
         if rule.mask.bias is None or len(rule.mask.bias) == 1:
@@ -193,7 +178,7 @@ def refuse(times: float, kind: str, where: str, rules: Rules | None = None) -> N
     Raises:
         UnsupportedError: always.
     """
-    blind = None if rules is None or times == times else blind_head(rules)
+    blind = None if rules is None or times == times else _blind_head(rules)
     if blind is not None:
         head, queries = blind
         raise UnsupportedError(

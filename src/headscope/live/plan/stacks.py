@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
 from torch.fx import GraphModule
 
-from headscope.live.names.sources import Memory
-from headscope.live.plan.classes import LIBRARIES, classes_where
+from headscope.live.plan.classes import classes_where
 
 CROSS = re.compile(
     r"cross|encoder_attn|encdec|encoder_decoder|multihead_attn|src_attn|encoder_attention", re.IGNORECASE
@@ -28,6 +26,9 @@ CONTAINERS = re.compile(
 
 COUNTED = re.compile(r"(.*_)\d+")
 """A name that ends in a number, such as torchvision's for the blocks of an nn.Sequential: `encoder_layer_0`."""
+
+NUMBERED = re.compile(r"(.*\.)?\d+(?=\.|$)")
+"""The part of a name that ends with its last number."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,6 @@ class Plan:
         layers: module id -> id of the closest element of a list that the attention module is part of.
         readers: module id -> name, for modules that may read an attention's output.
         looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
-        blocks: where each block of a library's model with attention begins and ends in `modules`.
-        memory: how the model's passes treated tokens.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Plan:
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
         self.layers: dict[int, int] = {}
-        self.readers = {id(module): path for path, module in modules if may_read(module)}
+        self.readers = {id(module): path for path, module in modules if _may_read(module)}
         self._numbers: dict[int, int] = {}
         self._of_lists: dict[str, int] = {}
         self._names: list[str] = []
@@ -110,31 +109,15 @@ class Plan:
         members: dict[str, list[tuple[str, nn.Module]]] = {}
         for path, module in modules:
             if is_attention(module):
-                members.setdefault(pattern_of(path, self._by_name), []).append((path, module))
+                members.setdefault(_pattern_of(path, self._by_name), []).append((path, module))
         names = _names(list(members))
         for pattern, stack_members in members.items():
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
         self.looped = self._looped()
-        self.blocks = blocks_of(modules, self.paths)
-        self.memory = Memory()
-
-    def over(self, modules: tuple[tuple[str, nn.Module], ...]) -> Plan:
-        """The same plan as a copy, over the same modules or, to hold none of them, over ()."""
-        plan = copy(self)
-        plan.modules = modules
-        plan.__dict__.pop("_by_name", None)
-        for name in ("paths", "stacks", "homes", "layers", "_numbers", "_of_lists", "_names"):
-            setattr(plan, name, copy(getattr(self, name)))
-        return plan
 
     @cached_property
     def _by_name(self) -> dict[str, nn.Module]:
         return dict(self.modules)
-
-    @property
-    def numbered(self) -> Mapping[int, int]:
-        """Module id -> layer number, for attention modules and those that look like them."""
-        return self._numbers
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -190,13 +173,13 @@ class Plan:
             The modules added; none if this module's layer can't be determined.
         """
         path = self.known[id(module)]
-        pattern = pattern_of(path, self._by_name)
+        pattern = _pattern_of(path, self._by_name)
         stack = next((known for known in self.stacks.values() if known.pattern == pattern), None)
         if stack is None:
             name = _names([*{known.pattern for known in self.stacks.values()}, pattern])[pattern]
             name = pattern if name in self._names else name
             alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
-            alike = [(path, member) for path, member in alike if pattern_of(path, self._by_name) == pattern]
+            alike = [(path, member) for path, member in alike if _pattern_of(path, self._by_name) == pattern]
             self._add(Stack(pattern, name, _is_cross(pattern)), alike)
             self.looped = self._looped()
             return [member for _, member in alike]
@@ -211,11 +194,14 @@ class Plan:
         around = {path[:at] for path in ids for at, letter in enumerate(path + ".") if letter == "."} | {""}
         found: dict[int, list[tuple[int, str]]] = {}
         for reader, path in self.readers.items():
+            numbered = NUMBERED.match(path)
+            if numbered is None or numbered[0] in around:
+                continue
             parts = path.split(".")
             first = next((at for at, part in enumerate(parts) if ".".join(parts[: at + 1]) not in around), len(parts))
             for length in range(first + 1):
                 above = ".".join(parts[:length])
-                if above in ids and any(part.isdigit() for part in parts[first:]):
+                if above in ids:
                     found.setdefault(reader, []).append((ids[above], ".".join(parts[length:])))
         return found
 
@@ -229,9 +215,7 @@ class Plan:
         )
 
     def part(self, stack: Stack, call: int) -> Stack:
-        """The stack of one of a layer's calls of attention: `stack` itself for call 0, `stack.2` for call 1, …."""
-        if not call:
-            return stack
+        """The stack of one of a layer's calls of attention after the first: `stack.2` for call 1, …."""
         part = replace(stack, name=f"{stack.name}.{call + 1}", call=call)
         if part.name not in self._names:
             self._names.append(part.name)
@@ -247,7 +231,7 @@ class Plan:
         alike = [
             (path, module)
             for path, module in self.modules
-            if type(module) in classes and pattern_of(path, self._by_name) == stack.pattern
+            if type(module) in classes and _pattern_of(path, self._by_name) == stack.pattern
         ]
         numbers = [getattr(module, "layer_idx", None) for _, module in alike]
         integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
@@ -280,7 +264,7 @@ def within(path: str, other: str) -> bool:
     return not other or f"{path}.".startswith(f"{other}.")
 
 
-def pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
+def _pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
     """A module's name with its layer numbers replaced by *: `encoder.layer.*.attention.self`.
 
     A number at the end of a name is a layer number only in a container: attributes such as attn_1 and attn_2 have
@@ -331,29 +315,7 @@ def _names(patterns: list[str]) -> dict[str, str]:
     return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}
 
 
-def blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[tuple[int, int]]:
-    """Return the first and last places of a model's blocks with attention in the list of its modules.
-
-    A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
-
-    Args:
-        modules: the model's modules, with their names, each before its parts.
-        attention: names of those that are attention, by their ids.
-    """
-    found, after = [], 0
-    for at, (path, _) in enumerate(modules):
-        if at < after or not path.rpartition(".")[2].isdigit():
-            continue
-        stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(path + ".")), len(modules))
-        inside = [module for _, module in modules[at:stop]]
-        libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
-        if libraries and any(id(module) in attention for module in inside):
-            found.append((at, stop))
-            after = stop
-    return found
-
-
-def may_read(module: nn.Module) -> bool:
+def _may_read(module: nn.Module) -> bool:
     """Return True if a module may be part of an output projection.
 
     These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have

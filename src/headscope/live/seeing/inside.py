@@ -22,10 +22,11 @@ from torch import nn
 from headscope.attention.patterns import Way, is_map, name_of
 from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
+from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, Shared
 from headscope.live.keeping.projections import Awaited, Output, mark_of
-from headscope.live.masks.analyst import kept_queries, score_bound
+from headscope.live.masks.analyst import score_bound
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
@@ -33,8 +34,8 @@ from headscope.live.plan.refusals import refuse_transforms
 from headscope.live.seeing.operators import Unwatched
 from headscope.live.seeing.readers import reader_of
 from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
-from headscope.live.sessions import COVERED, deliver, heads_to_silence, recording, register_call, who_silences
-from headscope.live.silencing import Attended, silence
+from headscope.live.sessions import COVERED, calls_of, deliver, heads_to_silence, recording, register_call, who_silences
+from headscope.live.silencing import silence
 
 
 @dataclass(eq=False)
@@ -173,25 +174,23 @@ def _observed(
         reach=partial(score_bound, reading.q, reading.k, reading.scale),
         where=path,
     )
-    dropout = dropout_of(module, reader.dropouts)
     returned = output[1] if len(output) > 1 else None
+    fields = {
+        **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
+        "context": context.detach(),
+        "scale": reading.scale,
+        "rules": rules,
+        "stage": reading.stage,
+        "own": not reading.cross,
+        "weights": returned.detach() if isinstance(returned, torch.Tensor) else None,
+        "silenced": {head: name_of(way) for head, way in silenced.items()},
+        "dropout": dropout_of(module, reader.dropouts),
+        "layer_terms": reading.terms,
+        "unfused": True,
+        "proven": is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
+    }
     if recorders:
-        deliver(
-            module,
-            recorders,
-            **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
-            context=context.detach(),
-            scale=reading.scale,
-            rules=rules,
-            stage=reading.stage,
-            own=not reading.cross,
-            weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
-            silenced={head: name_of(way) for head, way in silenced.items()},
-            dropout=dropout,
-            layer_terms=reading.terms,
-            unfused=True,
-            proven=is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
-        )
+        deliver(recorders, calls_of(module, recorders, **fields))
     result = output
     if silenced:
         if output[0].requires_grad and any(map(is_map, silenced.values())):
@@ -200,10 +199,8 @@ def _observed(
                 where=path,
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
-        layer, (q, k, v) = who_silences(seats).place.layer, (reading.q, reading.k, reading.v)
-        attended = Attended(module, layer, q, k, v, reading.scale, rules, reading.terms, tokens)
-        kept = kept_queries(rules, len(context), context)
-        result = _silenced_output(module, reader, output, context, silenced, kept, attended)
+        [call] = calls_of(module, [who_silences(seats)], **fields)
+        result = _silenced_output(reader, output, context, silenced, call)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
@@ -215,20 +212,14 @@ def _observed(
 
 
 def _silenced_output(
-    module: nn.Module,
-    reader: Reader,
-    output: tuple[Any, ...],
-    context: torch.Tensor,
-    silenced: dict[int, Way],
-    kept: torch.Tensor | None,
-    attended: Attended,
+    reader: Reader, output: tuple[Any, ...], context: torch.Tensor, silenced: dict[int, Way], call: Call
 ) -> tuple[Any, ...]:
     """A module's output with heads silenced: the change of the contexts, through the projection if there is one."""
     with torch.enable_grad():
-        changed = silence(context, silenced, kept, attended)
+        changed = silence(context, silenced, call)
         if reader.projection is None:
             return (changed.transpose(1, 2).flatten(2).contiguous(), *output[1:])
-        weight = module.get_submodule(reader.projection).weight
+        weight = call.module.get_submodule(reader.projection).weight
         difference = (changed - context).transpose(1, 2).flatten(2)
         return (output[0] + F.linear(difference, weight), *output[1:])  # type: ignore[arg-type]
 

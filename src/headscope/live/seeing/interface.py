@@ -18,77 +18,69 @@ import torch
 from torch import nn
 
 from headscope.live.genuine import is_own, undisturbed
-from headscope.live.hooks import LOCK
+from headscope.live.hooks import LOCK, Shared
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, kind_of
 from headscope.live.seeing.observed import run_observed
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.sessions import RUNNING, Seat, register_call
+from headscope.live.sessions import RUNNING, register_call
+
+TABLES: dict[str, tuple[dict[str, Any], str]] = {}
+"""The tables whose functions are wrapped while a capture is open, and how the names of these functions end."""
+
+UNDO: list[Callable[[], None]] = []
+"""Functions that put each original function back."""
 
 
-class Installed:
-    """The wrappers in transformers' tables, shared by all open captures. One instance for the whole process."""
+def _restore() -> None:
+    for undo in reversed(UNDO):
+        undo()
+    UNDO.clear()
+    TABLES.clear()
 
-    def __init__(self) -> None:
-        self._users = 0
-        self._tables: dict[str, tuple[dict[str, Any], str]] = {}
-        self._undo: list[Callable[[], None]] = []
 
-    def enter(self, attention: Iterable[nn.Module]) -> None:
-        """Wrap the interface's functions, and the eager functions of these modules' modeling files."""
-        with LOCK:
-            self._users += 1
-            try:
-                for file in {type(module).__module__ for module in attention if kind_of(type(module)).uses_interface}:
-                    self._add_tables_of(sys.modules.get(file))
-                self.renew()
-            except BaseException:
-                self.leave()
-                raise
+INSTALLED = Shared(lambda: _restore)
+"""The wrappers in transformers' tables, shared by all open captures."""
 
-    def leave(self) -> None:
-        """Restore the original functions when the last capture closes."""
-        with LOCK:
-            self._users -= 1
-            if self._users == 0:
-                for undo in reversed(self._undo):
-                    undo()
-                self._undo.clear()
-                self._tables.clear()
 
-    def renew(self) -> None:
-        """Wrap what was registered since: by transformers when it loads a kernel, or by anybody inside a block."""
-        with LOCK:
-            for table, ending in self._tables.values():
-                for key, function in list(table.items()):
-                    if key.endswith(ending) and function not in WRAPPERS:
-                        self._swap(table, key)
+def wrap(attention: Iterable[nn.Module] = ()) -> None:
+    """Wrap the interface's functions, and the eager functions of these modules' modeling files.
 
-    def _add_tables_of(self, module: ModuleType | None) -> None:
-        """The table of the whole interface, and those of a modeling file: its functions, and its own interface."""
-        from transformers import AttentionInterface
+    Called again, it wraps what was registered since: by transformers when it loads a kernel, or by anybody in a block.
+    """
+    with LOCK:
+        for file in {type(module).__module__ for module in attention if kind_of(type(module)).uses_interface}:
+            _add_tables_of(sys.modules.get(file))
+        for table, ending in TABLES.values():
+            for key, function in list(table.items()):
+                if key.endswith(ending) and function not in WRAPPERS:
+                    _swap(table, key)
 
-        self._tables["interface"] = AttentionInterface._global_mapping, ""
-        if module is not None:
-            self._tables[module.__name__] = vars(module), "eager_attention_forward"
-            local = getattr(vars(module).get("ALL_ATTENTION_FUNCTIONS"), "_local_mapping", {})
-            self._tables[f"{module.__name__}, interface"] = local, ""
 
-    def _swap(self, table: dict[str, Any], key: str) -> None:
-        original = table[key]
-        table[key] = replacement = watched(original, _known_as(original, key))
+def _add_tables_of(module: ModuleType | None) -> None:
+    """The table of the whole interface, and those of a modeling file: its functions, and its own interface."""
+    from transformers import AttentionInterface
 
-        def undo() -> None:
-            if table.get(key) is replacement:
-                table[key] = original
+    TABLES["interface"] = AttentionInterface._global_mapping, ""
+    if module is not None:
+        TABLES[module.__name__] = vars(module), "eager_attention_forward"
+        local = getattr(vars(module).get("ALL_ATTENTION_FUNCTIONS"), "_local_mapping", {})
+        TABLES[f"{module.__name__}, interface"] = local, ""
 
-        self._undo.append(undo)
+
+def _swap(table: dict[str, Any], key: str) -> None:
+    original = table[key]
+    table[key] = replacement = watched(original, _known_as(original, key))
+
+    def undo() -> None:
+        if table.get(key) is replacement:
+            table[key] = original
+
+    UNDO.append(undo)
 
 
 WRAPPERS: set[Callable[..., Any]] = set()
 """All wrappers ever made."""
-
-INSTALLED = Installed()
 
 FLASH = "flash_attention"
 """The name of transformers' function for FlashAttention, whatever the names of its kernels."""
@@ -116,12 +108,14 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     ) -> Any:
         if RUNNING.inside:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
-        seats = register_interface_call(module, query, key)
+        batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
+        followed = following.tokens_of(query, key)
+        seats = register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
         seen = None
         if id(getattr(module, "config", None)) in RUNNING.switched:
-            attention_mask, seen = as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
+            attention_mask, seen = _as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
         if seats:
-            proven = is_proven(original, module) and undisturbed(query, key, value)
+            proven = _is_proven(original, module) and undisturbed(query, key, value)
             RUNNING.inside = True
             try:
                 with Unwatched():
@@ -135,14 +129,14 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         else:
             result = original(module, query, key, value, attention_mask, *args, **kwargs)
         if name == FLASH:
-            INSTALLED.renew()
+            wrap()
         return result
 
     WRAPPERS.add(attention)
     return attention
 
 
-def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool) -> tuple[Any, torch.Tensor | None]:
+def _as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool) -> tuple[Any, torch.Tensor | None]:
     """A boolean mask as numbers to add, for eager attention, which adds True as 1 and False as 0.
 
     Args:
@@ -168,19 +162,9 @@ def as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool)
     return mask, None if filled else allowed.any(-1).transpose(1, 2)[..., None]
 
 
-def register_interface_call(module: nn.Module, query: torch.Tensor, key: torch.Tensor) -> list[Seat]:
-    """Register a call whose queries and keys are (batch, heads, tokens, d_head)."""
-    batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
-    followed = following.tokens_of(query, key)
-    return register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
-
-
-def is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
+def _is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
     """Return True for transformers' own functions, unless a kernel from the hub computes their contexts."""
     if not is_own(function):
         return False
-    return _known_as(function, "") != FLASH or _implementation(module).startswith(FLASH)
-
-
-def _implementation(module: nn.Module) -> str:
-    return str(getattr(getattr(module, "config", None), "_attn_implementation", ""))
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", "")
+    return _known_as(function, "") != FLASH or str(implementation).startswith(FLASH)

@@ -131,22 +131,6 @@ class _Calls(threading.local):
 CALLS = _Calls()
 
 
-def was_read(
-    mha: nn.MultiheadAttention, seats: list[Seat], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, output: Any
-) -> None:
-    """Note a call that was read at its operator.
-
-    Args:
-        mha: the module.
-        seats: the sessions that saw it.
-        q, k, v: (batch, heads, tokens, d_head), the operator's.
-        output: (batch, queries, heads, d_head), the contexts that it returned.
-    """
-    CALLS.read[id(mha)] = Read(q, k, v, output.flatten(2), seats)
-    for _, forward, _, _ in recording(seats):
-        forward.awaited = None  # the function multiplies by W_O itself, no module does
-
-
 def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Note a call's tokens; if it returns weights, run it again to read it or to silence heads (a forward hook).
 

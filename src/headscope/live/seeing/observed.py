@@ -5,8 +5,7 @@ The function may be one of transformers' interface, PyTorch's operator in the fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,13 +19,13 @@ from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
-from headscope.live.masks.analyst import Rules, kept_queries, score_bound
+from headscope.live.masks.analyst import Rules, score_bound
 from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import Noting
-from headscope.live.seeing.parts import Held, Ran
-from headscope.live.sessions import Seat, deliver, heads_to_silence, recording, who_silences
-from headscope.live.silencing import Attended, silence
+from headscope.live.seeing.parts import Ran
+from headscope.live.sessions import Seat, calls_of, deliver, heads_to_silence, recording, who_silences
+from headscope.live.silencing import silence
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The parameters of scaled_dot_product_attention, in order."""
@@ -72,11 +71,12 @@ def run_observed(
             where=seats[0].session.plan.paths[id(module)],
             advice="heads count from 0; those of a module that calls its attention head by head can't be silenced",
         )
-    held = [one for seat in seats if (silenced or seat in recorders) and (one := _held(seat)) is not None]
-    whole = [seat for seat in recorders if _held(seat) is None]
+    held = [one for seat in seats if (silenced or seat in recorders) and (one := seat.held) is not None]
+    whole = [seat for seat in recorders if seat.held is None]
     reader = seats[0] if whole or silenced else None
     inner = None if proven else _Inner(module, key, value, reader, copies_mask=bool(held))
-    with _as_compiled() if name == FLEX_NAME else Noting() as notes:
+    # transformers compiles flex attention as outside of a capture: uncompiled, it builds the whole map.
+    with torch.compiler.set_stance("default") if name == FLEX_NAME else Noting() as notes:
         if inner is not None and notes is not None:
             notes.attended = partial(inner.read, notes)
         result = original(module, query, key, value, attention_mask, *args, **kwargs)
@@ -93,9 +93,10 @@ def run_observed(
         mark = mark_of(result[0]) if whole else None
         _deliver(ran, whole, masking, mark)
     if masking is not None and silenced:
-        kept = kept_queries(masking.rules, max(len(query), len(key)), query)
-        attended = _attended(ran, masking, who_silences(seats), value)
-        changed = silence(result[0].transpose(1, 2), silenced, kept, attended)
+        [call] = calls_of(module, [who_silences(seats)], **_fields(ran, masking))
+        keys = ran.key[:, :, : masking.keys]
+        call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : masking.keys])
+        changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
         ran, mark = replace(ran, returned=result[0].detach()), mark_of(result[0])
     for each in held:
@@ -126,68 +127,58 @@ def _ran(
     )
 
 
-def _attended(ran: Ran, masking: _Masking, seat: Seat, value: torch.Tensor) -> Attended:
-    """Everything that the maps of a call's heads depend on.
+def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
+    """The values that a call mixes, with their gradient.
 
     Args:
         ran: the call.
-        masking: its mask and scale.
-        seat: the place of the call.
-        value: what the attention function was given as values, with their gradient.
+        value: what the attention function was given as values.
+        where: the module's name.
 
     Raises:
         UnsupportedError: the values that the operator in it was given are others, so their gradient is unknown.
     """
-    v = ran.value
-    if torch.is_grad_enabled() and value.requires_grad:
-        if v.shape != value.shape or not torch.equal(v, value.detach()):
-            raise UnsupportedError(
-                f"{ran.name} changes the values before it attends, so gradients under another map are unknown",
-                where=seat.session.plan.paths[id(ran.module)],
-                advice="run the model in torch.no_grad(), or silence the head: zero or mean",
-            )
-        v = value
-    q, k, layer = ran.query, ran.key[:, :, : masking.keys], seat.place.layer
-    terms, v = _layer_terms(ran.kwargs), v[:, :, : masking.keys]
-    return Attended(ran.module, layer, q, k, v, masking.scale, masking.rules, terms, masking.tokens)
-
-
-def _held(seat: Seat) -> Held | None:
-    """Return the reason to hold back a call that may be a part of the module's attention; None if it is whole."""
-    held = seat.forward.held
-    return held if held is not None and held.seat is seat else None
+    if not torch.is_grad_enabled() or not value.requires_grad:
+        return ran.value
+    if ran.value.shape != value.shape or not torch.equal(ran.value, value.detach()):
+        raise UnsupportedError(
+            f"{ran.name} changes the values before it attends, so gradients under another map are unknown",
+            where=where,
+            advice="run the model in torch.no_grad(), or silence the head: zero or mean",
+        )
+    return value
 
 
 def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark: torch.Tensor | None = None) -> None:
     """Read a call, and pass it on to the sessions that record it."""
-    seats = recording(seats)
-    if not seats:
-        return
-    masking = masking or _masking(ran, seats[0])
+    if seats := recording(seats):
+        fields = _fields(ran, masking or _masking(ran, seats[0]))
+        deliver(seats, calls_of(ran.module, seats, **fields, mark=mark))
+
+
+def _fields(ran: Ran, masking: _Masking) -> dict[str, Any]:
+    """The fields of a `Call`, all but its place."""
     batch = max(len(ran.query), len(ran.key))
     q = _read(ran.query, ran.query.shape[2], ran.dtype, batch)
     k, v = (_read(x, masking.keys, ran.dtype, batch) for x in (ran.key, ran.value))
-    deliver(
-        ran.module,
-        seats,
-        q=q,
-        k=k,
-        v=v,
-        fused=ran.fused,
-        context=ran.context.transpose(1, 2),
-        scale=masking.scale,
-        rules=masking.rules,
-        stage=stage_of(ran.module, masking.scale, q.shape[-1]),
-        own=masking.tokens is not None,
-        weights=ran.weights,
-        silenced=ran.silenced,
-        extra_keys=ran.kwargs.get("extra_keys", ()),
-        dropout=float(ran.kwargs.get("dropout") or 0.0),
-        layer_terms=_layer_terms(ran.kwargs),
-        proven=ran.proven,
-        unfused=ran.unfused,
-        mark=mark,
-    )
+    return {
+        "q": q,
+        "k": k,
+        "v": v,
+        "fused": ran.fused,
+        "context": ran.context.transpose(1, 2),
+        "scale": masking.scale,
+        "rules": masking.rules,
+        "stage": stage_of(ran.module, masking.scale, q.shape[-1]),
+        "own": masking.tokens is not None,
+        "weights": ran.weights,
+        "silenced": ran.silenced,
+        "extra_keys": ran.kwargs.get("extra_keys", ()),
+        "dropout": float(ran.kwargs.get("dropout") or 0.0),
+        "layer_terms": _layer_terms(ran.kwargs),
+        "proven": ran.proven,
+        "unfused": ran.unfused,
+    }
 
 
 class _Inner:
@@ -257,13 +248,6 @@ def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch
     if x.dtype != dtype:
         x = x.to(dtype)
     return x if len(x) == batch else x.expand(batch, -1, -1, -1)
-
-
-@contextmanager
-def _as_compiled() -> Iterator[None]:
-    """Let transformers compile flex attention as it does outside of a capture: uncompiled, it builds the whole map."""
-    with torch.compiler.set_stance("default"):
-        yield
 
 
 def _weights(result: tuple[Any, ...]) -> torch.Tensor | None:

@@ -22,34 +22,19 @@ import torch
 from headscope.attention.kernels import FUSED as FUSED_KERNELS
 from headscope.attention.kernels import KernelNotes
 
-
-def _key() -> tuple[str, Any]:
-    """A dispatch key that watches a thread, and its name.
-
-    Above all others, in the order in which they are looked at, is one that nothing in PyTorch uses. Versions without
-    it, or that can't let operators fall through it, have PreDispatch: every operator has a kernel there that only
-    passes on to the next key, which takes a microsecond; about 1 % of a forward pass of 128 tokens.
-    """
-    key: Any = torch._C._parse_dispatch_key(UNUSED)  # None if there is none of this name
-    if key is not None and hasattr(torch.library.Library, "fallback"):
-        return UNUSED, key
-    return "PreDispatch", torch._C.DispatchKey.PreDispatch
-
-
-UNUSED = "TESTING_ONLY_GenericMode"
-KEY_NAME, KEY = _key()
+KEY_NAME = "TESTING_ONLY_GenericMode"
+KEY: Any = torch._C._parse_dispatch_key(KEY_NAME)
+"""A dispatch key that watches a thread: the first in PyTorch's order, and one that nothing in PyTorch uses."""
 
 FOLLOW_KEY_NAME = "TESTING_ONLY_GenericWrapper"
-FOLLOW_KEY: Any = torch._C._parse_dispatch_key(FOLLOW_KEY_NAME) if KEY_NAME == UNUSED else None
-"""Another key below it, in the order of PyTorch, that follows tokens: see `names.following`. None if there is none."""
+FOLLOW_KEY: Any = torch._C._parse_dispatch_key(FOLLOW_KEY_NAME)
+"""Another key, below it, that follows tokens: see `names.following`."""
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 """PyTorch's attention as one operator, above the fused kernels and the unfused one."""
 
 SOFTMAX = frozenset(
-    getattr(torch.ops.aten, name).default
-    for name in ("_softmax", "_log_softmax", "_masked_softmax", "logsumexp")
-    if hasattr(torch.ops.aten, name)
+    getattr(torch.ops.aten, name).default for name in ("_softmax", "_log_softmax", "_masked_softmax", "logsumexp")
 )
 """The operators that every softmax is made of, however it is called."""
 
@@ -75,13 +60,12 @@ def watch(on: bool) -> None:
 
 def follow(on: bool) -> None:
     """Start or stop following this thread's operators: see headscope.live.names.following."""
-    if FOLLOW_KEY is not None:
-        torch._C._dispatch_tls_set_dispatch_key_included(FOLLOW_KEY, on)
+    torch._C._dispatch_tls_set_dispatch_key_included(FOLLOW_KEY, on)
 
 
 def followed() -> bool:
     """Return True if this thread's operators are followed."""
-    return FOLLOW_KEY is not None and torch._C._dispatch_tls_is_dispatch_key_included(FOLLOW_KEY)
+    return bool(torch._C._dispatch_tls_is_dispatch_key_included(FOLLOW_KEY))
 
 
 class Unwatched:
@@ -105,8 +89,7 @@ class Unwatched:
 class _Noting(threading.local):
     """The notes that this thread takes on fused kernels: those of the recorded call that is running; None otherwise."""
 
-    def __init__(self) -> None:
-        self.notes: KernelNotes | None = None
+    notes: KernelNotes | None = None
 
 
 NOTING = _Noting()
@@ -181,15 +164,12 @@ def observe(observer: Observer) -> None:
     for hop in list(torch._ops._higher_order_ops.values()):
         if KEY not in hop.py_kernels:
             hop.py_impl(KEY)(partial(_pass_on, hop, observer))
-            if FOLLOW_KEY is not None:
-                hop.py_impl(FOLLOW_KEY)(partial(_skip, hop))
+            hop.py_impl(FOLLOW_KEY)(partial(_skip, hop))
 
 
 @cache
-def _fall_through() -> torch.library.Library | None:
+def _fall_through() -> torch.library.Library:
     """Let all other operators fall through the keys."""
-    if KEY_NAME != UNUSED:
-        return None
     library = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
     for name in (KEY_NAME, FOLLOW_KEY_NAME):
         library.fallback(torch.library.fallthrough_kernel, name)  # type: ignore[no-untyped-call]
@@ -243,8 +223,7 @@ def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:
 def _skip(hop: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a higher-order operator below the keys that watch and follow a thread."""
     keys = torch._ops._compute_keyset(args, kwargs, hop.non_fallthrough_keys)  # type: ignore[no-untyped-call]
-    for key in (KEY, *(() if FOLLOW_KEY is None else (FOLLOW_KEY,))):
-        keys = keys.remove(key)
+    keys = keys.remove(KEY).remove(FOLLOW_KEY)
     return hop.dispatch(keys.highestPriorityTypeId(), *args, **kwargs)
 
 

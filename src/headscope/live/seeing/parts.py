@@ -507,12 +507,19 @@ class Held:
         self.seat.forward.missed[Missed(id(self.module), path, kind, name)] = 1
 
     def _arrangements(self) -> list[tuple[int, list[Ran]]]:
-        """The ways in which the calls may lie side by side: the axis, and the calls."""
-        if not self.modules:
-            return _arrangements(self.parts)
-        if sorted(id(part.module) for part in self.parts) != sorted(self.heads):
-            return []
-        return [(HEADS, sorted(self.parts, key=lambda part: self.heads.index(id(part.module))))]
+        """The ways in which the calls may lie side by side: the axis, and the calls.
+
+        Their first axis may be that of the heads.
+        """
+        parts = self.parts
+        if self.modules:
+            if sorted(id(part.module) for part in parts) != sorted(self.heads):
+                return []
+            return [(HEADS, sorted(parts, key=lambda part: self.heads.index(id(part.module))))]
+        ways = [(axis, parts) for axis in (ROWS, HEADS, TOKENS)[: 1 if len(parts) == 1 else 3]]
+        if all(part.query.shape[1] == part.key.shape[1] == 1 and part.raw.keys is None for part in parts):
+            ways.append((ROWS, [part.with_heads_first() for part in parts]))
+        return ways
 
     @property
     def _silences(self) -> set[str]:
@@ -547,14 +554,6 @@ class Held:
             self.seat.forward.is_whole(self.module, batch, queries) and (heads > 1 or batch != self.calls)
             for batch, queries, heads, _ in sizes
         )
-
-
-def _arrangements(parts: list[Ran]) -> list[tuple[int, list[Ran]]]:
-    """The ways in which calls may lie side by side: the axis, and the calls, whose first axis may be that of heads."""
-    ways = [(axis, parts) for axis in (ROWS, HEADS, TOKENS)[: 1 if len(parts) == 1 else 3]]
-    if all(part.query.shape[1] == part.key.shape[1] == 1 and part.raw.keys is None for part in parts):
-        ways.append((ROWS, [part.with_heads_first() for part in parts]))
-    return ways
 
 
 def note_reader(forward: Pass, x: Any, path: str) -> None:

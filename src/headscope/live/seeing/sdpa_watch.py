@@ -24,7 +24,7 @@ from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.seeing.missed import Missed
-from headscope.live.seeing.multihead import Given, was_read
+from headscope.live.seeing.multihead import CALLS, Given, Read
 from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
@@ -145,7 +145,9 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         **others,
     )
     if given is not None:
-        was_read(module, seats, q, k, v, result[0])  # type: ignore[arg-type]
+        CALLS.read[id(module)] = Read(q, k, v, result[0].flatten(2), seats)
+        for seat in recording(seats):
+            seat.forward.awaited = None  # the function multiplies by W_O itself, no module does
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
     following.attended(contexts, q, (0, 1, -1) if one_head else (0, -1, 2, -1))
     return contexts
