@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from headscope.heads.windows import Window
 
 
-WINDOWS = ("sample.parquet", "effects/windows.parquet")
-"""Files with the windows; the second one of earlier surveys."""
-
 CANDIDATES = 8
 """Heads that are measured again before one of them is removed."""
 
@@ -112,7 +109,7 @@ def changes_in(folder: Path) -> Changes | None:
     Raises:
         InputError: a file is damaged, or the two are of different surveys.
     """
-    names = (WINDOWS[not (folder / WINDOWS[0]).exists()], _round_name(0))
+    names = ("sample.parquet", _round_name(0))
     if not all((folder / name).exists() for name in names):
         return None
     data = [(folder / name).read_bytes() for name in names]

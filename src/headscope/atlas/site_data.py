@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence, shortest
+from headscope.atlas.labels.names import CLASSES, LANGUAGES, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.wording import NAMED
 from headscope.heads import CATALOG
@@ -122,27 +122,22 @@ def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
 
 
 def label_data(row: dict[str, Any]) -> dict[str, Any]:
-    """A head's label; one of an earlier version has no clauses, and stands as it is, in English."""
-    said = [Clause(*parts) for parts in zip(*(row.get(name, []) for name in Clause._fields), strict=True)]
-    old = "query" not in row and row["label"] != NONE
-    such = all_printable(row.get("such", []))
-    plain = dict.fromkeys(LANGUAGES, printable(row["label"]))
+    """A head's label, its sentence made anew from its clauses."""
+    said = [Clause(*parts) for parts in zip(*(row[name] for name in Clause._fields), strict=True)]
+    such = all_printable(row["such"])
+    reasons = dict(zip(row["reason"], row["reason_count"], strict=True))
     return {
-        **{spelled(name): row.get(name) for name in ("count", "coverage", "stable")},
-        **{spelled(name): _short(row.get(name)) for name in LABEL_NUMBERS},
-        "kind": "other" if old else row["kind"],
+        **{name: row[name] for name in ("count", "coverage", "stable")},
+        **{spelled(name): _short(row[name]) for name in LABEL_NUMBERS},
+        "kind": row["kind"],
         "label": printable(row["label"]),
-        "part": bool(row.get("part")),
-        "says": plain if old else sentence(said, such, part=bool(row.get("part")), looks=row.get("looks") or ""),
-        "short": plain if old else shortest(said, such),
-        "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
+        "part": row["part"],
+        "says": sentence(said, such, part=row["part"], looks=row["looks"]),
+        "short": shortest(said, such),
+        "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row["looks"] else None,
         "clauses": len(said),
-        **{spelled(name): [_short(share) for share in row.get(name) or ()] for name in ("alone", "alone_chance")},
-        "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
-        if row.get("reason")
-        else dict.fromkeys(LANGUAGES, printable(row["note"]))
-        if row["note"]
-        else None,
+        **{spelled(name): [_short(share) for share in row[name]] for name in ("alone", "alone_chance")},
+        "note": reservations(reasons) if reasons else None,
     }
 
 
@@ -189,7 +184,7 @@ def distances_data(tables: Tables) -> list[list[float | None]] | None:
     rows = tables.by_cell("distributions")
     if rows is None:
         return None
-    return [[_short(row["value"]) for row in of if row.get("of", "distance") == "distance"] for of in rows]
+    return [[_short(row["value"]) for row in of] for of in rows]
 
 
 def middle_data(distances: list[list[float | None]] | None) -> list[float | None] | None:

@@ -39,7 +39,7 @@ EMPTY = "run the survey again into an empty folder"
 FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
 """Measures of every statistic; q05 is the quantile below which 5% of the windows lie."""
 
-FILE = {"bytes": int, "sha256?": str}
+FILE = {"bytes": int}
 
 MANIFEST = {
     "model": {"name": str, "class": str, "sha256": str, "parameters": int, "layers": [int], "heads": [[int]]},
@@ -48,7 +48,7 @@ MANIFEST = {
     "corpus": {"name": str, "kind": str, "files": [{"name": str, "bytes": int}]},
     "statistics": [str],
     "left_out": {str: str},
-    "counts": {"documents": int, "refused": int, "windows": int, "tokens": int, "unknown?": int},
+    "counts": {"documents": int, "refused": int, "windows": int, "tokens": int, "unknown": int},
     "refused": {"reasons": {str: int}, "documents": [{"document": str, "reason": str, "detail": str}]},
     "similarity?": {"windows": [{"document": str, "window": int}]},
     "parts": [{"name": str, "texts": str, **FILE}],
@@ -68,7 +68,7 @@ RECORD = {
 }
 """The fields of a part's record."""
 
-NAME = re.compile(r"(?:(?:parts|atlas|similarity|effects|writes)/)?[\w-]+\.(?:parquet|json|npy)", re.ASCII)
+NAME = re.compile(r"(?:(?:parts|similarity|effects|writes)/)?[\w-]+\.(?:parquet|json|npy)", re.ASCII)
 """Names of the files that a manifest lists: none leads out of the survey's folder."""
 
 
@@ -247,7 +247,7 @@ def read_listed(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]]
     Args:
         folder: of the survey.
         name: of the file.
-        listed: the manifest's files. Earlier surveys, whose tables have no seal, list the sha256 of each.
+        listed: the manifest's files.
         owner: of the survey's files.
 
     Raises:
@@ -271,11 +271,7 @@ def _checked(
         return b"", "the file is missing"
     except OSError as error:
         return b"", f"it can't be read: {error.strerror or error}"
-    sha256 = listed[name].get("sha256")
-    if sha256 is None:
-        return data, owner.fault(name, data)
-    same = hashlib.sha256(data).hexdigest() == sha256
-    return data, None if same else "its bytes do not match the hash in manifest.json"
+    return data, owner.fault(name, data)
 
 
 def read_table(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner) -> pyarrow.Table:

@@ -80,7 +80,7 @@ def labels_sentences(labels: pyarrow.Table) -> list[str]:
     lacking = [row for row in rows if row["label"] == NONE]
     reasons = Counter(row["note"] for row in lacking)
     sentences += [f"{counted(count, 'head')} without a label: {note}" for note, count in reasons.items()]
-    if any("documents" in row.get("reason", ()) for row in lacking):
+    if any("documents" in row["reason"] for row in lacking):
         sentences.append("a book or another long text has labels in pieces: --set pieces=20")
     return sentences
 
