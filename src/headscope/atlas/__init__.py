@@ -14,7 +14,7 @@ Read `run` first, which leads a survey from the corpus to its folder, then
   sample;
 - `labels`: what each head does, in words;
 - `result`, `survey_data`: a finished survey, read back and checked;
-- `site`, `site_data`, `layout_2d`, `clark_figures`: its site and its figures.
+- `site`, `site_data`, `layout_2d`: its site and its figures.
 
 Screens, the command line and the public functions may call it; nothing above it in the order of parts does.
 
