@@ -9,9 +9,9 @@ The windows are the first of the sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.atlas.folder import Folder
-    from headscope.atlas.workers import Workers
+    from headscope.atlas.sample import Each
     from headscope.heads.windows import Window
 
 
@@ -148,16 +148,23 @@ def measure(
     folder: Folder,
     windows: Sequence[Window],
     heads: Sequence[Head],
-    workers: Workers,
+    output: Mapping[str, Any],
+    each: Each,
     batch_tokens: int,
     progress: Callable[[str], None],
 ) -> Measured:
     """Measure all heads over the windows, then remove them one by one; every round is a file of the folder.
 
     A round that is on disk is not measured again.
+
+    Args:
+        folder, windows, heads: of the survey.
+        output: the number and the method, as the manifest records them.
+        each: runs a method of a replica.
+        batch_tokens: tokens of a batch.
+        progress: is told of each round.
     """
-    record = workers.described.model["effects"]
-    readout = Readout.of_record(record)
+    readout = Readout.of_record(output)
     ordered = sorted(windows, key=lambda window: window.document % 2)  # those that choose come first
     choosing = sum(window.document % 2 == 0 for window in ordered)
     if not 0 < choosing < len(ordered):
@@ -184,7 +191,7 @@ def measure(
             for at, (part, half) in enumerate(zip(parts, halves, strict=True))
             if (half and chosen) or (not half and held_out is not None)
         ]
-        for batch, numbers in workers.each("effects", todo):
+        for batch, numbers in each("effects", todo):
             values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
         folder.write_array(name, values, record)
         return values
@@ -210,7 +217,7 @@ def measure(
     held_out.append(round_of(len(heads), order, (), ())[choosing:, 0])
     return Measured(
         readout,
-        record["method"],
+        output["method"],
         tuple(ordered),
         choosing,
         numbers,

@@ -18,9 +18,8 @@ from typing import Any
 import ray
 
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.replica import Replica, limit_threads
+from headscope.atlas.replica import Replica, Task, Workers, limit_threads
 from headscope.atlas.survey_settings import Settings
-from headscope.atlas.workers import Task, Workers
 from headscope.errors import HeadscopeError, InputError, first_line
 
 TRIES = 3

@@ -25,8 +25,8 @@ from headscope.settings import takes
 if TYPE_CHECKING:
     from headscope.atlas.folder import Folder
     from headscope.atlas.loading import ModelSource
+    from headscope.atlas.replica import Workers
     from headscope.atlas.result import Survey
-    from headscope.atlas.workers import Workers
     from headscope.model import Model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
@@ -198,7 +198,7 @@ def workers_for(
         raise InputError(
             "workers requires Ray", where="workers", advice="add --ray (in Python ray=True), or omit workers"
         )
-    from headscope.atlas.workers import LocalWorkers
+    from headscope.atlas.replica import LocalWorkers
 
     return LocalWorkers(source, chosen, threads=threads)
 
