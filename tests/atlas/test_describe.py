@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from built_heads import TREEBANK, Made, Weights, choices, no_vectors, observed, random_vectors, sentences
 
-from headscope.atlas.labels.choices import pairs_of
+from headscope.atlas.labels.evidence import pairs_of
 from headscope.atlas.labels.labelling import unions
 from headscope.atlas.labels.names import (
     ARCS,

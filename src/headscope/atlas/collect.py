@@ -18,7 +18,7 @@ from headscope.atlas.corpus_effects import effects_table, measure, removal_table
 from headscope.atlas.documents import CorpusPart, parts
 from headscope.atlas.examples import chosen_pairs, lines_table
 from headscope.atlas.folder import MOST_REFUSED, Folder
-from headscope.atlas.labels.choices import pairs_of
+from headscope.atlas.labels.evidence import pairs_of
 from headscope.atlas.labels.verdicts import labels_of
 from headscope.atlas.observe import Observed, observe
 from headscope.atlas.sample import Drawing, Sample, sample_of
