@@ -17,8 +17,7 @@ from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.late import Keyed
-from headscope.results.head_values import HeadValues
-from headscope.results.heads_apart import HeadDistances
+from headscope.results.head_values import HeadDistances, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, Placed
 

@@ -32,7 +32,7 @@ from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
 from headscope.pages import filled_beside, json_element, printable, shared
-from headscope.results.heads_apart import HeadDistances
+from headscope.results.head_values import HeadDistances
 
 SITE = "site"
 """The folder of the site, in the survey's."""

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
+    from headscope.results.effect_records import Removal
     from headscope.results.explained import Attribution
     from headscope.results.followed import Followed
-    from headscope.results.head_values import HeadValues
-    from headscope.results.heads_apart import HeadDistances
-    from headscope.results.removal import Removal
+    from headscope.results.head_values import HeadDistances, HeadValues
     from headscope.traces import Trace
 
 SETTINGS: dict[Any, Any] = {
