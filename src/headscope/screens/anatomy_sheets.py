@@ -11,7 +11,7 @@ from headscope.anatomy.families import named_architectures
 from headscope.checkpoint import called
 from headscope.checkpoint.json_text import few
 from headscope.screens.labels import printable
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import Column, Table, answer
 from headscope.screens.terminal import Bar, Drawing, Line, Paper, Sheet, bar, bars, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -182,36 +182,26 @@ def summary_sheet(model: Model) -> Sheet:
     )
     rows = [(name, size_text(base), size_text(whole)) for name, (base, whole) in memory.items()]
     drawings += [table(Table(columns, tuple(rows))), *_not_counted(anatomy)]
-    sizes = anatomy.dimensions
-    record: dict[str, Any] = {
-        "model": model.name,
-        "where": checkpoint.where,
-        "format": checkpoint.format,
-        "files": list(checkpoint.files),
-        "class": anatomy.base_class or None,
-        "family": anatomy.family.name if anatomy.family else None,
-        "total": model.parameters.total,
-        "total_with_extra": model.all_parameters.total,
-        "dtypes": model.parameters.dtypes,
-        "dimensions": None
-        if sizes is None
-        else {
-            name: getattr(sizes, name)
-            for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "vocab", "positions", "types")
-        },
-        "expansion_rates": rates,
-        "components": Table(COMPONENT_COLUMNS, tuple(components)).records(),
-        "extra": Table(COMPONENT_COLUMNS, tuple(extra)).records(),
-        "memory": [
+    record = answer(
+        "summary",
+        anatomy,
+        model=model.name,
+        **{name: getattr(checkpoint, name) for name in ("where", "format", "files")},
+        **{"class": anatomy.base_class or None},
+        family=anatomy.family.name if anatomy.family else None,
+        total=model.parameters.total,
+        total_with_extra=model.all_parameters.total,
+        dtypes=model.parameters.dtypes,
+        expansion_rates=rates,
+        components=Table(COMPONENT_COLUMNS, tuple(components)).records(),
+        extra=Table(COMPONENT_COLUMNS, tuple(extra)).records(),
+        memory=[
             {"precision": name, "base_bytes": base, "whole_bytes": whole} for name, (base, whole) in memory.items()
         ],
-        "tied": dict(anatomy.tied),
-        "buffers": list(anatomy.buffers),
-        "missing": list(anatomy.missing),
-        "problems": [*anatomy.problems, *wrong],
-    }
+        problems=[*anatomy.problems, *wrong],
+    )
     both = (*((*row, "base") for row in components), *((*row, "extra") for row in extra))
-    return Sheet(lambda: record, lambda: Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
+    return Sheet(record, lambda: Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
 
 
 def _component_row(part: Component) -> tuple[Any, ...]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
+from headscope.results.answers import MatchAnswer, filled
 from headscope.results.match_record import SIDES, Link
 from headscope.results.score_parts import KAPPA, strongest
-from headscope.screens.explain_sheets import masking_notes, part_bars, part_record, trust
+from headscope.screens.explain_sheets import masking_notes, part_bars, trust
 from headscope.screens.figures import COLUMN, SIGNED, STYLE, colours, finished, new_axes, plain, pyplot_for
 from headscope.screens.inked import LESS, MORE, inked_text
 from headscope.screens.labels import printable
@@ -222,46 +223,19 @@ def _above(above: Above, rows: int) -> list[Drawing]:
 
 
 def _record(model: str, result: Matches, links: list[Link]) -> dict[str, Any]:
-    order = result.ranking()
-    above = result.above(order[0], order[1]) if len(order) > 1 else None
-    return {
-        "model": model,
-        "kind": result[0].scoring.kind,
-        "measure": result[0].scoring.measure,
-        "level": result[0].level,
-        "ranking": order,
-        "documents": [_match_record(match) for match in result],
-        "links": [asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links],
-        "above": None
-        if above is None
-        else {
-            "first": above.first,
-            "second": above.second,
-            "difference": above.difference,
-            "query": [part_record(part) for part in above.query],
-            "rest": above.rest,
-        },
-    }
-
-
-def _match_record(match: Match) -> dict[str, Any]:
-    return {
-        "score": match.score,
-        "returned": match.returned,
-        "kappa": match.kappa,
-        **{
-            side: {
-                "text": getattr(match, side).text,
-                "parts": [part_record(part) for part in match.parts(side)],
-                "rest": getattr(match, side).rest,
-            }
-            for side in SIDES
-        },
-        "found": [asdict(one) for one in match.found],
-        "dimensions": [asdict(one) for one in match.dimensions],
-        "checks": [part_record(part) for part in match.checks],
-        "notes": list(match.notes),
-    }
+    first, *others = result.ranking()
+    scoring = result[0].scoring
+    return filled(
+        MatchAnswer,
+        result,
+        model=model,
+        kind=scoring.kind,
+        measure=scoring.measure,
+        level=result[0].level,
+        documents=result.matches,
+        links=[asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links],
+        above=result.above(first, others[0]) if others else None,
+    )
 
 
 LONGEST = 40
