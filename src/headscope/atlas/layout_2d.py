@@ -139,9 +139,9 @@ RADIUS, LETTERS = 4.2, 8.0
 """Radius of the points, and height of their names."""
 
 
-def layer_ticks(layers: tuple[int, ...], *, most: int = 12) -> tuple[int, ...]:
-    """The layers labelled on an axis: all, or every second, third, …"""
-    return layers[:: -(-len(layers) // most)]
+def layer_ticks(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """The layers labelled on an axis, at most twelve: all, or every second, third, …"""
+    return layers[:: -(-len(layers) // 12)]
 
 
 def round_up(value: float) -> float:

@@ -59,16 +59,13 @@ class Tour:
         return int(layer), int(head)
 
 
-def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
+def take_tour(model: Model) -> Tour:
     """Trace one sentence with one mask, and collect the contents of the tour.
-
-    Args:
-        sentence: the text, in which `{mask}` stands for the model's mask token.
 
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or no mask token.
     """
-    text = sentence.format(mask=check_masks(model))
+    text = SENTENCE.format(mask=check_masks(model))
     trace = model.trace(text)
     effects = model.effects(text)
     assert effects.base_aside is not None
