@@ -44,11 +44,15 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
         every: True to show each layer on a terminal even if layers are alike. A pipe always gets all of them.
     """
     anatomy = model.anatomy
-    base, extra = ([_parameter_row(row) for row in rows] for rows in (model.parameters, model.extra))
+    base, extra = (
+        [(row.name, row.shape, row.dtype, row.count, row.component) for row in rows]
+        for rows in (model.parameters, model.extra)
+    )
     body = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
     drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
-    drawings += [table(body) if every else _brief(body, model.parameters), blank, title(_total(anatomy))]
+    total = f"{len(model.parameters)} tensors, {model.parameters.total:,} parameters"
+    drawings += [table(body) if every else _brief(body, model.parameters), blank, title(total)]
     if extra:
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
@@ -112,10 +116,6 @@ def _signature(group: Sequence[Parameter]) -> list[tuple[Any, ...]]:
     return [(row.name.replace(f".{row.layer}.", "..", 1), row.shape, row.dtype, row.component) for row in group]
 
 
-def _total(anatomy: Anatomy) -> str:
-    return f"{len(anatomy.parameters)} tensors, {anatomy.parameters.total:,} parameters"
-
-
 def _on_top(anatomy: Anatomy) -> str:
     return f"on top: {len(anatomy.extra)} tensors, {anatomy.extra.total:,} parameters"
 
@@ -123,10 +123,6 @@ def _on_top(anatomy: Anatomy) -> str:
 def _with_top(anatomy: Anatomy) -> str:
     rows = anatomy.all_parameters
     return f"with what is on top: {len(rows)} tensors, {rows.total:,} parameters"
-
-
-def _parameter_row(row: Parameter) -> tuple[Any, ...]:
-    return row.name, row.shape, row.dtype, row.count, row.component
 
 
 def headline(anatomy: Anatomy) -> str:

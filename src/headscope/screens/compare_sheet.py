@@ -31,23 +31,20 @@ def compare_sheet(result: Comparison, top: int | None = None) -> Sheet:
         result: the comparison.
         top: most heads in the table, and in each of the screen's; None for all, on the screen TOP.
     """
+    output = None if result.effects is None else result.effects.measure
     return Sheet(
         record=lambda: filled(
             CompareAnswer,
             result,
             findings=result.sentences(),
             layers=_layers(result).records(),
-            effects=None if result.effects is None else _effects_record(result.effects),
+            effects=None if output is None else {"output": output.meaning, "unit": output.unit},
             heads=_heads(result).records(),
         ),
         table=lambda: _heads(result, top),
         drawings=tuple(_drawings(result, top or TOP)),
         look_at=result.strongest(1)[0] if result.differs else None,
     )
-
-
-def _effects_record(effects: HeadValues) -> dict[str, str]:
-    return {"output": effects.measure.meaning, "unit": effects.measure.unit}
 
 
 def _heads(result: Comparison, top: int | None = None) -> Table:

@@ -20,8 +20,6 @@ from headscope.screens.tables import Column, Table, answer
 from headscope.screens.terminal import Bar, Drawing, Line, Paper, Sheet, bars, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from headscope.results.effect_records import Effects, Target
     from headscope.results.explained import Attribution, Filled, Prediction
     from headscope.results.score_parts import Part, Why
@@ -263,17 +261,12 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
             ),
             prose(f"these pairs add up to the difference, {signed(result.difference)}"),
             blank,
-            inked_text(names, _of_tokens(result)),
+            inked_text(names, np.array([result.of_token(at) for at in range(len(names))])),
             blank,
             bars,
             notes(_lines(result)),
         ),
     )
-
-
-def _of_tokens(result: Why) -> Float[np.ndarray, " tokens"]:
-
-    return np.array([result.of_token(at) for at in range(len(result.axis))])
 
 
 def _lines(result: Why) -> list[str]:

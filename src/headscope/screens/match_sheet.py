@@ -21,7 +21,7 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.match_record import Above, Link, Match, MatchedText, Matches
+    from headscope.results.match_record import Above, Link, Match, Matches
     from headscope.results.score_parts import Part
 
 
@@ -124,7 +124,9 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
     ranks = match.kappa > KAPPA
     drawings: list[Drawing] = [prose(f"document {number}: {match.scoring.measure} {match.score:.4f}"), blank]
     for side in SIDES:
-        drawings += [*inked_side(getattr(match, side)), blank]
+        words = [part for part in match.parts(side) if not part.special]
+        shares = np.array([part.share for part in words])
+        drawings += [inked_text([printable(part.label) for part in words], shares), blank]
     for side in SIDES:
         unit = match.unit(side) if by == "word" and side == "document" else by
         parts = with_changes(match.parts(side, unit), match.checks)
@@ -143,12 +145,6 @@ def with_changes(parts: Sequence[Part], checks: Sequence[Part]) -> list[Part]:
     """The parts, those that were masked as they were checked."""
     known = {(part.side, part.tokens): part for part in checks}
     return [known.get((part.side, part.tokens), part) for part in parts]
-
-
-def inked_side(side: MatchedText) -> list[Drawing]:
-    """The words of one side, each shaded by its share."""
-    words = [part for part in side.parts() if not part.special]
-    return [inked_text([printable(part.label) for part in words], np.array([part.share for part in words]))]
 
 
 def _found(match: Match, rows: int) -> Table:

@@ -15,7 +15,7 @@ from headscope.screens.anatomy_sheets import share_bars
 from headscope.screens.explain_sheets import guesses
 from headscope.screens.matrix import matrix
 from headscope.screens.pieces import highlighted, shown_tokens
-from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, text_line, title
+from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, title
 from headscope.verify import verify
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         blank,
         prose(proof(tour.report)),
         blank,
-        text_line_drawing("Try next:"),
+        prose("Try next:"),
         commands(
             (
                 (f"headscope effects {name} {text}", "every head silenced in turn"),
@@ -148,11 +148,6 @@ def proof(report: Report) -> str:
         f"Verified: {len(report.checks)} independent computations agree; worst difference {worst.worst:.0e}, "
         f"rounding allows {worst.tolerance:.0e}."
     )
-
-
-def text_line_drawing(text: str) -> Drawing:
-    """Return a drawing of one line of text."""
-    return lambda paper: [text_line(text)]
 
 
 def commands(rows: Sequence[tuple[str, str]]) -> Drawing:
