@@ -10,16 +10,13 @@ The windows are the first of the sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow
 
-from headscope.atlas.store import array_and_record, table_of_bytes
-from headscope.atlas.survey_data import AGAIN, strange
-from headscope.errors import InputError
-from headscope.files import fault, label_of
+from headscope.atlas.store import array_and_record
+from headscope.atlas.survey_data import owner_of, read_listed, strange
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.atlas.folder import Folder
+    from headscope.atlas.result import Survey
     from headscope.atlas.sample import Each
     from headscope.heads.windows import Window
 
@@ -103,24 +101,20 @@ class Changes(NamedTuple):
     changes: Float[np.ndarray, "windows heads_total"]
 
 
-def changes_in(folder: Path) -> Changes | None:
-    """Read the windows and the first round of a finished survey; None if their files were removed.
+def changes_in(survey: Survey) -> Changes | None:
+    """Read the windows and the first round of a finished survey; None if that was removed.
 
     Raises:
-        InputError: a file is damaged, or the two are of different surveys.
+        InputError: a file is damaged.
     """
-    names = ("sample.parquet", _round_name(0))
-    if not all((folder / name).exists() for name in names):
+    folder, name = survey.folder, _round_name(0)
+    if not (folder / name).exists():
         return None
-    data = [(folder / name).read_bytes() for name in names]
-    problems = [f"{name}: {problem}" for name, of in zip(names, data, strict=True) if (problem := fault(of))]
-    if problems:
-        raise InputError("; ".join(problems), where=str(folder), advice=AGAIN)
     with strange(folder):
-        numbers, _ = array_and_record(data[1])
-        if len({label_of(of).partition(" ")[0] for of in data}) > 1:
-            raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
-        rows = [row for row in table_of_bytes(data[0]).to_pylist() if row["rank"] < len(numbers)]
+        rows = survey.read("sample").to_pylist()
+        data = read_listed(folder, name, survey.manifest["arrays"], owner_of(survey.manifest))
+        numbers, _ = array_and_record(data)
+        rows = [row for row in rows if row["rank"] < len(numbers)]
         rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
         if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
             raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
