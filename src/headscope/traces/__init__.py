@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from headscope.traces.file import is_trace, load
 from headscope.traces.layer_records import (
-    BROKEN,
     Cut,
     LayerRecord,
     ModelWeights,
     Outputs,
-    broken_line,
     broken_rows,
     is_broken,
 )
-from headscope.traces.record import Trace
+from headscope.traces.record import BROKEN, Trace, broken_line
 from headscope.traces.views import HeadTrace, LayerTrace, layer_W_O, refuse_swapped
 
 __all__ = [
