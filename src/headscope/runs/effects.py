@@ -175,11 +175,6 @@ class Given(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _given(found: Prepared, source: str | None) -> Given:
-    """A prepared text, and the text to patch from."""
-    return Given(found.encoded, found.text, found.pair, source, found.notes)
-
-
 def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
     """Check that a head is changed in one way."""
     if method not in METHODS:
@@ -319,12 +314,11 @@ def effects_over_texts(
             count = "one text" if isinstance(several, str) else f"{len(several)} texts"
             raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
         seconds[name] = [None] * len(texts) if several is None else several
-    given = [
-        _given(prepared_for(model, text, target, second, max_length=max_length), source)
-        for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True)
-    ]
-    for one in given:
-        _check_way(method, one, None)
+    given = []
+    for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True):
+        found = prepared_for(model, text, target, second, max_length=max_length)
+        given.append(Given(found.encoded, found.text, found.pair, source, found.notes))
+        _check_way(method, given[-1], None)
     each: list[Effects] = []
     for batch in batches(given, lambda one: len(one.encoded)):
         each += _exact(model, batch, target, method, None, max_length)
