@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.survey_data import EMPTY, owner_of, read_records, read_table, strange, table_of
+from headscope.atlas.survey_data import EMPTY, owner_of, read_records, read_table, strange
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
@@ -19,7 +19,7 @@ from headscope.heads import CATALOG
 from headscope.late import Keyed
 from headscope.results.head_values import HeadDistances, HeadValues
 from headscope.results.row_tables import Rows
-from headscope.results.table import HeadTable, Placed
+from headscope.results.table import HeadTable, Placed, in_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -105,7 +105,8 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         if name not in measures:
             raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
         with strange(self.folder):
-            return HeadValues.of(CATALOG[statistic], table_of(self.aggregates, statistic, name))
+            rows = [np.array(row, dtype=np.float64) for row in known[statistic][name]]
+            return HeadValues.of(CATALOG[statistic], in_columns(rows, self.heads))
 
     def table(self, measure: str = "mean") -> HeadTable:
         """One measure of every statistic over all windows; labels and written tokens, if there are any, are facts.

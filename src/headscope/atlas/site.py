@@ -18,7 +18,6 @@ from headscope.atlas.layout_2d import layer_ticks, plane_of, round_up
 from headscope.atlas.result import Survey
 from headscope.atlas.site_data import (
     Tables,
-    distances_data,
     effects_data,
     extremes,
     heads_data,
@@ -208,7 +207,7 @@ def report_data(tables: Tables) -> dict[str, Any]:
         "nearest": None if near is None else _nearest(near, tables),
         "labels": labels_data(tables),
         "syntax": syntax_data(tables),
-        "middle": middle_data(distances_data(tables)),
+        "middle": middle_data(tables),
         "effects": effects_data(tables),
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,6 +69,12 @@ class Tables:
         for row in rows:
             lists[self.cell(row)].append(row)
         return lists
+
+    @cached_property
+    def distances(self) -> list[list[float | None]] | None:
+        """By cell: the mean weight on the word at each distance."""
+        rows = self.by_cell("distributions")
+        return None if rows is None else [[_short(row["value"]) for row in of] for of in rows]
 
 
 @dataclass(frozen=True)
@@ -179,19 +185,12 @@ def special_data(tables: Tables) -> dict[str, str | None]:
     return {of: None if name is None else printable(name) for of, name in names.items()}
 
 
-def distances_data(tables: Tables) -> list[list[float | None]] | None:
-    """By cell: the mean weight on the word at each distance."""
-    rows = tables.by_cell("distributions")
-    if rows is None:
-        return None
-    return [[_short(row["value"]) for row in of] for of in rows]
-
-
-def middle_data(distances: list[list[float | None]] | None) -> list[float | None] | None:
+def middle_data(tables: Tables) -> list[float | None] | None:
     """The median over heads of the mean weight at each distance."""
-    if distances is None:
+    if tables.distances is None:
         return None
-    kept = [[value for value in values if value is not None] for values in zip(*filter(None, distances), strict=True)]
+    distances = zip(*filter(None, tables.distances), strict=True)
+    kept = [[value for value in values if value is not None] for values in distances]
     return [_short(float(np.median(values))) if values else None for values in kept]
 
 
@@ -218,13 +217,13 @@ def effects_data(tables: Tables) -> dict[str, Any] | None:
 
 def heads_data(tables: Tables) -> list[dict[str, Any]]:
     """By cell: what a head's page alone shows."""
-    distances, lines, examples = distances_data(tables), tables.by_cell("lines"), tables.by_cell("examples")
+    lines, examples = tables.by_cell("lines"), tables.by_cell("examples")
     model = str(tables.survey.manifest["model"]["name"])
     relations, written = _relations(tables), tables.by_cell("writes")
     return [
         {
             "cell": cell,
-            "distances": None if distances is None else distances[cell],
+            "distances": None if tables.distances is None else tables.distances[cell],
             "lines": None
             if lines is None or examples is None
             else [_line(model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],

@@ -16,18 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from headscope.checkpoint.json_text import JsonError, brief, few, kind_of, parse_object, shortened
 from headscope.checkpoint.raw_files import read_whole
 from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault, label_of
 from headscope.heads import CATALOG
-from headscope.results.table import in_columns
 
 if TYPE_CHECKING:
     import pyarrow
-    from jaxtyping import Float
 
 
 AGAIN = "run the same survey command again: it resumes and makes damaged or missing files again"
@@ -343,9 +339,3 @@ def parse_manifest(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ManifestError(f"the manifest is not a survey's: {error}", path, AGAIN) from error
     return manifest
-
-
-def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:
-    """One field of a statistic, each value in its head's column; NaN for a missing value or head."""
-    rows = aggregates["statistics"][statistic][field]
-    return in_columns([np.array(row, dtype=np.float64) for row in rows], aggregates["heads"])
