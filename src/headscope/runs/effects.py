@@ -34,7 +34,7 @@ from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
-from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, limited, prepared
+from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, prepared
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def prepared_for(
         return as_traced(model, text, pair, max_length=max_length)
     found = prepared(model, text, pair, rule=limited(rule, max_length), wanted=max_length)
     others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
-    notes = [
-        note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes
-    ]
-    return replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
+    for other in others:
+        notes = prepared(model, other, rule=model.pooling, name=f"the second text {other[:40]!r}").notes
+        found = replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
+    return found
 
 
 def _names_text(wanted: object) -> TypeGuard[tuple[str, str]]:
