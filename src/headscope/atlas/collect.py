@@ -193,11 +193,11 @@ def _of_words(job: Job, observed: Observed, progress: Callable[[str], None]) -> 
     progress("labels and examples")
     yield "distributions", _distributions(observed.totals, heads)
     pairs = pairs_of(observed)
-    labels = labels_of(observed, heads, pairs, partial(workers.once, "vectors"))
+    labels, explained = labels_of(observed, heads, pairs, partial(workers.once, "vectors"))
     if settings.labels:
-        yield "labels", labels.table
+        yield "labels", labels
     if settings.examples:
-        chosen = chosen_pairs(observed, heads, pairs, labels.explained.tolist(), settings.examples)
+        chosen = chosen_pairs(observed, heads, pairs, explained.tolist(), settings.examples)
         yield "examples", table_of(Example, [pair.example for pair in chosen])
         yield "lines", lines_table(observed, heads, chosen, partial(workers.each, "read"))
 

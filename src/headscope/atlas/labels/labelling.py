@@ -177,7 +177,6 @@ class Labeller:
         own = self._owns[cell, half]
         search = Search(
             self.known(rows, own).with_keys(self._crossed(cell, rows, half)),
-            np.full(len(rows), 1 / max(len(rows), 1)),
             self.ground(cell, half),
             self._on_ground(half, own),
             refuses=lambda clause: any(clause.extends(one) for one in failed) or self._dominated(clause, rows, half),
