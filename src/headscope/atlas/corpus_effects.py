@@ -78,14 +78,6 @@ class Measured(NamedTuple):
     chosen: Float[np.ndarray, "steps choosing"]
     held_out: Float[np.ndarray, "steps held_out"]
 
-    def changes(self) -> Float[np.ndarray, "windows heads_total"]:
-        """Effects of silencing each head in each window."""
-        return self.numbers - self.base[:, None]
-
-    def cost(self, numbers: Float[np.ndarray, "*steps windows"], windows: slice) -> Float[np.ndarray, "*steps windows"]:
-        """The cost of the numbers of some windows: how far they moved; for a loss or distance, how far up."""
-        return cost(self.readout, numbers, self.base[windows])
-
 
 class Changes(NamedTuple):
     """Effects of silencing each head, window by window, read from a finished survey's files.
@@ -134,7 +126,7 @@ def _round_name(number: int) -> str:
 def cost(
     readout: Readout, numbers: Float[np.ndarray, "*steps windows"], base: Float[np.ndarray, " windows"]
 ) -> Float[np.ndarray, "*steps windows"]:
-    """See Measured.cost."""
+    """The cost of the numbers of some windows: how far they moved; for a loss or distance, how far up."""
     return np.abs(numbers - base) if readout.kind in ("class", "embedding") else numbers - base
 
 
@@ -225,7 +217,7 @@ def measure(
 def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
     """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
     documents = [window.document for window in measured.windows]
-    means, low, high = Resampled(documents).means(measured.changes())
+    means, low, high = Resampled(documents).means(measured.numbers - measured.base[:, None])
     output, base, count = str(measured.readout), float(measured.base.mean()), len(documents)
     rows = [
         EffectRow(*head, output, measured.readout.unit, measured.method, base, *numbers, count, len(set(documents)))
@@ -237,9 +229,9 @@ def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
 def removal_table(measured: Measured) -> pyarrow.Table:
     """`survey.removal`: the order of removal and its cost, where it was chosen and held out."""
     count = measured.choosing
-    costs = measured.cost(measured.chosen, slice(None, count)).mean(-1)
+    costs = cost(measured.readout, measured.chosen, measured.base[:count]).mean(-1)
     documents = [window.document for window in measured.windows[count:]]
-    held_out = measured.cost(measured.held_out, slice(count, None))
+    held_out = cost(measured.readout, measured.held_out, measured.base[count:])
     bounds = (
         zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)
     )
