@@ -217,22 +217,22 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3698,
+    "results": 3660,
     "checkpoint": 5838,
     "anatomy": 4832,
     "attention": 1875,
-    "traces": 1802,
+    "traces": 1783,
     "encoder": 1489,
     "live": 12635,
-    "heads": 3113,
-    "runs": 2940,
-    "explain": 3830,
+    "heads": 3088,
+    "runs": 2891,
+    "explain": 3829,
     "verify": 1163,
-    "atlas": 10352,
-    "screens": 4736,
+    "atlas": 10170,
+    "screens": 4588,
     "page": 2689,
     "cli": 1767,
-    "": 1592,
+    "": 1588,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -243,22 +243,22 @@ NAMES = {
     "traces": 27,
     "encoder": 43,
     "live": 278,
-    "heads": 81,
-    "runs": 79,
+    "heads": 80,
+    "runs": 77,
     "explain": 91,
     "verify": 31,
-    "atlas": 211,
-    "screens": 145,
+    "atlas": 205,
+    "screens": 144,
     "page": 62,
     "cli": 61,
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 290
+FILES_IN_ALL = 282
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 89
+LONG_FUNCTIONS = 88
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""
