@@ -56,9 +56,11 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         aggregates: every measure, as in aggregates.json.
         layers: the number of each layer in the model.
         heads: the numbers of each layer's heads.
-        syntax, relations: the best head for each relation of a treebank; the accuracy of every head for each.
+        syntax: the best head for each relation of a treebank.
+        relations: the accuracy of every head for each relation.
         labels: the label of each head.
-        effects, removal: what silencing each head changes; the heads in the order in which they can be removed.
+        effects: what silencing each head changes.
+        removal: the heads in the order in which they can be removed.
         writes: the tokens that each head writes, and what they gain on text that didn't choose them.
         distributions: the mean weight of each head on the words at each distance.
         lines: of each example the words around it, and the weights of all of them.

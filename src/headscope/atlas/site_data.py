@@ -7,7 +7,6 @@ The types `Label`, `Line`, … of web/src/report/data.ts have the same names. Un
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,6 @@ LABEL_NUMBERS = (
 
 RELATIONS = 12
 """Relations that a head's page lists: those with the largest gain over the best fixed offset."""
-
-Cell = Callable[[dict[str, Any]], int]
 
 
 @cache
