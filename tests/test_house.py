@@ -135,9 +135,11 @@ def circles(*, types: bool) -> list[set[str]]:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Late imports count. For type checking alone, a record and its parts may name each other."""
+    """Late imports count. For type checking alone, a record and its parts may name each other, two files at a time."""
     assert circles(types=False) == []
-    assert max(map(len, circles(types=True)), default=0) <= 4
+    named = circles(types=True)
+    assert max(map(len, named), default=0) <= 2
+    assert len(named) <= 4
 
 
 FACES = {
@@ -223,22 +225,22 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3698,
+    "results": 3660,
     "checkpoint": 5838,
     "anatomy": 4832,
     "attention": 1875,
-    "traces": 1802,
+    "traces": 1786,
     "encoder": 1489,
     "live": 12428,
-    "heads": 3113,
-    "runs": 2940,
-    "explain": 3830,
+    "heads": 3088,
+    "runs": 2891,
+    "explain": 3829,
     "verify": 1163,
-    "atlas": 10352,
-    "screens": 4736,
+    "atlas": 10169,
+    "screens": 4588,
     "page": 2689,
     "cli": 1767,
-    "": 1592,
+    "": 1588,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -249,24 +251,22 @@ NAMES = {
     "traces": 26,
     "encoder": 43,
     "live": 254,
-    "heads": 81,
-    "runs": 79,
+    "heads": 80,
+    "runs": 77,
     "explain": 91,
     "verify": 31,
-    "atlas": 211,
-    "screens": 145,
+    "atlas": 205,
+    "screens": 144,
     "page": 62,
     "cli": 61,
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-SHARED_NAMES = {"settings", "sources"}
-"""Names that files of several parts still have."""
-FILES_IN_ALL = 291
+FILES_IN_ALL = 283
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
-LONG_FUNCTIONS = 89
+LONG_FUNCTIONS = 88
 """Functions of more than 40 lines."""
 COMMANDS, OPTIONS = 17, 90
 """Commands, and options in the help of all of them, but --help; what is rare is a setting."""
@@ -299,7 +299,7 @@ def test_a_file_s_name_says_what_is_in_it_once() -> None:
         first, *rest = path.relative_to(SOURCE).parts
         places.setdefault(path.stem, set()).add(first if rest else "")
     shared = {name for name, parts in places.items() if len(parts) > 1}
-    assert shared - {"__init__", "__main__"} == SHARED_NAMES
+    assert shared <= {"__init__", "__main__"}
 
 
 def test_files_and_functions_have_a_size_to_read() -> None:

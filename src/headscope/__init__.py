@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from headscope.live.captured import capture, trace
     from headscope.model import Model
     from headscope.opening import open_any as open
-    from headscope.results.effect_records import Effects
+    from headscope.results.effect_records import Effects, Removal
     from headscope.results.explained import Attribution, Finding, Prediction
     from headscope.results.head_values import HeadValues
     from headscope.results.match_record import Matches
-    from headscope.results.removal import Removal
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report
     from headscope.runs.live_scores import effects, removal
@@ -84,7 +83,7 @@ LAZY = {
     "Matches": "headscope.results.match_record:Matches",
     "Model": "headscope.model:Model",
     "Prediction": "headscope.results.explained:Prediction",
-    "Removal": "headscope.results.removal:Removal",
+    "Removal": "headscope.results.effect_records:Removal",
     "Report": "headscope.results.verify_report:Report",
     "Survey": "headscope.atlas.result:Survey",
     "Trace": "headscope.traces:Trace",

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from headscope.encoder import Encoder
     from headscope.encoder.task_heads import Tops
     from headscope.results.arrays import Named
-    from headscope.results.effect_records import Effects, Wanted
+    from headscope.results.effect_records import Effects, Removal, Wanted
     from headscope.results.explained import Attribution, Filled, Pooling, Prediction
     from headscope.results.head_values import HeadValues
-    from headscope.results.removal import Removal
     from headscope.results.verify_report import Report
     from headscope.traces import Trace
 

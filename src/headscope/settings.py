@@ -29,8 +29,6 @@ B = TypeVar("B")
 R = TypeVar("R")
 T = TypeVar("T")
 S = ParamSpec("S")
-TOLERANCE = 1e-4
-"""Of a relative difference: about a hundred times what fp32 kernels that add in other orders differ by."""
 ENTRY = re.compile(r"^( +)settings: .*\n(?:\1 +.*\n)*", re.MULTILINE)
 """The entry of a docstring that stands for all settings."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow
 
 from headscope.atlas.documents import Sentence
-from headscope.atlas.labels.choices import COLUMNS
+from headscope.atlas.labels.evidence import COLUMNS
 from headscope.atlas.observe import Observed
 from headscope.atlas.shapes import SUMS
 from headscope.atlas.words import Words

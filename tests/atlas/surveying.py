@@ -22,10 +22,10 @@ from headscope.atlas.collect import Job
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.folder import Folder
 from headscope.atlas.observe import Observed, observe
+from headscope.atlas.replica import LocalWorkers
 from headscope.atlas.run import source_of
 from headscope.atlas.sample import sample_of
 from headscope.atlas.survey_settings import SurveySettings
-from headscope.atlas.workers import LocalWorkers
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put

@@ -23,7 +23,7 @@ from surveying import (
 
 import headscope as hs
 from headscope.atlas.examples import BESIDE
-from headscope.atlas.labels.choices import STRONGEST, TWICE, capped, pairs_of
+from headscope.atlas.labels.evidence import STRONGEST, TWICE, capped, pairs_of
 from headscope.atlas.observe import DRAWN
 from headscope.atlas.shapes import REACH
 from headscope.errors import InputError

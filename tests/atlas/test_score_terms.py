@@ -24,7 +24,7 @@ from transformers import (
 )
 
 import headscope as hs
-from headscope.atlas.labels import choices
+from headscope.atlas.labels import evidence
 from headscope.checkpoint.resolve import BUNDLED
 from peak import Peak
 from small_bert import small_bert
@@ -136,7 +136,7 @@ def model(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "SAMPLE_WORDS", 150)  # so that the samples of words, too, are full at once
+    monkeypatch.setattr(evidence, "SAMPLE_WORDS", 150)  # so that the samples of words, too, are full at once
     twice, parts = peak_of(model, DOCUMENTS * 2, tmp_path / "twice")
     thrice, more_parts = peak_of(model, DOCUMENTS * 3, tmp_path / "thrice")
     assert more_parts > parts

@@ -14,7 +14,7 @@ from surveying import OPTIONS
 
 import headscope as hs
 from headscope.errors import InputError
-from headscope.results.heads_apart import HeadDistances
+from headscope.results.head_values import HeadDistances
 
 TEXTS = ["The cat sat.", "", "A dog ran home to the old house.", "She reads."]
 

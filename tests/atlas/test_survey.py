@@ -28,8 +28,7 @@ from transformers import (
 
 import commands
 import headscope as hs
-from headscope.atlas.run import Tally
-from headscope.atlas.survey_progress import described
+from headscope.atlas.run import Tally, described
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
 from headscope.heads import CATALOG

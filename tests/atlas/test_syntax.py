@@ -74,7 +74,8 @@ def check(survey: hs.Survey, source: Any, corpus: Path, model: Any, tokenizer: A
     found: Counter[Any] = Counter()
     counts: Counter[Any] = Counter()
     given = None if isinstance(source, (str, Path)) else tokenizer
-    for relation in relations_in(observed(source, corpus, given, **options)):
+    seen = observed(source, corpus, given, **options)
+    for relation in relations_in(seen.windows, seen.arcs):
         for way, direction in enumerate(DIRECTIONS):
             for half in (0, 1):
                 some = relation.odd == half

@@ -332,10 +332,10 @@ OTHERS = ("the dog [MASK] off the hat and sat down !", "the cat took off her hat
 def sets(source: Base) -> list[frozenset[Edit]]:
     """Each way alone, in the first and the last layer, and sets of several ways in several layers."""
     options: dict[str, dict[str, Any]] = {
-        "zero": {}, "mean": {}, "scale": {"factor": 0.5}, "patch": {"source": source}, "edge": {"edge": (3, 2)},
+        "zero": {}, "mean": {}, "patch": {"source": source}, "edge": {"edge": (3, 2)},
     }  # fmt: skip
     alone = [frozenset({Edit(layer, 1, way, **given)}) for way, given in options.items() for layer in (0, 2)]
-    first = Edit(0, 3, "scale", factor=2.0)
+    first = Edit(0, 3, "mean")
     return [
         *alone,
         *(frozenset({first, Edit(2, 1, way, **given)}) for way, given in options.items()),

@@ -63,7 +63,6 @@ def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Seque
                         changed = {
                             "zero": lambda part=part: 0 * part,
                             "mean": lambda part=part: part.mean(0, keepdim=True).expand_as(part),
-                            "scale": lambda part=part, edit=edit: edit.factor * part,
                             "patch": lambda span=span: other[at][0, :, span],
                         }[edit.do]()
                     context[0, :, span] = changed

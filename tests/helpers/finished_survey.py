@@ -86,7 +86,7 @@ def finished(
         "corpus": {"name": corpus, "kind": "text", "files": [{"name": "a.txt", "bytes": 1234}]},
         "statistics": list(CATALOG),
         "left_out": {},
-        "counts": {"documents": 3, "refused": len(refused), "windows": windows, "tokens": 4321},
+        "counts": {"documents": 3, "refused": len(refused), "windows": windows, "tokens": 4321, "unknown": 0},
         "refused": {
             "reasons": {"empty": len(refused)} if refused else {},
             "documents": [{"document": one, "reason": "empty", "detail": "it has no text"} for one in refused],

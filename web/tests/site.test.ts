@@ -58,7 +58,7 @@ test("every word is drawn once or counted once, whatever the room", () => {
 
 test("labels read as sentences; a label of an unknown kind stands in the last group", () => {
   expect([titleOf(VERB), shortOf(VERB)]).toEqual(["Its verb (from the object)", "its verb (from the object)"]);
-  expect([groupOf(VERB), groupOf(label("new", "strange", 1, 0))]).toEqual(["syntax", "other"]);
+  expect([groupOf(VERB), groupOf(label("new", "strange", 1, 0))]).toEqual(["syntax", "none"]);
   language.value = "ja";
   expect(titleOf(VERB)).toBe("その動詞（目的語から）");
 });

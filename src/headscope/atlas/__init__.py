@@ -6,7 +6,7 @@ file; a file that is there is a part that is done. Aggregates are computed from 
 Read `run` first, which leads a survey from the corpus to its folder, then
 
 - `corpus`, `readers`, `documents`: what is read;
-- `loading`, `replica`, `workers`, `on_ray`: the model at work;
+- `loading`, `replica`, `on_ray`: the model at work;
 - `sample`: the documents that all is measured over that is too dear for every word; `words`, `shapes`, `observe`: what
   heads do there;
 - `folder`, `store`: the files, and how a survey resumes;
@@ -14,7 +14,7 @@ Read `run` first, which leads a survey from the corpus to its folder, then
   sample;
 - `labels`: what each head does, in words;
 - `result`, `survey_data`: a finished survey, read back and checked;
-- `site`, `site_data`, `layout_2d`, `clark_figures`: its site and its figures.
+- `site`, `site_data`, `layout_2d`: its site and its figures.
 
 Screens, the command line and the public functions may call it; nothing above it in the order of parts does.
 

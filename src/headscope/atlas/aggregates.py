@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 
-from headscope.atlas.store import columns_of
 from headscope.atlas.survey_data import FIELDS
 from headscope.heads.catalog import CATALOG
 
@@ -53,7 +52,8 @@ def aggregate(
             values = np.empty((total, stop - start), dtype=np.float32)
             at = 0
             for path, count in zip(paths, windows, strict=True):
-                column = columns_of(path, [name]).column(0).to_numpy()
+                with parquet.ParquetFile(path) as file:
+                    column = file.read(columns=[name]).column(0).to_numpy()
                 values[at : at + count] = column.reshape(count, heads)[:, start:stop]
                 at += count
             slabs.append(measures(values))

@@ -18,7 +18,7 @@ from headscope.atlas.corpus_effects import effects_table, measure, removal_table
 from headscope.atlas.documents import CorpusPart, parts
 from headscope.atlas.examples import chosen_pairs, lines_table
 from headscope.atlas.folder import MOST_REFUSED, Folder
-from headscope.atlas.labels.choices import pairs_of
+from headscope.atlas.labels.evidence import pairs_of
 from headscope.atlas.labels.verdicts import labels_of
 from headscope.atlas.observe import Observed, observe
 from headscope.atlas.sample import Drawing, Sample, sample_of
@@ -32,7 +32,7 @@ from headscope.files import make_folder
 from headscope.results.schemas import DistributionRow, Example, table_of
 
 if TYPE_CHECKING:
-    from headscope.atlas.workers import Workers
+    from headscope.atlas.replica import Workers
 
 COUNTS = ("documents", "refused", "windows", "tokens", "unknown")
 """Counted for each part and over all; `documents` are those that could be read, `unknown` the tokens that stand for
@@ -165,13 +165,14 @@ def _tables(job: Job, sample: Sample, progress: Callable[[str], None]) -> Iterat
     if settings.effects:
         make_folder(folder.path / "effects")
         windows = sample.windows[: settings.effects]
-        measured = measure(folder, windows, heads, workers, batch_tokens, progress)
+        output = workers.described.model["effects"]
+        measured = measure(folder, windows, heads, output, workers.each, batch_tokens, progress)
         yield "effects", effects_table(measured, heads)
         yield "removal", removal_table(measured)
     if settings.writes:
         make_folder(folder.path / writes.PLACE)
-        windows = sample.windows[: settings.writes]
-        yield "writes", writes.measure(folder, windows, heads, workers, batch_tokens, progress)
+        windows, unknown = sample.windows[: settings.writes], workers.described.model["writes"]["unknown"]
+        yield "writes", writes.measure(folder, windows, heads, unknown, workers.each, batch_tokens, progress)
     if settings.choices or job.corpus.kind == "conllu":
         observed = observe(sample, workers.each, len(heads), batch_tokens, progress, choices=settings.choices)
         yield from _of_words(job, observed, progress)
@@ -184,7 +185,7 @@ def _of_words(job: Job, observed: Observed, progress: Callable[[str], None]) -> 
     """Name and table of all that is told of words."""
     settings, workers, heads = job.settings, job.workers, job.workers.described.heads
     if job.corpus.kind == "conllu":
-        relations = relations_in(observed)
+        relations = relations_in(observed.windows, observed.arcs)
         yield "syntax", syntax_table(relations, heads)
         yield "relations", relations_table(relations, heads)
     if not settings.choices:
@@ -192,11 +193,11 @@ def _of_words(job: Job, observed: Observed, progress: Callable[[str], None]) -> 
     progress("labels and examples")
     yield "distributions", _distributions(observed.totals, heads)
     pairs = pairs_of(observed)
-    labels = labels_of(observed, heads, pairs, partial(workers.once, "vectors"))
+    labels, explained = labels_of(observed, heads, pairs, partial(workers.once, "vectors"))
     if settings.labels:
-        yield "labels", labels.table
+        yield "labels", labels
     if settings.examples:
-        chosen = chosen_pairs(observed, heads, pairs, labels.explained.tolist(), settings.examples)
+        chosen = chosen_pairs(observed, heads, pairs, explained.tolist(), settings.examples)
         yield "examples", table_of(Example, [pair.example for pair in chosen])
         yield "lines", lines_table(observed, heads, chosen, partial(workers.each, "read"))
 

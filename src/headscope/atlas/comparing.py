@@ -244,7 +244,7 @@ def _paired(a: Survey, b: Survey, joined: HeadTable) -> tuple[dict[str, Any], li
     """The interval of the change, from what silencing changes in each window of both surveys; empty without one."""
     from headscope.atlas.corpus_effects import changes_in
 
-    first, other = (changes_in(survey.folder) for survey in (a, b))
+    first, other = (changes_in(survey) for survey in (a, b))
     if first is None or other is None:
         missing = a if first is None else b
         return {}, [f"changes of effects have no intervals: {missing.folder}/effects is missing"]

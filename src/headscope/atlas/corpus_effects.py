@@ -9,17 +9,14 @@ The windows are the first of the sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow
 
-from headscope.atlas.store import array_and_record, table_of_bytes
-from headscope.atlas.survey_data import AGAIN, strange
-from headscope.errors import InputError
-from headscope.files import fault, label_of
+from headscope.atlas.store import array_and_record
+from headscope.atlas.survey_data import owner_of, read_listed, strange
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
@@ -29,12 +26,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.atlas.folder import Folder
-    from headscope.atlas.workers import Workers
+    from headscope.atlas.result import Survey
+    from headscope.atlas.sample import Each
     from headscope.heads.windows import Window
 
-
-WINDOWS = ("sample.parquet", "effects/windows.parquet")
-"""Files with the windows; the second one of earlier surveys."""
 
 CANDIDATES = 8
 """Heads that are measured again before one of them is removed."""
@@ -83,14 +78,6 @@ class Measured(NamedTuple):
     chosen: Float[np.ndarray, "steps choosing"]
     held_out: Float[np.ndarray, "steps held_out"]
 
-    def changes(self) -> Float[np.ndarray, "windows heads_total"]:
-        """Effects of silencing each head in each window."""
-        return self.numbers - self.base[:, None]
-
-    def cost(self, numbers: Float[np.ndarray, "*steps windows"], windows: slice) -> Float[np.ndarray, "*steps windows"]:
-        """The cost of the numbers of some windows: how far they moved; for a loss or distance, how far up."""
-        return cost(self.readout, numbers, self.base[windows])
-
 
 class Changes(NamedTuple):
     """Effects of silencing each head, window by window, read from a finished survey's files.
@@ -106,24 +93,20 @@ class Changes(NamedTuple):
     changes: Float[np.ndarray, "windows heads_total"]
 
 
-def changes_in(folder: Path) -> Changes | None:
-    """Read the windows and the first round of a finished survey; None if their files were removed.
+def changes_in(survey: Survey) -> Changes | None:
+    """Read the windows and the first round of a finished survey; None if that was removed.
 
     Raises:
-        InputError: a file is damaged, or the two are of different surveys.
+        InputError: a file is damaged.
     """
-    names = (WINDOWS[not (folder / WINDOWS[0]).exists()], _round_name(0))
-    if not all((folder / name).exists() for name in names):
+    folder, name = survey.folder, _round_name(0)
+    if not (folder / name).exists():
         return None
-    data = [(folder / name).read_bytes() for name in names]
-    problems = [f"{name}: {problem}" for name, of in zip(names, data, strict=True) if (problem := fault(of))]
-    if problems:
-        raise InputError("; ".join(problems), where=str(folder), advice=AGAIN)
     with strange(folder):
-        numbers, _ = array_and_record(data[1])
-        if len({label_of(of).partition(" ")[0] for of in data}) > 1:
-            raise InputError(f"{names[0]} and {names[1]} are of different surveys", where=str(folder), advice=AGAIN)
-        rows = [row for row in table_of_bytes(data[0]).to_pylist() if row["rank"] < len(numbers)]
+        rows = survey.read("sample").to_pylist()
+        data = read_listed(folder, name, survey.manifest["arrays"], owner_of(survey.manifest))
+        numbers, _ = array_and_record(data)
+        rows = [row for row in rows if row["rank"] < len(numbers)]
         rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
         if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
             raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
@@ -143,7 +126,7 @@ def _round_name(number: int) -> str:
 def cost(
     readout: Readout, numbers: Float[np.ndarray, "*steps windows"], base: Float[np.ndarray, " windows"]
 ) -> Float[np.ndarray, "*steps windows"]:
-    """See Measured.cost."""
+    """The cost of the numbers of some windows: how far they moved; for a loss or distance, how far up."""
     return np.abs(numbers - base) if readout.kind in ("class", "embedding") else numbers - base
 
 
@@ -151,16 +134,23 @@ def measure(
     folder: Folder,
     windows: Sequence[Window],
     heads: Sequence[Head],
-    workers: Workers,
+    output: Mapping[str, Any],
+    each: Each,
     batch_tokens: int,
     progress: Callable[[str], None],
 ) -> Measured:
     """Measure all heads over the windows, then remove them one by one; every round is a file of the folder.
 
     A round that is on disk is not measured again.
+
+    Args:
+        folder, windows, heads: of the survey.
+        output: the number and the method, as the manifest records them.
+        each: runs a method of a replica.
+        batch_tokens: tokens of a batch.
+        progress: is told of each round.
     """
-    record = workers.described.model["effects"]
-    readout = Readout.of_record(record)
+    readout = Readout.of_record(output)
     ordered = sorted(windows, key=lambda window: window.document % 2)  # those that choose come first
     choosing = sum(window.document % 2 == 0 for window in ordered)
     if not 0 < choosing < len(ordered):
@@ -187,7 +177,7 @@ def measure(
             for at, (part, half) in enumerate(zip(parts, halves, strict=True))
             if (half and chosen) or (not half and held_out is not None)
         ]
-        for batch, numbers in workers.each("effects", todo):
+        for batch, numbers in each("effects", todo):
             values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
         folder.write_array(name, values, record)
         return values
@@ -213,7 +203,7 @@ def measure(
     held_out.append(round_of(len(heads), order, (), ())[choosing:, 0])
     return Measured(
         readout,
-        record["method"],
+        output["method"],
         tuple(ordered),
         choosing,
         numbers,
@@ -227,7 +217,7 @@ def measure(
 def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
     """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
     documents = [window.document for window in measured.windows]
-    means, low, high = Resampled(documents).means(measured.changes())
+    means, low, high = Resampled(documents).means(measured.numbers - measured.base[:, None])
     output, base, count = str(measured.readout), float(measured.base.mean()), len(documents)
     rows = [
         EffectRow(*head, output, measured.readout.unit, measured.method, base, *numbers, count, len(set(documents)))
@@ -239,9 +229,9 @@ def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
 def removal_table(measured: Measured) -> pyarrow.Table:
     """`survey.removal`: the order of removal and its cost, where it was chosen and held out."""
     count = measured.choosing
-    costs = measured.cost(measured.chosen, slice(None, count)).mean(-1)
+    costs = cost(measured.readout, measured.chosen, measured.base[:count]).mean(-1)
     documents = [window.document for window in measured.windows[count:]]
-    held_out = measured.cost(measured.held_out, slice(count, None))
+    held_out = cost(measured.readout, measured.held_out, measured.base[count:])
     bounds = (
         zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)
     )

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow
 import torch
 
-from headscope.atlas.labels.choices import RANDOM, TWICE
+from headscope.atlas.labels.evidence import RANDOM, TWICE
 from headscope.atlas.store import check_columns
 from headscope.attention.scores import softmax_rows
 from headscope.errors import InputError

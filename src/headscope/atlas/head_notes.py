@@ -96,7 +96,7 @@ class HeadNotes:
         with strange(self.survey.folder):
             tables = Tables(self.survey)
             for row in tables.rows("labels") or ():
-                names = {*(row.get("relation") or ()), *(key[:1] for key in row.get("key") or ())} & SHARED.keys()
+                names = {*row["relation"], *(key[:1] for key in row["key"])} & SHARED.keys()
                 for name in sorted(names if (row["layer"], row["head"]) in tables.cells else ()):
                     found.setdefault(name, []).append((row["layer"], row["head"]))
         largest = sorted((name for name in found if len(found[name]) > 1), key=lambda name: -len(found[name]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,26 +14,16 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """A configuration of points.
-
-    Attributes:
-        points: (n, dimensions), centred; the axis with the greatest spread first, each axis flipped so that its largest
-            coordinate is positive.
-        kept: share of the squared distances (the sum of all positive eigenvalues) that these dimensions hold, 0 to 1.
-    """
-
-    points: Float[np.ndarray, "n dimensions"]
-    kept: float
-
-
-def classical_scaling(distances: Float[np.ndarray, "n n"], *, dimensions: int = 2) -> Scaled:
-    """Points whose Euclidean distances approximate `distances`, exactly if `dimensions` suffice.
+def classical_scaling(distances: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n 2"], float]:
+    """Points of a plane whose Euclidean distances approximate `distances`, exactly if two dimensions suffice.
 
         B = -1/2 J D^2 J,  J = I - 1/n 1 1^T;    points = V sqrt(Lambda), the largest eigenvalues of B first
 
-    Torgerson 1952, *Multidimensional Scaling: I. Theory and Method*. Dimensions beyond those of the distances are 0.
+    Torgerson 1952, *Multidimensional Scaling: I. Theory and Method*. A dimension beyond those of the distances is 0.
+
+    Returns:
+        The points, centred; the axis with the greatest spread first, each flipped so that its largest coordinate is
+        positive. And the share of the squared distances (the sum of all positive eigenvalues) that they hold, 0 to 1.
 
     Raises:
         InputError: the distances aren't a square, symmetric, finite matrix with zeros on the diagonal.
@@ -58,13 +47,12 @@ def classical_scaling(distances: Float[np.ndarray, "n n"], *, dimensions: int = 
     centred = -(squares - squares.mean(0) - squares.mean(1)[:, None] + squares.mean()) / 2
     values, vectors = np.linalg.eigh(centred)
     values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
-    points = np.zeros((len(table), dimensions))
-    use = min(dimensions, len(table))
-    points[:, :use] = vectors[:, :use] * np.sqrt(values[:use])
-    largest = points[np.abs(points).argmax(0), np.arange(dimensions)]
+    points = np.zeros((len(table), 2))
+    points[:, : len(table)] = vectors[:, :2] * np.sqrt(values[:2])
+    largest = points[np.abs(points).argmax(0), np.arange(2)]
     points *= np.where(largest < 0, -1.0, 1.0)
     total = values.sum()
-    return Scaled(points, float(values[:dimensions].sum() / total) if total > 0 else 1.0)
+    return points, float(values[:2].sum() / total) if total > 0 else 1.0
 
 
 ANGLES = (0, 180, 30, -30, 150, -150, 60, -60, 120, -120, 90, -90)
@@ -151,6 +139,11 @@ RADIUS, LETTERS = 4.2, 8.0
 """Radius of the points, and height of their names."""
 
 
+def layer_ticks(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """The layers labelled on an axis, at most twelve: all, or every second, third, …"""
+    return layers[:: -(-len(layers) // 12)]
+
+
 def round_up(value: float) -> float:
     """The smallest of 1, 2, 2.5, 5 times a power of ten that is at least `value`; 1 for 0."""
     if not value > 0:
@@ -169,8 +162,7 @@ def plane_of(distances: Float[np.ndarray, "heads heads"], names: Sequence[str], 
     Raises:
         InputError: as for `classical_scaling`.
     """
-    scaled = classical_scaling(distances)
-    points = scaled.points
+    points, kept = classical_scaling(distances)
     reach = float(np.ptp(points, axis=0).max()) or 1.0
     middle = (points.max(0) + points.min(0)) / 2
     scale = (WIDTH - 2 * EDGE) / reach
@@ -193,7 +185,7 @@ def plane_of(distances: Float[np.ndarray, "heads heads"], names: Sequence[str], 
         )
     unit = round_up(reach / 8)
     return {
-        "kept": scaled.kept,
+        "kept": kept,
         "width": WIDTH,
         "height": _rounded(height),
         "radius": RADIUS,

@@ -18,9 +18,8 @@ from typing import Any
 import ray
 
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.replica import Replica, limit_threads
+from headscope.atlas.replica import Replica, Task, Workers, limit_threads
 from headscope.atlas.survey_settings import Settings
-from headscope.atlas.workers import Task, Workers
 from headscope.errors import HeadscopeError, InputError, first_line
 
 TRIES = 3
@@ -45,15 +44,12 @@ class Worker:
         self._threads = threads
         self._replica: Replica | None = None
 
-    def _ready(self, lent: list[Any]) -> Replica:
+    def call(self, lent: list[Any], method: str, *arguments: Any) -> Any:
+        """Call a method of the replica."""
         if self._replica is None:
             limit_threads(self._threads)
             self._replica = Replica(ray.get(lent[0]), self._settings)
-        return self._replica
-
-    def call(self, lent: list[Any], method: str, *arguments: Any) -> Any:
-        """Call a method of the replica."""
-        return getattr(self._ready(lent), method)(*arguments)
+        return getattr(self._replica, method)(*arguments)
 
     def process(self) -> int:
         """The actor's process id."""

@@ -28,9 +28,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.pair_files import Marked, Pairs, read_marked
+from headscope.atlas.pair_files import (
+    Marked,
+    Pairs,
+    WordTokens,
+    folds_of,
+    heads_of,
+    read_marked,
+    read_words,
+    word_weights,
+)
 from headscope.atlas.pair_rows import PairRows, pair_rows
-from headscope.atlas.pair_words import WordTokens, folds_of, heads_of, read_words, word_weights
 from headscope.atlas.survey_settings import PairSettings
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval

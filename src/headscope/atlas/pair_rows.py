@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.pair_words import WordTokens, folds_of, heads_of, read_words, word_weights
+from headscope.atlas.pair_files import Marked, WordTokens, folds_of, heads_of, read_words, word_weights
 from headscope.heads.intervals import Moments
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.results.row_tables import Rows
@@ -26,7 +26,6 @@ from headscope.results.table import HeadTable, in_columns
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
 
-    from headscope.atlas.pair_files import Marked
     from headscope.model import Model
     from headscope.traces import Trace
 

@@ -1,11 +1,15 @@
-"""One copy of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor."""
+"""Copies of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor.
+
+The one in this process is here, with the interface of both; Ray's are in on_ray.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +49,7 @@ from headscope.runs.window_readouts import WindowReader, checkpoint_digest, read
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+Task = TypeVar("Task")
 
 PROBE = "one two three."
 """A first text for the model, so that a model that can't be read is refused before the corpus is opened."""
@@ -335,3 +340,52 @@ def _reader(model: Model, settings: Settings) -> WindowReader:
         InputError: there is no such class.
     """
     return WindowReader(model, readout_of(model, settings.effects_output), settings.effects_method)
+
+
+class Workers(ABC):
+    """One replica in this process, or several on Ray.
+
+    Attributes:
+        described: the model as the replicas describe it.
+    """
+
+    described: ModelDescription
+
+    @abstractmethod
+    def each(self, method: str, tasks: Iterable[Task], *others: Any) -> Iterator[tuple[Task, Any]]:
+        """Yield each task with what this method of a replica makes of it, in the order in which they finish.
+
+        Args:
+            method: a name of Replica's.
+            tasks: its first argument, one by one.
+            others: its other arguments.
+        """
+
+    def once(self, method: str, task: Any) -> Any:
+        """Have one task done: see each."""
+        ((_, result),) = self.each(method, [task])
+        return result
+
+
+class LocalWorkers(Workers):
+    """One replica in this process; numbers of threads are restored on exit."""
+
+    def __init__(self, source: ModelSource, settings: Settings, *, threads: int | None) -> None:
+        self._restore_threads = limit_threads(threads)
+        try:
+            self._replica = Replica(source, settings)
+        except BaseException:
+            self.__exit__()
+            raise
+        self.described = self._replica.described
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._restore_threads()
+
+    def each(self, method: str, tasks: Iterable[Task], *others: Any) -> Iterator[tuple[Task, Any]]:
+        """See Workers; the order is that of the tasks."""
+        for task in tasks:
+            yield task, getattr(self._replica, method)(task, *others)

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.survey_data import EMPTY, owner_of, read_records, read_table, strange, table_of
+from headscope.atlas.survey_data import EMPTY, owner_of, read_records, read_table, strange
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.late import Keyed
-from headscope.results.head_values import HeadValues
-from headscope.results.heads_apart import HeadDistances
+from headscope.results.head_values import HeadDistances, HeadValues
 from headscope.results.row_tables import Rows
-from headscope.results.table import HeadTable, Placed
+from headscope.results.table import HeadTable, Placed, in_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,6 +28,21 @@ if TYPE_CHECKING:
 
 LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage", "note")
 """Columns of `survey.labels` that tables of heads have as facts."""
+
+TREEBANK = "syntax requires a treebank: survey .conllu files"
+EFFECTS = "survey with effects=100, or --effects 100"
+EXAMPLES = "survey with examples=10, or --examples 10"
+"""Advice for surveys that lack a table."""
+
+
+def _table(name: str, advice: str) -> property:
+    """A table of a survey as a property."""
+
+    def read(survey: Survey) -> pyarrow.Table:
+        return survey.read(name, advice)
+
+    read.__doc__ = f"The table `{name}`: see docs/survey.md.\n\nRaises:\n    InputError: the survey has none."
+    return property(read)
 
 
 class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
@@ -42,6 +56,14 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         aggregates: every measure, as in aggregates.json.
         layers: the number of each layer in the model.
         heads: the numbers of each layer's heads.
+        syntax: the best head for each relation of a treebank.
+        relations: the accuracy of every head for each relation.
+        labels: the label of each head.
+        effects: what silencing each head changes.
+        removal: the heads in the order in which they can be removed.
+        writes: the tokens that each head writes, and what they gain on text that didn't choose them.
+        distributions: the mean weight of each head on the words at each distance.
+        lines: of each example the words around it, and the weights of all of them.
 
     Raises:
         InputError: the folder has no survey, the survey is not complete, or one of its files is damaged or missing.
@@ -85,7 +107,8 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         if name not in measures:
             raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
         with strange(self.folder):
-            return HeadValues.of(CATALOG[statistic], table_of(self.aggregates, statistic, name))
+            rows = [np.array(row, dtype=np.float64) for row in known[statistic][name]]
+            return HeadValues.of(CATALOG[statistic], in_columns(rows, self.heads))
 
     def table(self, measure: str = "mean") -> HeadTable:
         """One measure of every statistic over all windows; labels and written tokens, if there are any, are facts.
@@ -121,50 +144,14 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
             }
         return facts
 
-    @property
-    def syntax(self) -> pyarrow.Table:
-        """The best head for each relation of a treebank. See docs/survey.md.
-
-        Raises:
-            InputError: the corpus is not a treebank.
-        """
-        return self.read("syntax", "syntax requires a treebank: survey .conllu files")
-
-    @property
-    def labels(self) -> pyarrow.Table:
-        """The label of each head. See docs/survey.md.
-
-        Raises:
-            InputError: the survey was made without labels.
-        """
-        return self.read("labels", "survey with labels=True, or --labels")
-
-    @property
-    def effects(self) -> pyarrow.Table:
-        """Effects of silencing each head. See docs/survey.md.
-
-        Raises:
-            InputError: the survey was made without effects.
-        """
-        return self.read("effects", "survey with effects=100, or --effects 100")
-
-    @property
-    def removal(self) -> pyarrow.Table:
-        """The heads in the order in which they can be removed, and what that costs. See docs/survey.md.
-
-        Raises:
-            InputError: the survey was made without effects.
-        """
-        return self.read("removal", "survey with effects=100, or --effects 100")
-
-    @property
-    def writes(self) -> pyarrow.Table:
-        """The tokens that each head writes, and what they gain on text that didn't choose them. See docs/survey.md.
-
-        Raises:
-            InputError: the survey was made without writes.
-        """
-        return self.read("writes", "survey with writes=500, or --set writes=500")
+    syntax = _table("syntax", TREEBANK)
+    relations = _table("relations", TREEBANK)
+    labels = _table("labels", "survey with labels=True, or --labels")
+    effects = _table("effects", EFFECTS)
+    removal = _table("removal", EFFECTS)
+    writes = _table("writes", "survey with writes=500, or --set writes=500")
+    distributions = _table("distributions", "survey with labels=True or examples=10")
+    lines = _table("lines", EXAMPLES)
 
     @property
     def examples(self) -> Examples:
@@ -175,7 +162,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         """
         from headscope.atlas.examples import Examples
 
-        table = self.read("examples", "survey with examples=10, or --examples 10")
+        table = self.read("examples", EXAMPLES)
         with strange(self.folder):
             return Examples(table)
 
@@ -196,33 +183,6 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
                     advice=EMPTY,
                 )
             return HeadDistances.of(np.asarray(values, dtype=np.float64).reshape(len(heads), len(heads)), heads)
-
-    @property
-    def relations(self) -> pyarrow.Table:
-        """Accuracy of every head for each relation of a treebank. See docs/survey.md.
-
-        Raises:
-            InputError: the corpus is not a treebank.
-        """
-        return self.read("relations", "syntax requires a treebank: survey .conllu files")
-
-    @property
-    def distributions(self) -> pyarrow.Table:
-        """The mean weight of each head on the words at each distance. See docs/survey.md.
-
-        Raises:
-            InputError: the survey was made without labels and without examples.
-        """
-        return self.read("distributions", "survey with labels=True or examples=10")
-
-    @property
-    def lines(self) -> pyarrow.Table:
-        """Of each example the words around it and the weights of all of them. See docs/survey.md.
-
-        Raises:
-            InputError: the survey was made without examples.
-        """
-        return self.read("lines", "survey with examples=10, or --examples 10")
 
     def has(self, table: str) -> bool:
         """Return True if the survey has this table: `labels`, `effects`, `syntax`, …"""

@@ -6,27 +6,28 @@ import importlib.metadata
 import os
 import shutil
 import tempfile
+import time
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from headscope.atlas.corpus import Corpus, open_corpus
 from headscope.atlas.documents import CorpusPart
-from headscope.atlas.survey_progress import tally_shown
 from headscope.atlas.survey_settings import Settings, SurveySettings
 from headscope.errors import InputError, require
 from headscope.files import unwritable
-from headscope.progress_bar import progress_bar
+from headscope.progress_bar import Work, clock, progress_bar
 from headscope.settings import takes
 
 if TYPE_CHECKING:
     from headscope.atlas.folder import Folder
     from headscope.atlas.loading import ModelSource
+    from headscope.atlas.replica import Workers
     from headscope.atlas.result import Survey
-    from headscope.atlas.workers import Workers
     from headscope.model import Model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
@@ -104,6 +105,67 @@ def _shown() -> Iterator[Callable[[Tally], None]]:
     """The progress of a survey from Python: a bar in notebooks, and lines of the log."""
     with progress_bar("survey") as work:
         yield tally_shown(work)
+
+
+@contextmanager
+def progress_on(stream: TextIO, folder: Path) -> Iterator[Callable[[Tally], None]]:
+    """Yield the callback for a survey's progress. When interrupted, say what is finished and how to resume."""
+    try:
+        with progress_bar("survey", stream) as work, _damage_as_lines(work.line):
+            yield tally_shown(work)
+    except KeyboardInterrupt:
+        done = len(list(folder.glob("parts/part-*.parquet")))
+        if not done:
+            raise
+        stream.write(f"stopped: {done:,} finished parts are kept in {folder}; run the same command to resume\n")
+        raise
+
+
+def tally_shown(work: Work) -> Callable[[Tally], None]:
+    """The callback that shows a survey's tally; seconds count from its first call, when the model is loaded."""
+    work.text = "loading the model"
+    started: list[float] = []
+
+    def show(tally: Tally) -> None:
+        if not started:
+            started.append(time.monotonic())
+        work(tally.weight, tally.total, described(tally, time.monotonic() - started[0]))
+
+    return show
+
+
+@contextmanager
+def _damage_as_lines(print_line: Callable[[str], None]) -> Iterator[None]:
+    """Print each DamageWarning as a line of its own instead of in Python's format."""
+    from headscope.atlas.survey_data import DamageWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DamageWarning)
+        show_other = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, DamageWarning):
+                print_line(f"damaged: {message}")
+            else:
+                show_other(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+def described(tally: Tally, seconds: float) -> str:
+    """Documents, tokens a second and time left, after `seconds` of this run."""
+    if tally.stage:
+        return tally.stage
+    words = [f"{tally.documents:,} documents"]
+    if tally.kept_parts:
+        words.append(f"{tally.kept_parts:,} parts kept")
+    done = tally.weight - tally.kept
+    if tally.tokens and seconds > 0:
+        words.append(f"{tally.tokens / seconds:,.0f} tokens/s")
+        if tally.total is not None and done > 0:
+            words.append(f"{clock((tally.total - tally.weight) * seconds / done)} left")
+    return " · ".join(words)
 
 
 def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
@@ -198,7 +260,7 @@ def workers_for(
         raise InputError(
             "workers requires Ray", where="workers", advice="add --ray (in Python ray=True), or omit workers"
         )
-    from headscope.atlas.workers import LocalWorkers
+    from headscope.atlas.replica import LocalWorkers
 
     return LocalWorkers(source, chosen, threads=threads)
 

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from headscope.atlas.clark_figures import CLUSTERS_SOURCE, CLUSTERS_TITLE, FIGURES, layer_ticks
-from headscope.atlas.layout_2d import plane_of, round_up
+from headscope.atlas.layout_2d import layer_ticks, plane_of, round_up
 from headscope.atlas.result import Survey
 from headscope.atlas.site_data import (
     Tables,
-    distances_data,
     effects_data,
     extremes,
     heads_data,
@@ -33,7 +31,7 @@ from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
 from headscope.pages import filled_beside, json_element, printable, shared
-from headscope.results.heads_apart import HeadDistances
+from headscope.results.head_values import HeadDistances
 
 SITE = "site"
 """The folder of the site, in the survey's."""
@@ -43,6 +41,23 @@ HOME_ONLY = ("standing", "figures", "plane", "settings", "versions")
 
 OF_OTHERS = ("kind", "short", "score", "coverage", "part", "clauses", "alone")
 """Of other heads' labels, what a head's page shows."""
+
+FIGURES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    (
+        "Weight on [CLS], on [SEP] and on punctuation",
+        "mean weight",
+        "Clark et al. 2019, figure 2",
+        {"cls": "[CLS]", "sep": "[SEP]", "punctuation": "punctuation"},
+    ),
+    (
+        "Weight on the previous token, the same and the next",
+        "mean weight",
+        "Clark et al. 2019, section 3.1",
+        {"previous": "previous token", "same": "same token", "next": "next token"},
+    ),
+    ("Entropy of every head", "mean entropy (nats)", "Clark et al. 2019, figure 4", {"entropy": "entropy"}),
+)
+"""Figures after Clark et al. 2019, “What Does BERT Look At?”: title, axis, source; statistic -> title of its panel."""
 
 
 def write_site(folder: Path, *, parts: bool = True) -> Path:
@@ -192,7 +207,7 @@ def report_data(tables: Tables) -> dict[str, Any]:
         "nearest": None if near is None else _nearest(near, tables),
         "labels": labels_data(tables),
         "syntax": syntax_data(tables),
-        "middle": middle_data(distances_data(tables)),
+        "middle": middle_data(tables),
         "effects": effects_data(tables),
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),
@@ -252,18 +267,18 @@ def _standing(tables: Tables, statistic: str) -> list[dict[str, Any]]:
 def _figures(survey: Survey) -> list[dict[str, Any]]:
     """The figures that show a measured statistic."""
     figures = []
-    for figure in FIGURES:
-        values = [survey[name].ravel() for name in figure.panels if name in survey]
+    for title, axis, source, panels in FIGURES:
+        values = [survey[name].ravel() for name in panels if name in survey]
         if not values:
             continue
         every = np.concatenate(values)
         highest = np.max(every, initial=0.0, where=np.isfinite(every))
         figures.append(
             {
-                "title": figure.title,
-                "axis": figure.axis,
-                "source": figure.source,
-                "panels": list(figure.panels.items()),
+                "title": title,
+                "axis": axis,
+                "source": source,
+                "panels": list(panels.items()),
                 "highest": round_up(float(highest)),
             }
         )
@@ -272,8 +287,8 @@ def _figures(survey: Survey) -> list[dict[str, Any]]:
 
 def _plane(near: HeadDistances, tables: Tables) -> dict[str, Any]:
     return {
-        "title": CLUSTERS_TITLE,
-        "source": CLUSTERS_SOURCE,
+        "title": "Heads that look alike lie together",
+        "source": "Clark et al. 2019, figure 6",
         "windows": len(tables.survey.manifest.get("similarity", {}).get("windows", [])),
         **plane_of(near.array, near.labels or (), list(tables.cells.values())),
     }

@@ -7,14 +7,13 @@ The types `Label`, `Line`, … of web/src/report/data.ts have the same names. Un
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.labels.names import CLASSES, LANGUAGES, NONE, reservations, sentence, shortest
+from headscope.atlas.labels.names import CLASSES, LANGUAGES, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.wording import NAMED
 from headscope.heads import CATALOG
@@ -30,8 +29,6 @@ LABEL_NUMBERS = (
 
 RELATIONS = 12
 """Relations that a head's page lists: those with the largest gain over the best fixed offset."""
-
-Cell = Callable[[dict[str, Any]], int]
 
 
 @cache
@@ -69,6 +66,12 @@ class Tables:
         for row in rows:
             lists[self.cell(row)].append(row)
         return lists
+
+    @cached_property
+    def distances(self) -> list[list[float | None]] | None:
+        """By cell: the mean weight on the word at each distance."""
+        rows = self.by_cell("distributions")
+        return None if rows is None else [[_short(row["value"]) for row in of] for of in rows]
 
 
 @dataclass(frozen=True)
@@ -122,27 +125,22 @@ def labels_data(tables: Tables) -> list[dict[str, Any] | None] | None:
 
 
 def label_data(row: dict[str, Any]) -> dict[str, Any]:
-    """A head's label; one of an earlier version has no clauses, and stands as it is, in English."""
-    said = [Clause(*parts) for parts in zip(*(row.get(name, []) for name in Clause._fields), strict=True)]
-    old = "query" not in row and row["label"] != NONE
-    such = all_printable(row.get("such", []))
-    plain = dict.fromkeys(LANGUAGES, printable(row["label"]))
+    """A head's label, its sentence made anew from its clauses."""
+    said = [Clause(*parts) for parts in zip(*(row[name] for name in Clause._fields), strict=True)]
+    such = all_printable(row["such"])
+    reasons = dict(zip(row["reason"], row["reason_count"], strict=True))
     return {
-        **{spelled(name): row.get(name) for name in ("count", "coverage", "stable")},
-        **{spelled(name): _short(row.get(name)) for name in LABEL_NUMBERS},
-        "kind": "other" if old else row["kind"],
+        **{name: row[name] for name in ("count", "coverage", "stable")},
+        **{spelled(name): _short(row[name]) for name in LABEL_NUMBERS},
+        "kind": row["kind"],
         "label": printable(row["label"]),
-        "part": bool(row.get("part")),
-        "says": plain if old else sentence(said, such, part=bool(row.get("part")), looks=row.get("looks") or ""),
-        "short": plain if old else shortest(said, such),
-        "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row.get("looks") else None,
+        "part": row["part"],
+        "says": sentence(said, such, part=row["part"], looks=row["looks"]),
+        "short": shortest(said, such),
+        "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row["looks"] else None,
         "clauses": len(said),
-        **{spelled(name): [_short(share) for share in row.get(name) or ()] for name in ("alone", "alone_chance")},
-        "note": reservations(dict(zip(row["reason"], row["reason_count"], strict=True)))
-        if row.get("reason")
-        else dict.fromkeys(LANGUAGES, printable(row["note"]))
-        if row["note"]
-        else None,
+        **{spelled(name): [_short(share) for share in row[name]] for name in ("alone", "alone_chance")},
+        "note": reservations(reasons) if reasons else None,
     }
 
 
@@ -184,19 +182,12 @@ def special_data(tables: Tables) -> dict[str, str | None]:
     return {of: None if name is None else printable(name) for of, name in names.items()}
 
 
-def distances_data(tables: Tables) -> list[list[float | None]] | None:
-    """By cell: the mean weight on the word at each distance."""
-    rows = tables.by_cell("distributions")
-    if rows is None:
-        return None
-    return [[_short(row["value"]) for row in of if row.get("of", "distance") == "distance"] for of in rows]
-
-
-def middle_data(distances: list[list[float | None]] | None) -> list[float | None] | None:
+def middle_data(tables: Tables) -> list[float | None] | None:
     """The median over heads of the mean weight at each distance."""
-    if distances is None:
+    if tables.distances is None:
         return None
-    kept = [[value for value in values if value is not None] for values in zip(*filter(None, distances), strict=True)]
+    distances = zip(*filter(None, tables.distances), strict=True)
+    kept = [[value for value in values if value is not None] for values in distances]
     return [_short(float(np.median(values))) if values else None for values in kept]
 
 
@@ -223,13 +214,13 @@ def effects_data(tables: Tables) -> dict[str, Any] | None:
 
 def heads_data(tables: Tables) -> list[dict[str, Any]]:
     """By cell: what a head's page alone shows."""
-    distances, lines, examples = distances_data(tables), tables.by_cell("lines"), tables.by_cell("examples")
+    lines, examples = tables.by_cell("lines"), tables.by_cell("examples")
     model = str(tables.survey.manifest["model"]["name"])
     relations, written = _relations(tables), tables.by_cell("writes")
     return [
         {
             "cell": cell,
-            "distances": None if distances is None else distances[cell],
+            "distances": None if tables.distances is None else tables.distances[cell],
             "lines": None
             if lines is None or examples is None
             else [_line(model, *pair) for pair in zip(examples[cell], lines[cell], strict=True)],

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,12 +125,6 @@ def check_columns(
             raise ValueError(f"there is no column {name} of {kind}")
         if name not in nullable and table[name].null_count:
             raise ValueError(f"the column {name} has nulls")
-
-
-def columns_of(path: Path, names: Sequence[str]) -> pyarrow.Table:
-    """Some columns of a part."""
-    with parquet.ParquetFile(path) as file:
-        return file.read(columns=list(names))
 
 
 def array_bytes(array: Float[np.ndarray, "..."], label: str, record: Mapping[str, Any]) -> bytes:

@@ -16,18 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from headscope.checkpoint.json_text import JsonError, brief, few, kind_of, parse_object, shortened
 from headscope.checkpoint.raw_files import read_whole
 from headscope.errors import HeadscopeError, HeadscopeWarning, InputError, require
 from headscope.files import fault, label_of
 from headscope.heads import CATALOG
-from headscope.results.table import in_columns
 
 if TYPE_CHECKING:
     import pyarrow
-    from jaxtyping import Float
 
 
 AGAIN = "run the same survey command again: it resumes and makes damaged or missing files again"
@@ -39,7 +35,7 @@ EMPTY = "run the survey again into an empty folder"
 FIELDS = ("mean", "deviation", "min", "q05", "q25", "q50", "q75", "q95", "max")
 """Measures of every statistic; q05 is the quantile below which 5% of the windows lie."""
 
-FILE = {"bytes": int, "sha256?": str}
+FILE = {"bytes": int}
 
 MANIFEST = {
     "model": {"name": str, "class": str, "sha256": str, "parameters": int, "layers": [int], "heads": [[int]]},
@@ -48,7 +44,7 @@ MANIFEST = {
     "corpus": {"name": str, "kind": str, "files": [{"name": str, "bytes": int}]},
     "statistics": [str],
     "left_out": {str: str},
-    "counts": {"documents": int, "refused": int, "windows": int, "tokens": int, "unknown?": int},
+    "counts": {"documents": int, "refused": int, "windows": int, "tokens": int, "unknown": int},
     "refused": {"reasons": {str: int}, "documents": [{"document": str, "reason": str, "detail": str}]},
     "similarity?": {"windows": [{"document": str, "window": int}]},
     "parts": [{"name": str, "texts": str, **FILE}],
@@ -68,7 +64,7 @@ RECORD = {
 }
 """The fields of a part's record."""
 
-NAME = re.compile(r"(?:(?:parts|atlas|similarity|effects|writes)/)?[\w-]+\.(?:parquet|json|npy)", re.ASCII)
+NAME = re.compile(r"(?:(?:parts|similarity|effects|writes)/)?[\w-]+\.(?:parquet|json|npy)", re.ASCII)
 """Names of the files that a manifest lists: none leads out of the survey's folder."""
 
 
@@ -247,7 +243,7 @@ def read_listed(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]]
     Args:
         folder: of the survey.
         name: of the file.
-        listed: the manifest's files. Earlier surveys, whose tables have no seal, list the sha256 of each.
+        listed: the manifest's files.
         owner: of the survey's files.
 
     Raises:
@@ -271,11 +267,7 @@ def _checked(
         return b"", "the file is missing"
     except OSError as error:
         return b"", f"it can't be read: {error.strerror or error}"
-    sha256 = listed[name].get("sha256")
-    if sha256 is None:
-        return data, owner.fault(name, data)
-    same = hashlib.sha256(data).hexdigest() == sha256
-    return data, None if same else "its bytes do not match the hash in manifest.json"
+    return data, owner.fault(name, data)
 
 
 def read_table(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner) -> pyarrow.Table:
@@ -347,9 +339,3 @@ def parse_manifest(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ManifestError(f"the manifest is not a survey's: {error}", path, AGAIN) from error
     return manifest
-
-
-def table_of(aggregates: Mapping[str, Any], statistic: str, field: str) -> Float[np.ndarray, "layers heads"]:
-    """One field of a statistic, each value in its head's column; NaN for a missing value or head."""
-    rows = aggregates["statistics"][statistic][field]
-    return in_columns([np.array(row, dtype=np.float64) for row in rows], aggregates["heads"])

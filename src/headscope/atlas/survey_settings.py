@@ -33,19 +33,7 @@ METHODS = ("zero", "mean")
 
 
 Field = Annotated[str, Setting("Field or column that holds the text, in tables.", metavar="NAME", option="--field")]
-Labels = Annotated[
-    bool, Setting("Also label every head: its behaviour among words, with how sure it is.", option="--labels")
-]
-Effects = Annotated[
-    int,
-    Setting(
-        "Also silence each head over N windows; a survey also removes heads one by one.",
-        metavar="N",
-        least=0,
-        option="--effects",
-    ),
-]
-"""Settings that comparisons have, too."""
+"""A setting that comparisons have, too."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +114,22 @@ class SurveySettings(Declared):
             "Also compare all pairs of heads over N windows. Slow: quadratic in heads and tokens.", metavar="N", least=0
         ),
     ] = 0
-    labels: Labels = False
+    labels: Annotated[
+        bool, Setting("Also label every head: its behaviour among words, with how sure it is.", option="--labels")
+    ] = False
     examples: Annotated[
         int,
         Setting("Also keep each head's N most telling pairs of words.", metavar="N", least=0, option="--examples"),
     ] = 0
-    effects: Effects = 0
+    effects: Annotated[
+        int,
+        Setting(
+            "Also silence each head over N windows; a survey also removes heads one by one.",
+            metavar="N",
+            least=0,
+            option="--effects",
+        ),
+    ] = 0
     effects_output: Annotated[
         str | None,
         Setting(

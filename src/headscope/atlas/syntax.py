@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
     from headscope.atlas.documents import Sentence
-    from headscope.atlas.observe import Observed
     from headscope.atlas.shapes import Strongest
     from headscope.atlas.words import Words
+    from headscope.heads.windows import Window
 
 
 DIRECTIONS = ("dependent->head", "head->dependent")
@@ -127,12 +127,12 @@ class Relation:
         return min(found, key=lambda item: (-item[1], abs(item[0]), item[0]))
 
 
-def relations_in(observed: Observed) -> list[Relation]:
-    """Every relation of the sample, by name."""
+def relations_in(windows: Sequence[Window], every: Sequence[Arcs]) -> list[Relation]:
+    """Every relation of the sample's windows, by name."""
     counts: dict[str, dict[int, np.ndarray]] = {}
     hits: dict[tuple[str, int], np.ndarray] = {}
     offsets: dict[str, Counter[int]] = {}
-    for window, arcs in zip(observed.windows, observed.arcs, strict=True):
+    for window, arcs in zip(windows, every, strict=True):
         for which, name in enumerate(arcs.relations):
             of = arcs.relation == which
             some = counts.setdefault(name, {}).setdefault(window.document, np.zeros(2, dtype=np.int64))

@@ -41,7 +41,7 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def syntax_sentences(table: pyarrow.Table, most: int = NAMED) -> list[str]:
+def syntax_sentences(table: pyarrow.Table) -> list[str]:
     """A sentence for each of the relations with the largest held-out margin above the best fixed offset."""
     rows = [row for row in table.to_pylist() if row["accuracy_held_out"] is not None]
     if not rows:
@@ -50,7 +50,7 @@ def syntax_sentences(table: pyarrow.Table, most: int = NAMED) -> list[str]:
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(row["relation"], row)
-    return [_syntax_sentence(row) for row in list(best.values())[:most]]
+    return [_syntax_sentence(row) for row in list(best.values())[:NAMED]]
 
 
 def _syntax_sentence(row: dict[str, Any]) -> str:
@@ -80,7 +80,7 @@ def labels_sentences(labels: pyarrow.Table) -> list[str]:
     lacking = [row for row in rows if row["label"] == NONE]
     reasons = Counter(row["note"] for row in lacking)
     sentences += [f"{counted(count, 'head')} without a label: {note}" for note, count in reasons.items()]
-    if any("documents" in row.get("reason", ()) for row in lacking):
+    if any("documents" in row["reason"] for row in lacking):
         sentences.append("a book or another long text has labels in pieces: --set pieces=20")
     return sentences
 
@@ -111,7 +111,7 @@ def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[st
     return sentences
 
 
-def writes_sentences(writes: pyarrow.Table, most: int = 3) -> list[str]:
+def writes_sentences(writes: pyarrow.Table) -> list[str]:
     """The heads that surely write their tokens, those that gain most first."""
     rows = writes.to_pylist()
     sure = sorted((row for row in rows if row["sure"]), key=lambda row: (-row["bits"], row["layer"], row["head"]))
@@ -121,9 +121,9 @@ def writes_sentences(writes: pyarrow.Table, most: int = 3) -> list[str]:
     named = [
         f"head {row['layer']}.{row['head']} raises {' '.join(row['tokens'][:5])}{' …' if row['tokens'][5:] else ''}: "
         f"+{rounded(row['bits'])} bits per masked token{_bounds(row)}, held out"
-        for row in sure[:most]
+        for row in sure[:NAMED]
     ]
-    return named if len(sure) <= most else [*named, f"{len(sure)} of {len(rows)} heads write such tokens"]
+    return named if len(sure) <= NAMED else [*named, f"{len(sure)} of {len(rows)} heads write such tokens"]
 
 
 def _changes(change: float, unit: str) -> str:

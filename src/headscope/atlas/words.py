@@ -20,7 +20,7 @@ import torch
 from headscope.atlas.documents import Sentence
 from headscope.attention.scores import scores, softmax_rows
 from headscope.checkpoint.tokenizer.backend import library_errors
-from headscope.checkpoint.tokenizer.settings import AGAIN
+from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.heads.windows import Cutter, Window, axis_of, window_of
 from headscope.live.calls import Call

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.atlas.folder import Folder
-    from headscope.atlas.workers import Workers
+    from headscope.atlas.sample import Each
     from headscope.heads.windows import Window
     from headscope.model import Model
 
@@ -163,17 +163,25 @@ def measure(
     folder: Folder,
     windows: Sequence[Window],
     heads: Sequence[tuple[int, int]],
-    workers: Workers,
+    unknown: int | None,
+    each: Each,
     batch_tokens: int,
     progress: Callable[[str], None],
 ) -> pyarrow.Table:
     """`survey.writes`: each head's tokens, and what they gain. Every batch is a file of the folder, and measured once.
 
     Peak memory grows linearly with the windows; a batch gives a number for each head and candidate, or window.
+
+    Args:
+        folder, windows, heads: of the survey.
+        unknown: the token that stands for text that the tokenizer doesn't know.
+        each: runs a method of a replica.
+        batch_tokens: tokens of a batch.
+        progress: is told of each half.
     """
     choosing, held_out, by_document = _halves(windows)
 
-    def each(half: str, of: _Half, tokens: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
+    def gains_of(half: str, of: _Half, tokens: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
         """Results of `gains` for each batch of a half, in order."""
         together = half == "held-out"
         record = {"tokens": hashlib.sha256(tokens.astype("<i8").tobytes() + shares.astype("<f8").tobytes()).hexdigest()}
@@ -182,13 +190,13 @@ def measure(
         names = [f"{PLACE}/{half}-{at:05}.npy" for at in range(len(todo))]
         missing = [batch for batch in todo if folder.array(names[batch.at], record) is None]
         progress(f"writes: {half.replace('-', ' ')} half of the windows")
-        for batch, found in workers.each("writes", missing):
+        for batch, found in each("writes", missing):
             folder.write_array(names[batch.at], found, record)
         yield from (array_and_record((folder.path / name).read_bytes())[0] for name in names)
 
-    candidates, shares = _candidates(choosing, workers.described.model["writes"]["unknown"])
+    candidates, shares = _candidates(choosing, unknown)
     alone = np.zeros((len(heads), len(candidates)))
-    for part in each("choosing", choosing, candidates[None], shares[None]):
+    for part in gains_of("choosing", choosing, candidates[None], shares[None]):
         alone += part
     order = np.argsort(-alone, axis=1, kind="stable")[:, :WORDS]
     gained = np.take_along_axis(alone, order, axis=1) / max(choosing.masked.sum(), 1) / np.log(2)
@@ -196,8 +204,9 @@ def measure(
     of_best = np.where(gained > 0, shares[order], 0)
     bits = np.full((3, len(heads)), np.nan)
     if held_out.windows and best.shape[1]:
-        bits = _bits(held_out, np.concatenate([*each("held-out", held_out, best, of_best)]))
-    return _table(heads, best, gained, bits, held_out, by_document, workers)
+        bits = _bits(held_out, np.concatenate([*gains_of("held-out", held_out, best, of_best)]))
+    ((kept, tokens),) = each("tokens", [sorted({*best.ravel().tolist()} - {-1})])
+    return _table(heads, best, gained, bits, held_out, by_document, dict(zip(kept, tokens, strict=True)))
 
 
 def _halves(windows: Sequence[Window]) -> tuple[_Half, _Half, bool]:
@@ -250,9 +259,8 @@ def _table(
     bits: Float[np.ndarray, "3 heads"],
     held_out: _Half,
     by_document: bool,
-    workers: Workers,
+    names: Mapping[int, str],
 ) -> pyarrow.Table:
-    names = dict(zip(kept := sorted({*best.ravel().tolist()} - {-1}), workers.once("tokens", kept), strict=True))
     present = best >= 0
     rows = []
     for cell, place in enumerate(heads):

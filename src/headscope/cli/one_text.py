@@ -107,7 +107,7 @@ def attend(
     if sheet.look_at is not None:
         step = request.step("attend", trace.text, "--heads", "{}.{}".format(*sheet.look_at))
     else:
-        step = request.step("view", trace.text, *(["--open", sheet.page] if sheet.page else []))
+        step = request.step("view", trace.text)
     show(sheet, form.name, step=step)
     raise typer.Exit(code)
 

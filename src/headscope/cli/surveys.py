@@ -50,8 +50,8 @@ def survey(
     as_json: AsJson = False,
 ) -> None:
     """Measure every head over a corpus: a table, aggregates, a site of pages. Can be interrupted and resumed."""
+    from headscope.atlas.run import progress_on
     from headscope.atlas.run import survey as run
-    from headscope.atlas.survey_progress import progress_on
     from headscope.screens.labels import printable
     from headscope.screens.survey_sheet import survey_sheet
 

@@ -28,7 +28,6 @@ from headscope.results.explained import Cell, Finding
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
-    from headscope.explain.finding_measures import Link
     from headscope.heads import Roles
     from headscope.traces import Trace
 

@@ -108,6 +108,6 @@ def _steps(model: Model, target: Target, rows: Tokens, slopes: str) -> tuple[lis
     return steps, bias
 
 
-def masked_lm_steps(model: Model, rows: Tokens, *, slopes: str = SLOPES) -> list[Step]:
+def masked_lm_steps(model: Model, rows: Tokens) -> list[Step]:
     """The steps from last hidden states to what the masked-LM head's decoder reads."""
-    return _steps(model, Target("word", "", 0, None), rows, slopes)[0]
+    return _steps(model, Target("word", "", 0, None), rows, SLOPES)[0]

@@ -9,7 +9,7 @@ import numpy as np
 from headscope.attention.scores import softmax_rows
 from headscope.errors import TraceError
 from headscope.heads.reference import roles_of
-from headscope.results.heads_apart import HeadDistances
+from headscope.results.head_values import HeadDistances
 from headscope.results.lazy_maps import TILE_CELLS
 
 if TYPE_CHECKING:

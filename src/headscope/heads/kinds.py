@@ -6,17 +6,10 @@ A pattern is the place with most of a head's weight, if it has enough; otherwise
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from headscope.heads import CATALOG
-
-if TYPE_CHECKING:
-    from headscope.results.table import HeadTable
 
 STRONG, EVEN = 0.4, 0.9
 """Least mean weight for a pattern at a place, and least normalised entropy for `even`."""
@@ -106,21 +99,3 @@ class Pattern:
         if self.means[strongest] >= STRONG:
             return strongest
         return "even" if self.means["normalised_entropy"] >= EVEN else "mixed"
-
-
-def counts(table: HeadTable) -> list[dict[str, int]]:
-    """For each entry of a table's third axis, such as a step, the number of heads of each pattern.
-
-    Raises:
-        InputError: a statistic that patterns are named by is missing.
-    """
-    (axis,) = table.along
-    columns = [np.moveaxis(table[name].array, table[name].dims.index(axis), 0) for name in MEASURES]
-    found = []
-    for values in zip(*columns, strict=True):
-        names: Counter[str] = Counter()
-        for (layer, head), position in table.positions().items():
-            means = {name: float(column[position]) for name, column in zip(MEASURES, values, strict=True)}
-            names[Pattern.of(layer, head, means).name] += 1
-        found.append(dict(names))
-    return found

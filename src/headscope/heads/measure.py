@@ -1,7 +1,7 @@
 """Statistics of heads: one function for a layer, whoever asks, the table of a whole trace, and the patterns in it.
 
-A survey and a watch measure batches of live layers: `on_live.py` prepares their tokens once for all layers. The page,
-which needs more of each block, calls `reference.measured_blocks`.
+A survey measures batches of live layers: `on_live.py` prepares their tokens once for all layers. The page, which needs
+more of each block, calls `reference.measured_blocks`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
+from headscope.results.effect_records import Removal
 from headscope.results.head_values import Head, HeadValues, Measure
-from headscope.results.removal import Removal
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -11,7 +11,7 @@ import numpy as np
 
 from headscope.anatomy import family_of
 from headscope.checkpoint.tokenizer.backend import library_errors
-from headscope.checkpoint.tokenizer.settings import AGAIN
+from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN
 from headscope.errors import InputError, UnsupportedError
 from headscope.heads.reference import Roles, roles_of_tokens
 from headscope.results.arrays import TokenAxis

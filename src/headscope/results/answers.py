@@ -583,6 +583,32 @@ def enveloped(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": f"headscope/{name}", "version": VERSION, **record}
 
 
+def filled(row: type, source: object = None, **given: Any) -> dict[str, Any]:
+    """The record of an answer: each field as it is given, or as the source's attribute or method of that name has it.
+
+    Records within it are filled likewise. A field with a default is left out where there is nothing to say.
+    """
+    record = {}
+    for field, hint in zip(fields(row), get_type_hints(row).values(), strict=True):
+        name = field.name.rstrip("_")
+        value = given[name] if name in given else getattr(source, name)
+        value = value() if callable(value) else value
+        if field.default is MISSING or value not in (None, ()):
+            record[name] = _filled(hint, value)
+    return record
+
+
+def _filled(hint: Any, value: Any) -> Any:
+    """A value, as a record where the hint is of one."""
+    if value is None or isinstance(value, Mapping):
+        return value
+    if get_origin(hint) in (Union, UnionType):
+        hint = get_args(hint)[0]
+    if get_origin(hint) is list and is_dataclass(get_args(hint)[0]):
+        return [_filled(get_args(hint)[0], item) for item in value]
+    return filled(hint, value) if isinstance(hint, type) and is_dataclass(hint) else value
+
+
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of an answer, with the meaning of every field."""
     schema = _object(ANSWERS[name])

@@ -285,10 +285,6 @@ class Above:
         query: words of the query, each with what it adds to the first less what it adds to the second.
         rest: what no word of the query adds to the difference: special tokens and biases, and of a cross-encoder the
             documents' words. Words and rest add up to it.
-        of_first: words of the first document, each with what it adds to its own score.
-        of_second: the same of the second.
-        rest_of_first: what the first document's words don't add.
-        rest_of_second: the same of the second.
     """
 
     first: int
@@ -296,10 +292,6 @@ class Above:
     difference: float
     query: tuple[Part, ...]
     rest: float
-    of_first: tuple[Part, ...]
-    of_second: tuple[Part, ...]
-    rest_of_first: float
-    rest_of_second: float
 
     def __repr__(self) -> str:
         best = "; ".join(map(str, strongest(self.query)))
@@ -386,20 +378,7 @@ class Matches(Rows):
                 shares[part.label, part.tokens] = shares.get((part.label, part.tokens), 0.0) + sign * part.share
         query = tuple(Part(label, tokens, share) for (label, tokens), share in shares.items())
         difference = one.score - other.score
-        of_first, of_second = (
-            tuple(part for part in match.document.parts() if not part.special) for match in (one, other)
-        )
-        return Above(
-            first,
-            second,
-            difference,
-            query,
-            difference - sum(part.share for part in query),
-            of_first,
-            of_second,
-            one.score - sum(part.share for part in of_first),
-            other.score - sum(part.share for part in of_second),
-        )
+        return Above(first, second, difference, query, difference - sum(part.share for part in query))
 
     def plot(
         self,

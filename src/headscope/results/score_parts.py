@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -102,11 +102,6 @@ def strongest(parts: Sequence[Part], count: int = CHECKED) -> list[Part]:
     return sorted((part for part in parts if not part.special), key=lambda part: -abs(part.share))[:count]
 
 
-def with_change(part: Part, change: float) -> Part:
-    """The part with what masking it changed."""
-    return replace(part, change=change)
-
-
 def kappa_of(shares: Float[np.ndarray, "..."], rest: float, total: float) -> float:
     """(sum of |shares| + |rest|) / |total|: 1 where nothing cancels; infinite for a total of 0."""
     size = float(np.abs(shares).sum()) + abs(rest)
@@ -120,12 +115,8 @@ def _sentences(axis: TokenAxis, places: Sequence[tuple[int, str] | None]) -> lis
         if axis.special[at] or source is None or span is None:
             found.append(at)
         else:
-            found.append((source[0], sum(end <= span[0] for end in _sentence_ends(source[1]))))
+            found.append((source[0], sum(end.end() <= span[0] for end in SENTENCE_END.finditer(source[1]))))
     return found
-
-
-def _sentence_ends(text: str) -> Iterator[int]:
-    return (match.end() for match in SENTENCE_END.finditer(text))
 
 
 def _label(axis: TokenAxis, tokens: Sequence[int], source: tuple[int, str] | None) -> str:

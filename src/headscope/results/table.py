@@ -56,7 +56,7 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         columns: the values by name.
         layers: the number of each layer in the model.
         heads: the numbers of each layer's heads.
-        along: name of the third axis (steps, documents, queries) -> its entries; empty without one.
+        along: name of the third axis (documents, queries) -> its entries; empty without one.
         facts: name -> head -> what is not a number: a label, a kind.
         left_out: measure that there is no data for -> the reason.
         broken: heads whose weights are not numbers; their values are NaN.
@@ -105,7 +105,7 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
     def rows(self, *, by: str | None = None) -> list[dict[str, Any]]:
         """A dict for each head, or each head and entry of the third axis, in the order of the arrays' axes.
 
-        Keys: layer and head, with their numbers in the model, the entry (`step`, `query`), columns, facts.
+        Keys: layer and head, with their numbers in the model, the entry (`document`, `query`), columns, facts.
 
         Args:
             by: a column of numbers to sort by, the greatest absolute value first.
@@ -174,7 +174,7 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         """Return the change from `a`: the difference of each measure that both have, and facts of both sides.
 
         Raises:
-            InputError: the tables have other heads, other steps, queries or documents, or no measure in common.
+            InputError: the tables have other heads, other queries or documents, or no measure in common.
         """
         names = [name for name in a if name in self]
         if (self.layers, self.heads) != (a.layers, a.heads) or not names:

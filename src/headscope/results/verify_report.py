@@ -27,8 +27,6 @@ class Check:
     text: Of[int | None, "index of the text of the worst difference; None if the comparison is of one text."] = None
     ours: Of[float | None, "the trace's number there."] = None
     theirs: Of[float | None, "the number it is compared with."] = None
-    advice: Of[str, "what to do if it doesn't agree; empty for comparisons."] = ""
-    earlier: Of[float | None, "the number of an earlier run; None without one."] = None
 
     @property
     def agrees(self) -> bool:

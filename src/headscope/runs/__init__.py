@@ -2,7 +2,7 @@
 
 Read them in this order:
 
-    edits.py            an `Edit` of a head, the `Base` that runs start from, the `Runner` that runs them
+    edits.py            an `Edit` of a head, and the `Base` that runs start from
     engine.py           the runs themselves, by the NumPy encoder
     targets.py          the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
     effects.py          each head changed in turn: silenced, patched, one edge cut

@@ -1,18 +1,13 @@
-"""Edits of a run, the pass that it starts from, and the models that can run it."""
+"""Edits of a run, and the pass that it starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
-
-    from headscope.encoder import Input
-    from headscope.results.effect_records import Target
-    from headscope.runs.targets import Readings
 
     Tokens = Float[np.ndarray, "tokens d_model"]
     Contexts = Float[np.ndarray, "heads tokens d_head"]
@@ -25,9 +20,8 @@ class Edit:
     Attributes:
         layer: the layer.
         head: the head.
-        do: `zero`: 0; `mean`: every token gets the mean of the contexts over its text; `scale`: the context times
-            `factor`; `patch`: the head's context in another pass; `edge`: one query can't see one key.
-        factor: for `scale`.
+        do: `zero`: 0; `mean`: every token gets the mean of the contexts over its text; `patch`: the head's context in
+            another pass; `edge`: one query can't see one key.
         source: for `patch`, the other pass: of as many texts, each with as many tokens.
         edge: for `edge`, the positions of the query and the key, in every text.
     """
@@ -35,7 +29,6 @@ class Edit:
     layer: int
     head: int
     do: str = "zero"
-    factor: float = 1.0
     source: Base | None = None
     edge: tuple[int, int] | None = None
 
@@ -79,19 +72,3 @@ class Base:
     def keeps_contexts(self) -> bool:
         """True if runs can be patched from it."""
         return all(layer.contexts is not None for layer in self.layers)
-
-
-class Runner(Protocol):
-    """Runs a model with changes. The NumPy encoder is one; others need only do what they say that they can.
-
-    Attributes:
-        can: of `edit` (change heads), `layers` (give hidden states), `tokens` (read any token), `outputs`.
-    """
-
-    can: ClassVar[frozenset[str]]
-
-    def base(self, texts: Sequence[Input], *, edits: Edits = frozenset(), contexts: bool = True) -> Base:
-        """The pass that other runs differ from."""
-
-    def run(self, base: Base, edits: Sequence[Edits], targets: Sequence[Target]) -> Readings:
-        """Each text's target, (edits, texts), in a run for each set of edits."""

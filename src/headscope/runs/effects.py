@@ -34,7 +34,7 @@ from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
-from headscope.runs.texts import as_input, as_sentence, as_traced, axis_of, batches, limited, prepared
+from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, prepared
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def prepared_for(
         return as_traced(model, text, pair, max_length=max_length)
     found = prepared(model, text, pair, rule=limited(rule, max_length), wanted=max_length)
     others = [one[1] for one in (wanted, *(wanted if isinstance(wanted, tuple) else ())) if _names_text(one)]
-    notes = [
-        note for other in others for note in as_sentence(model, other, name=f"the second text {other[:40]!r}").notes
-    ]
-    return replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
+    for other in others:
+        notes = prepared(model, other, rule=model.pooling, name=f"the second text {other[:40]!r}").notes
+        found = replace(found, notes=tuple(dict.fromkeys((*found.notes, *notes))))
+    return found
 
 
 def _names_text(wanted: object) -> TypeGuard[tuple[str, str]]:
@@ -173,11 +173,6 @@ class Given(NamedTuple):
     pair: str | None
     patch_from: str | None
     notes: tuple[str, ...] = ()
-
-
-def _given(found: Prepared, source: str | None) -> Given:
-    """A prepared text, and the text to patch from."""
-    return Given(found.encoded, found.text, found.pair, source, found.notes)
 
 
 def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
@@ -319,12 +314,11 @@ def effects_over_texts(
             count = "one text" if isinstance(several, str) else f"{len(several)} texts"
             raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
         seconds[name] = [None] * len(texts) if several is None else several
-    given = [
-        _given(prepared_for(model, text, target, second, max_length=max_length), source)
-        for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True)
-    ]
-    for one in given:
-        _check_way(method, one, None)
+    given = []
+    for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True):
+        found = prepared_for(model, text, target, second, max_length=max_length)
+        given.append(Given(found.encoded, found.text, found.pair, source, found.notes))
+        _check_way(method, given[-1], None)
     each: list[Effects] = []
     for batch in batches(given, lambda one: len(one.encoded)):
         each += _exact(model, batch, target, method, None, max_length)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Places = Sequence[Int[np.ndarray, " _"]] | None
     """The positions of some rows in each text, in ascending order; None for all."""
 
-WAYS = ("zero", "mean", "scale", "patch", "edge")
+WAYS = ("zero", "mean", "patch", "edge")
 WHOLE = ("mean", "edge")
 """Changes that need all rows of a head's context."""
 
@@ -61,7 +61,6 @@ class NumpyRunner:
     """
 
     model: Model
-    can: ClassVar[frozenset[str]] = frozenset({"edit", "layers", "tokens", "outputs"})
 
     def base(
         self,
@@ -270,8 +269,6 @@ class NumpyRunner:
         attended: Attended | None,
     ) -> Float[np.ndarray, "rows d_head"]:
         """Return what replaces a head's context in one text, of which only the rows at `place` may be there."""
-        if edit.do == "scale":
-            return context * np.float32(edit.factor)
         if edit.source is not None:
             other = edit.source.layers[edit.layer].contexts
             assert other is not None  # _check looks for it

@@ -20,7 +20,7 @@ from headscope.settings import named
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.removal import Removal
+    from headscope.results.effect_records import Removal
 
 
 class LiveScores:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.results.score_parts import CHECKED, Part, strongest, with_change
+from headscope.results.score_parts import CHECKED, Part, strongest
 from headscope.runs.targets import read
 from headscope.runs.texts import last_states
 
@@ -58,7 +59,7 @@ def with_masking(
     """The parts, each with what masking it for real changes; or none, and why."""
     if model.tokenizer.mask_id is None:
         return (), "nothing was masked: the tokenizer has no mask token"
-    return tuple(with_change(part, change) for part, change in zip(parts, changes(parts), strict=True)), ""
+    return tuple(replace(part, change=change) for part, change in zip(parts, changes(parts), strict=True)), ""
 
 
 def maskable(model: Model, parts: Sequence[Part], ids: Mapping[str, Sequence[int]], count: int = CHECKED) -> list[Part]:

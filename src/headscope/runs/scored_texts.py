@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
-    from headscope.results.effect_records import Effects, Target, Wanted
-    from headscope.results.removal import Removal
+    from headscope.results.effect_records import Effects, Removal, Target, Wanted
 
     Outputs = Float[np.ndarray, " n"]
 

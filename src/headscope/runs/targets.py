@@ -32,7 +32,7 @@ from headscope.encoder.task_heads import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.results.effect_records import UNITS, Target, Wanted
 from headscope.results.tokens import SPACES, bare
-from headscope.runs.texts import as_sentence, last_states
+from headscope.runs.texts import last_states, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -366,7 +366,7 @@ def vector_target(
 
 
 def _similar(model: Model, last: Float[np.ndarray, "tokens d_model"], text: str, prompt: int) -> Target:
-    encoded = as_sentence(model, text).encoded
+    encoded = prepared(model, text, rule=model.pooling).encoded
     other, size = _pooled(model, last_states(model, [encoded])[0], encoded.prompt)
     _, length = _pooled(model, last, prompt)
     row = _row(model, prompt)

@@ -118,23 +118,6 @@ def prepared(
     return Prepared(text, encoded, len(prompt), tuple(notes), pair, len(whole))
 
 
-def as_sentence(
-    model: Model, text: str, pair: str | None = None, *, max_length: int | None = None, name: str = "the text"
-) -> Prepared:
-    """Prepare a text whose vector is read, by the model's own prompt, case and limit; errors as of `prepared`.
-
-    Args:
-        model: the model.
-        text: the text.
-        pair: a second text for the same input.
-        max_length: a limit beside the model's own.
-        name: of the text, for notes.
-    """
-    limits = [one for one in (model.pooling.max_length, max_length) if one is not None]
-    rule = replace(model.pooling, max_length=min(limits, default=None))
-    return prepared(model, text, pair, rule=rule, name=name, wanted=max_length)
-
-
 def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
     """A text as a trace has it: as it is, or prepared if the checkpoint is one of sentence-transformers.
 

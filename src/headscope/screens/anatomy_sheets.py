@@ -11,7 +11,7 @@ from headscope.anatomy.families import named_architectures
 from headscope.checkpoint import called
 from headscope.checkpoint.json_text import few
 from headscope.screens.labels import printable
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import Column, Table, answer
 from headscope.screens.terminal import Bar, Drawing, Line, Paper, Sheet, bar, bars, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -44,11 +44,15 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
         every: True to show each layer on a terminal even if layers are alike. A pipe always gets all of them.
     """
     anatomy = model.anatomy
-    base, extra = ([_parameter_row(row) for row in rows] for rows in (model.parameters, model.extra))
+    base, extra = (
+        [(row.name, row.shape, row.dtype, row.count, row.component) for row in rows]
+        for rows in (model.parameters, model.extra)
+    )
     body = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
     drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
-    drawings += [table(body) if every else _brief(body, model.parameters), blank, title(_total(anatomy))]
+    total = f"{len(model.parameters)} tensors, {model.parameters.total:,} parameters"
+    drawings += [table(body) if every else _brief(body, model.parameters), blank, title(total)]
     if extra:
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
@@ -112,10 +116,6 @@ def _signature(group: Sequence[Parameter]) -> list[tuple[Any, ...]]:
     return [(row.name.replace(f".{row.layer}.", "..", 1), row.shape, row.dtype, row.component) for row in group]
 
 
-def _total(anatomy: Anatomy) -> str:
-    return f"{len(anatomy.parameters)} tensors, {anatomy.parameters.total:,} parameters"
-
-
 def _on_top(anatomy: Anatomy) -> str:
     return f"on top: {len(anatomy.extra)} tensors, {anatomy.extra.total:,} parameters"
 
@@ -123,10 +123,6 @@ def _on_top(anatomy: Anatomy) -> str:
 def _with_top(anatomy: Anatomy) -> str:
     rows = anatomy.all_parameters
     return f"with what is on top: {len(rows)} tensors, {rows.total:,} parameters"
-
-
-def _parameter_row(row: Parameter) -> tuple[Any, ...]:
-    return row.name, row.shape, row.dtype, row.count, row.component
 
 
 def headline(anatomy: Anatomy) -> str:
@@ -182,36 +178,26 @@ def summary_sheet(model: Model) -> Sheet:
     )
     rows = [(name, size_text(base), size_text(whole)) for name, (base, whole) in memory.items()]
     drawings += [table(Table(columns, tuple(rows))), *_not_counted(anatomy)]
-    sizes = anatomy.dimensions
-    record: dict[str, Any] = {
-        "model": model.name,
-        "where": checkpoint.where,
-        "format": checkpoint.format,
-        "files": list(checkpoint.files),
-        "class": anatomy.base_class or None,
-        "family": anatomy.family.name if anatomy.family else None,
-        "total": model.parameters.total,
-        "total_with_extra": model.all_parameters.total,
-        "dtypes": model.parameters.dtypes,
-        "dimensions": None
-        if sizes is None
-        else {
-            name: getattr(sizes, name)
-            for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "vocab", "positions", "types")
-        },
-        "expansion_rates": rates,
-        "components": Table(COMPONENT_COLUMNS, tuple(components)).records(),
-        "extra": Table(COMPONENT_COLUMNS, tuple(extra)).records(),
-        "memory": [
+    record = answer(
+        "summary",
+        anatomy,
+        model=model.name,
+        **{name: getattr(checkpoint, name) for name in ("where", "format", "files")},
+        **{"class": anatomy.base_class or None},
+        family=anatomy.family.name if anatomy.family else None,
+        total=model.parameters.total,
+        total_with_extra=model.all_parameters.total,
+        dtypes=model.parameters.dtypes,
+        expansion_rates=rates,
+        components=Table(COMPONENT_COLUMNS, tuple(components)).records(),
+        extra=Table(COMPONENT_COLUMNS, tuple(extra)).records(),
+        memory=[
             {"precision": name, "base_bytes": base, "whole_bytes": whole} for name, (base, whole) in memory.items()
         ],
-        "tied": dict(anatomy.tied),
-        "buffers": list(anatomy.buffers),
-        "missing": list(anatomy.missing),
-        "problems": [*anatomy.problems, *wrong],
-    }
+        problems=[*anatomy.problems, *wrong],
+    )
     both = (*((*row, "base") for row in components), *((*row, "extra") for row in extra))
-    return Sheet(lambda: record, lambda: Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
+    return Sheet(record, lambda: Table((*COMPONENT_COLUMNS, PART), both), tuple(drawings))
 
 
 def _component_row(part: Component) -> tuple[Any, ...]:

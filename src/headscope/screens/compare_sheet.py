@@ -10,6 +10,7 @@ from headscope.checkpoint import called
 from headscope.heads import CATALOG
 from headscope.heads.compare.comparison import changed_first
 from headscope.heads.compare.weight_changes import MEASURES
+from headscope.results.answers import CompareAnswer, filled
 from headscope.screens.inked import heat_map
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -30,32 +31,20 @@ def compare_sheet(result: Comparison, top: int | None = None) -> Sheet:
         result: the comparison.
         top: most heads in the table, and in each of the screen's; None for all, on the screen TOP.
     """
+    output = None if result.effects is None else result.effects.measure
     return Sheet(
-        record=lambda: _record(result),
+        record=lambda: filled(
+            CompareAnswer,
+            result,
+            findings=result.sentences(),
+            layers=_layers(result).records(),
+            effects=None if output is None else {"output": output.meaning, "unit": output.unit},
+            heads=_heads(result).records(),
+        ),
         table=lambda: _heads(result, top),
         drawings=tuple(_drawings(result, top or TOP)),
         look_at=result.strongest(1)[0] if result.differs else None,
     )
-
-
-def _record(result: Comparison) -> dict[str, Any]:
-    return {
-        "a": result.a,
-        "b": result.b,
-        "differs": result.differs,
-        "findings": result.sentences(),
-        "outside": dict(result.outside),
-        "left_out": dict(result.left_out),
-        "layers": _layers(result).records(),
-        "documents": result.documents,
-        "effects": None if result.effects is None else _effects_record(result.effects),
-        "heads": _heads(result).records(),
-        "notes": result.notes,
-    }
-
-
-def _effects_record(effects: HeadValues) -> dict[str, str]:
-    return {"output": effects.measure.meaning, "unit": effects.measure.unit}
 
 
 def _heads(result: Comparison, top: int | None = None) -> Table:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
 from headscope.screens.anatomy_sheets import headline, problems
 from headscope.screens.labels import fold, printable, width
-from headscope.screens.tables import Column, Table, shape_text
+from headscope.screens.tables import Column, Table, answer, shape_text
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, title
 
 if TYPE_CHECKING:
@@ -32,20 +32,7 @@ def config_sheet(model: Model) -> Sheet:
         Column("source"),
     )
     return Sheet(
-        record=lambda: {
-            "model": model.name,
-            "fields": [
-                {
-                    "name": field.name,
-                    "value": field.value,
-                    "meaning": field.meaning,
-                    "implies": field.implies,
-                    "source": field.source,
-                }
-                for field in model.config.fields
-            ],
-            "problems": list(model.anatomy.problems),
-        },
+        record=answer("config", model.config, model=model.name, problems=model.anatomy.problems),
         table=lambda: Table(columns, tuple(rows)),
         drawings=(
             title(
@@ -110,7 +97,7 @@ def tree_sheet(model: Model) -> Sheet:
     """The module tree, with repeated modules collapsed."""
     root = model.tree()
     return Sheet(
-        record=lambda: {"model": model.name, "tree": _tree_record(root)},
+        record=answer("tree", model=model.name, tree=root),
         schema="tree",
         table=None,
         drawings=(
@@ -156,17 +143,6 @@ def modules_sheet(model: Model) -> Sheet:
             ),
         ),
     )
-
-
-def _tree_record(node: Node) -> dict[str, Any]:
-    return {
-        "name": node.name,
-        "label": node.label,
-        "shape": node.shape,
-        "count": node.count,
-        "repeat": node.repeat,
-        "children": [_tree_record(child) for child in node.children],
-    }
 
 
 def _tree_lines(root: Node) -> Drawing:

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
+from headscope.results.answers import OutputRow, PartRow, TargetRow, WhyAnswer, filled
 from headscope.results.head_values import signed
 from headscope.results.score_parts import KAPPA
 from headscope.runs import effects
 from headscope.screens.inked import heat_map, inked_text, signed_bars
 from headscope.screens.labels import printable
-from headscope.screens.pieces import highlighted, labels, noted, shown_tokens
-from headscope.screens.tables import Column, Table
+from headscope.screens.pieces import highlighted, labels, shown_tokens
+from headscope.screens.tables import Column, Table, answer
 from headscope.screens.terminal import Bar, Drawing, Line, Paper, Sheet, bars, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from headscope.results.effect_records import Effects, Target
     from headscope.results.explained import Attribution, Filled, Prediction
     from headscope.results.score_parts import Part, Why
@@ -44,18 +43,11 @@ TOKEN_COLUMNS = (
 
 def target_record(target: Target) -> Mapping[str, Any]:
     """A target as a JSON record."""
-    record = {
-        "kind": target.kind,
-        "label": target.label,
-        "index": target.index,
-        "position": target.row,
-        "unit": target.unit,
-        "default": target.chosen,
-    }
-    other = None if target.against is None else dict(target_record(target.against))
-    if other is not None:
-        del other["against"]
-    return {**record, "against": other}
+
+    def output(row: type, of: Target, **given: Any) -> dict[str, Any]:
+        return filled(row, of, position=of.row, default=of.chosen, **given)
+
+    return output(TargetRow, target, against=target.against and output(OutputRow, target.against))
 
 
 def predicted(prediction: Prediction | None) -> list[Drawing]:
@@ -170,7 +162,7 @@ def _token_table(result: Attribution, top: int | None) -> Table:
 
 def part_record(part: Part) -> dict[str, Any]:
     """A part as a JSON record."""
-    return {**asdict(part), "contradicted": part.contradicted}
+    return filled(PartRow, part)
 
 
 def part_bars(parts: Sequence[Part], top: int, *, noun: str, unit: str, ranks: bool) -> Drawing:
@@ -258,7 +250,9 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
 
     rows = tuple((labels[row], labels[column], float(result.table[row, column])) for row, column in pairs)
     return Sheet(
-        lambda: _record(model, result, labels, text, pairs[: top or len(pairs)]),
+        lambda: filled(
+            WhyAnswer, result, model=model, text=text, pairs=Table(PAIR_COLUMNS, rows[: top or len(rows)]).records()
+        ),
         lambda: Table(PAIR_COLUMNS, rows),
         (
             title(f"{head}: {labels[result.query]} looks at {labels[result.key]}", called(model)),
@@ -267,40 +261,12 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
             ),
             prose(f"these pairs add up to the difference, {signed(result.difference)}"),
             blank,
-            inked_text(names, _of_tokens(result)),
+            inked_text(names, np.array([result.of_token(at) for at in range(len(names))])),
             blank,
             bars,
             notes(_lines(result)),
         ),
     )
-
-
-def _record(
-    model: str, result: Why, labels: Sequence[str], text: str, pairs: Sequence[tuple[int, int]]
-) -> dict[str, Any]:
-    return {
-        "model": model,
-        "text": text,
-        "layer": result.layer,
-        "head": result.head,
-        "query": result.query,
-        "key": result.key,
-        "weight": result.weight,
-        "score": result.score,
-        "others": result.others,
-        "kappa": result.kappa,
-        "rest": result.rest,
-        "pairs": [
-            {"query_part": labels[row], "key_part": labels[column], "share": float(result.table[row, column])}
-            for row, column in pairs
-        ],
-        "checks": [part_record(part) for part in result.checks],
-    }
-
-
-def _of_tokens(result: Why) -> Float[np.ndarray, " tokens"]:
-
-    return np.array([result.of_token(at) for at in range(len(result.axis))])
 
 
 def _lines(result: Why) -> list[str]:
@@ -328,36 +294,25 @@ FILLED_COLUMNS = (
 )
 
 
-def fill_sheet(trace: Trace, filled: Sequence[Filled]) -> Sheet:
+def fill_sheet(trace: Trace, found: Sequence[Filled]) -> Sheet:
     """The likeliest tokens for each mask, with their probabilities."""
-    rows = tuple(
-        (mask.position, token, index, chance)
-        for mask in filled
-        for token, index, chance in zip(mask.tokens, mask.ids, mask.probabilities, strict=True)
-    )
-    masks = f"{len(filled)} mask{'s' if len(filled) > 1 else ''}"
+    rows = [[tuple(row.values()) for row in mask.rows()] for mask in found]
+    masks = f"{len(found)} mask{'s' if len(found) > 1 else ''}"
     drawings: list[Drawing] = [title(called(trace.model), f"{masks}; tokens count from 0")]
-    for mask in filled:
+    for mask in found:
         drawings += [blank, highlighted(shown_tokens(trace), mask.position), guesses(mask)]
     drawings.append(notes(["probabilities are over the whole vocabulary; a full bar is 1"]))
     return Sheet(
         schema="fill",
-        record=lambda: {
-            "model": trace.model,
-            "tokens": trace.tokens,
-            "masks": [
-                {
-                    "position": mask.position,
-                    "pieces": [
-                        {"token": token, "id": index, "probability": chance}
-                        for token, index, chance in zip(mask.tokens, mask.ids, mask.probabilities, strict=True)
-                    ],
-                }
-                for mask in filled
+        record=answer(
+            "fill",
+            trace,
+            masks=[
+                {"position": mask.position, "pieces": Table(FILLED_COLUMNS[1:], tuple(row[1:] for row in of)).records()}
+                for mask, of in zip(found, rows, strict=True)
             ],
-            **noted(trace.notes),
-        },
-        table=lambda: Table(FILLED_COLUMNS, rows),
+        ),
+        table=lambda: Table(FILLED_COLUMNS, tuple(row for of in rows for row in of)),
         drawings=tuple(drawings),
     )
 
@@ -423,14 +378,7 @@ def prediction_sheet(model: str, prediction: Prediction, top: int | None = None)
     )
     what = f"{len(prediction.labels)} class{'es' if len(prediction.labels) > 1 else ''}"
     return Sheet(
-        record=lambda: {
-            "model": model,
-            "tokens": prediction.axis.tokens,
-            "task": prediction.task,
-            "labels": prediction.labels,
-            "predictions": prediction.rows(None),
-            **noted(prediction.notes),
-        },
+        record=answer("predict", prediction, model=model, tokens=prediction.axis.tokens, predictions=prediction.rows()),
         table=lambda: shown(top),
         drawings=(title(called(model), what), blank, body, notes([NOTES[prediction.kind]])),
     )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.clark_figures import layer_ticks
-from headscope.atlas.layout_2d import classical_scaling, label_widths, leader, place_labels
+from headscope.atlas.layout_2d import classical_scaling, label_widths, layer_ticks, leader, place_labels
 from headscope.errors import InputError, require
 from headscope.files import write_atomically
 from headscope.results.followed import LEAST_SHARE
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
+    from headscope.results.effect_records import Removal
     from headscope.results.explained import Attribution
     from headscope.results.followed import Followed
-    from headscope.results.head_values import HeadValues
-    from headscope.results.heads_apart import HeadDistances
-    from headscope.results.removal import Removal
+    from headscope.results.head_values import HeadDistances, HeadValues
     from headscope.traces import Trace
 
 SETTINGS: dict[Any, Any] = {
@@ -222,17 +220,17 @@ def plot_distances(
     pyplot = pyplot_for(save)
     with pyplot.rc_context(STYLE):
         axes = new_axes(pyplot, ax, (width, width))
-        scaled = classical_scaling(distances.array)
+        places, kept = classical_scaling(distances.array)
         layers = [layer for layer, _ in distances.heads]
-        points = axes.scatter(*scaled.points.T, c=layers, s=8, cmap=colours([(0.0, STOPS[2][1]), *STOPS[3:]]))
-        axes.set(aspect="equal", title=f"a plane that holds {scaled.kept:.0%} of the squared distances")
+        points = axes.scatter(*places.T, c=layers, s=8, cmap=colours([(0.0, STOPS[2][1]), *STOPS[3:]]))
+        axes.set(aspect="equal", title=f"a plane that holds {kept:.0%} of the squared distances")
         axes.axis("off")
         low, high = np.stack([axes.get_xlim(), axes.get_ylim()], -1)
         unit = float(max(high - low)) / (axes.get_window_extent().width * 72 / axes.figure.dpi)  # a point, 1/72 inch
         names, height, radius = distances.labels or (), SMALL * unit, 1.6 * unit
         widths = label_widths(names, height)
-        middles = place_labels(scaled.points, widths, height, radius=radius, low=low, high=high)
-        for name, point, middle, size in zip(names, scaled.points, middles, widths, strict=True):
+        middles = place_labels(places, widths, height, radius=radius, low=low, high=high)
+        for name, point, middle, size in zip(names, places, middles, widths, strict=True):
             if np.isfinite(middle).all():
                 axes.text(*middle, name, ha="center", va="center", fontsize=SMALL)
                 ends = leader(point, middle, size, height, radius)

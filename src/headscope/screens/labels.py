@@ -98,9 +98,9 @@ def pad(text: str, size: int, align: str = "left") -> str:
     return spaces + held_text if align == "right" else held_text + spaces
 
 
-def fitted(text: str, size: int, ellipsis: str = "…", align: str = "left") -> str:
+def fitted(text: str, size: int, ellipsis: str = "…") -> str:
     """The text in exactly `size` columns: clipped or padded."""
-    return pad(clip(text, size, ellipsis), size, align)
+    return pad(clip(text, size, ellipsis), size)
 
 
 def in_cells(signs: Iterable[str], size: int) -> str:

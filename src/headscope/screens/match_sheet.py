@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint import called
+from headscope.results.answers import MatchAnswer, filled
 from headscope.results.match_record import SIDES, Link
 from headscope.results.score_parts import KAPPA, strongest
-from headscope.screens.explain_sheets import masking_notes, part_bars, part_record, trust
+from headscope.screens.explain_sheets import masking_notes, part_bars, trust
 from headscope.screens.figures import COLUMN, SIGNED, STYLE, colours, finished, new_axes, plain, pyplot_for
 from headscope.screens.inked import LESS, MORE, inked_text
 from headscope.screens.labels import printable
@@ -20,7 +21,7 @@ from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.match_record import Above, Link, Match, MatchedText, Matches
+    from headscope.results.match_record import Above, Link, Match, Matches
     from headscope.results.score_parts import Part
 
 
@@ -123,7 +124,9 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
     ranks = match.kappa > KAPPA
     drawings: list[Drawing] = [prose(f"document {number}: {match.scoring.measure} {match.score:.4f}"), blank]
     for side in SIDES:
-        drawings += [*inked_side(getattr(match, side)), blank]
+        words = [part for part in match.parts(side) if not part.special]
+        shares = np.array([part.share for part in words])
+        drawings += [inked_text([printable(part.label) for part in words], shares), blank]
     for side in SIDES:
         unit = match.unit(side) if by == "word" and side == "document" else by
         parts = with_changes(match.parts(side, unit), match.checks)
@@ -142,12 +145,6 @@ def with_changes(parts: Sequence[Part], checks: Sequence[Part]) -> list[Part]:
     """The parts, those that were masked as they were checked."""
     known = {(part.side, part.tokens): part for part in checks}
     return [known.get((part.side, part.tokens), part) for part in parts]
-
-
-def inked_side(side: MatchedText) -> list[Drawing]:
-    """The words of one side, each shaded by its share."""
-    words = [part for part in side.parts() if not part.special]
-    return [inked_text([printable(part.label) for part in words], np.array([part.share for part in words]))]
 
 
 def _found(match: Match, rows: int) -> Table:
@@ -222,46 +219,19 @@ def _above(above: Above, rows: int) -> list[Drawing]:
 
 
 def _record(model: str, result: Matches, links: list[Link]) -> dict[str, Any]:
-    order = result.ranking()
-    above = result.above(order[0], order[1]) if len(order) > 1 else None
-    return {
-        "model": model,
-        "kind": result[0].scoring.kind,
-        "measure": result[0].scoring.measure,
-        "level": result[0].level,
-        "ranking": order,
-        "documents": [_match_record(match) for match in result],
-        "links": [asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links],
-        "above": None
-        if above is None
-        else {
-            "first": above.first,
-            "second": above.second,
-            "difference": above.difference,
-            "query": [part_record(part) for part in above.query],
-            "rest": above.rest,
-        },
-    }
-
-
-def _match_record(match: Match) -> dict[str, Any]:
-    return {
-        "score": match.score,
-        "returned": match.returned,
-        "kappa": match.kappa,
-        **{
-            side: {
-                "text": getattr(match, side).text,
-                "parts": [part_record(part) for part in match.parts(side)],
-                "rest": getattr(match, side).rest,
-            }
-            for side in SIDES
-        },
-        "found": [asdict(one) for one in match.found],
-        "dimensions": [asdict(one) for one in match.dimensions],
-        "checks": [part_record(part) for part in match.checks],
-        "notes": list(match.notes),
-    }
+    first, *others = result.ranking()
+    scoring = result[0].scoring
+    return filled(
+        MatchAnswer,
+        result,
+        model=model,
+        kind=scoring.kind,
+        measure=scoring.measure,
+        level=result[0].level,
+        documents=result.matches,
+        links=[asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links],
+        above=result.above(first, others[0]) if others else None,
+    )
 
 
 LONGEST = 40

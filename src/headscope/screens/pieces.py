@@ -91,7 +91,7 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
             where="--query",
             advice=f"tokens are numbered 0 to {len(tokens) - 1}",
         )
-    for same in (str.__eq__, _same_letters):
+    for same in (str.__eq__, lambda form, other: form.casefold() == other.casefold()):
         places = [
             at
             for at, pair in enumerate(zip(tokens, shown, strict=True))
@@ -111,10 +111,6 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
         where="--query",
         advice=f"the tokens are {listed}{' …' if len(shown) > 40 else ''}",
     )
-
-
-def _same_letters(token: str, other: str) -> bool:
-    return token.casefold() == other.casefold()
 
 
 def trace_record(trace: Trace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
 from headscope.screens.anatomy_sheets import expansion_rates
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import Column, Table, answer
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 from headscope.traces import BROKEN
 
@@ -81,13 +81,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         "together multiplies the length of a random vector, biases included."
     )
     return Sheet(
-        record=lambda: {
-            "model": model.name,
-            "layer": selected.layer,
-            "head": selected.index,
-            "expansion_rate": rate,
-            "slices": slices,
-        },
+        record=answer("head", selected, model=model.name, head=selected.index, expansion_rate=rate, slices=slices),
         table=lambda: Table(SLICE_COLUMNS, tuple(rows)),
         drawings=(
             title(
@@ -169,19 +163,14 @@ def fit_sheet(model: Model, class_name: str) -> Sheet:
         pairs = ", ".join(f"{name} = {source}" for name, source in fit.tied.items())
         drawings += [blank, notes([f"tied: {pairs}"])]
     drawings += [prose(line, "yellow", mark="! ") for line in fit.notes]
-    record = {
-        "model": model.name,
-        "class": fit.class_name,
-        "loaded": fit.loaded,
-        "initialised": [{"name": name, "shape": list(shape)} for name, shape in fit.initialised],
-        "ignored": [{"name": row.name, "shape": list(row.shape), "dtype": row.dtype} for row in fit.ignored],
-        "mismatched": [
-            {"name": name, "stored": list(stored), "wanted": list(wanted)} for name, stored, wanted in fit.mismatched
-        ],
-        "tied": dict(fit.tied),
-        "notes": list(fit.notes),
-    }
-    return Sheet(lambda: record, lambda: Table(columns, tuple(rows)), tuple(drawings))
+    record = answer(
+        "fit",
+        fit,
+        **{"model": model.name, "class": fit.class_name},
+        initialised=[{"name": name, "shape": shape} for name, shape in fit.initialised],
+        mismatched=[{"name": name, "stored": stored, "wanted": wanted} for name, stored, wanted in fit.mismatched],
+    )
+    return Sheet(record, lambda: Table(columns, tuple(rows)), tuple(drawings))
 
 
 CHECK_COLUMNS = (

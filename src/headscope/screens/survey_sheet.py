@@ -74,8 +74,7 @@ def _sheet(survey: Survey) -> Sheet:
     if empty:
         drawings.append(notes([f"nothing to measure in this corpus: {', '.join(empty)}"]))
     drawings += [notes([f"without {name}: {why}"]) for name, why in manifest["left_out"].items()]
-    unknown = counts.get("unknown", 0)
-    if unknown > UNKNOWN * counts["tokens"]:
+    if (unknown := counts["unknown"]) > UNKNOWN * counts["tokens"]:
         drawings += [
             blank,
             prose(

@@ -63,7 +63,6 @@ class Sheet:
         table: makes its table, for --csv and --markdown; None if it has none.
         drawings: the screen, from top to bottom.
         look_at: (layer, head) of a head to look at next, if any.
-        page: the part after # of the page's address that shows the same, if any.
         schema: name of the record's schema in results/answers.py, where it isn't that of the command.
     """
 
@@ -71,7 +70,6 @@ class Sheet:
     table: Callable[[], Table] | None
     drawings: tuple[Drawing, ...]
     look_at: tuple[int, int] | None = None
-    page: str = ""
     schema: str | None = None
 
 

@@ -15,7 +15,7 @@ from headscope.screens.anatomy_sheets import share_bars
 from headscope.screens.explain_sheets import guesses
 from headscope.screens.matrix import matrix
 from headscope.screens.pieces import highlighted, shown_tokens
-from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, text_line, title
+from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, title
 from headscope.verify import verify
 
 if TYPE_CHECKING:
@@ -59,16 +59,13 @@ class Tour:
         return int(layer), int(head)
 
 
-def take_tour(model: Model, sentence: str = SENTENCE) -> Tour:
+def take_tour(model: Model) -> Tour:
     """Trace one sentence with one mask, and collect the contents of the tour.
-
-    Args:
-        sentence: the text, in which `{mask}` stands for the model's mask token.
 
     Raises:
         UnsupportedError: the checkpoint has no masked-LM head, or no mask token.
     """
-    text = sentence.format(mask=check_masks(model))
+    text = SENTENCE.format(mask=check_masks(model))
     trace = model.trace(text)
     effects = model.effects(text)
     assert effects.base_aside is not None
@@ -112,7 +109,7 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
         blank,
         prose(proof(tour.report)),
         blank,
-        text_line_drawing("Try next:"),
+        prose("Try next:"),
         commands(
             (
                 (f"headscope effects {name} {text}", "every head silenced in turn"),
@@ -151,11 +148,6 @@ def proof(report: Report) -> str:
         f"Verified: {len(report.checks)} independent computations agree; worst difference {worst.worst:.0e}, "
         f"rounding allows {worst.tolerance:.0e}."
     )
-
-
-def text_line_drawing(text: str) -> Drawing:
-    """Return a drawing of one line of text."""
-    return lambda paper: [text_line(text)]
 
 
 def commands(rows: Sequence[tuple[str, str]]) -> Drawing:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headscope.results.arrays import Named
     from headscope.results.explained import Finding, MixingRatio
     from headscope.results.followed import Followed
-    from headscope.results.heads_apart import HeadDistances
+    from headscope.results.head_values import HeadDistances
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable
     from headscope.results.verify_report import Report

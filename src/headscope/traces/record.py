@@ -17,8 +17,7 @@ from headscope.results.arrays import Named, NamedMap, TokenAxis
 from headscope.results.lazy_maps import LazyMap, stacked
 from headscope.traces.late_methods import Questions
 from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, is_broken, misfit
-from headscope.traces.views import HeadTrace, LayerTrace, position_of
-from headscope.traces.word_weights import by_words, frame
+from headscope.traces.views import HeadTrace, LayerTrace, by_words, frame, position_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int

@@ -3,11 +3,11 @@ import { spoken } from "../words/speech";
 import { say } from "./words";
 import type { Label, Survey } from "./data";
 
-/** Groups of labels, in the order of the legend; `other` are those of earlier versions. */
-export const GROUPS = ["position", "nearest", "same", "syntax", "meaning", "pair", "punctuation", "class", "learned", "other", "none"] as const;
+/** Groups of labels, in the order of the legend. */
+export const GROUPS = ["position", "nearest", "same", "syntax", "meaning", "pair", "punctuation", "class", "learned", "none"] as const;
 export type Group = (typeof GROUPS)[number];
 
-export const groupOf = ({ kind }: Label): Group => GROUPS.find((group) => group === kind) ?? "other";
+export const groupOf = ({ kind }: Label): Group => GROUPS.find((group) => group === kind) ?? "none";
 
 /** Groups of heads that have a label. */
 export const SPECIFIC: readonly Group[] = GROUPS.slice(0, -1);

@@ -20,6 +20,8 @@ export const sorted = signal("head");
 export const upward = signal(true);
 /** The cell under the pointer. Never in the URL. */
 export const hovered = signal<number | null>(null);
+/** How often the window changed its size. */
+export const resized = signal(0);
 
 export const FIELDS = {
   by: field(statistic, (text) => (/^[a-z_]{1,40}$/.test(text) ? text : undefined)),

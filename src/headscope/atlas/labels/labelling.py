@@ -1,6 +1,6 @@
 """The search for every head's label: which clauses half of the documents choose, and what the other half says of them.
 
-`search` has the search and its formula, `choices` what strength is, `passages` and `predicates` what may be said,
+`search` has the search and its formula, `shapes` what strength is, `passages` and `predicates` what may be said,
 `verdicts` what is kept of it.
 """
 
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope.atlas.labels.choices import RANDOM, STRONGEST, drawn_windows
-from headscope.atlas.labels.evidence import Own, Texts, Vectors, half_of, joined
+from headscope.atlas.labels.evidence import RANDOM, STRONGEST, Own, Texts, Vectors, drawn_windows, half_of, joined
 from headscope.atlas.labels.passages import CONTENT, LISTS, MARKS, PLACES, TAGS, name_of
 from headscope.atlas.labels.search import FORM, LEARNED, Clause, Facts, Ground, Search
 from headscope.results.tokens import is_punctuation
@@ -178,7 +177,6 @@ class Labeller:
         own = self._owns[cell, half]
         search = Search(
             self.known(rows, own).with_keys(self._crossed(cell, rows, half)),
-            np.full(len(rows), 1 / max(len(rows), 1)),
             self.ground(cell, half),
             self._on_ground(half, own),
             refuses=lambda clause: any(clause.extends(one) for one in failed) or self._dominated(clause, rows, half),

@@ -174,7 +174,6 @@ class Search:
 
     Args:
         targets: what holds of them.
-        weights: (targets,), of each, 1 in all.
         ground: the choosing half's.
         own: key classes of the head itself, (ground's pairs,) of bool.
         refuses: tells of a clause that it must not be used.
@@ -186,13 +185,13 @@ class Search:
     def __init__(
         self,
         targets: Facts,
-        weights: Float[np.ndarray, " targets"],
         ground: Ground,
         own: Mapping[str, Bool[np.ndarray, " n"]],
         *,
         refuses: Callable[[Clause], bool] = lambda _: False,
     ) -> None:
-        self._targets, self._weights, self._ground = targets, weights, ground
+        self._targets, self._ground = targets, ground
+        self._weights = np.full(len(targets), 1 / max(len(targets), 1))
         self._own = own
         self._owned = frozenset(("key", name) for name in own)
         self._shares: dict[Atoms, float] = {}

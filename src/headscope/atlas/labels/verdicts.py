@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,21 +49,10 @@ NUMBERS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Labels, and what they explain.
-
-    Attributes:
-        table: `survey.labels`.
-        explained: (pairs,), of the table of pairs, the number of the clause that explains it, from 1; otherwise 0.
-    """
-
-    table: pyarrow.Table
-    explained: Int[np.ndarray, " pairs"]
-
-
-def labels_of(observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, vectors: Vectors) -> Labels:
-    """The labels of all heads.
+def labels_of(
+    observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, vectors: Vectors
+) -> tuple[pyarrow.Table, Int[np.ndarray, " pairs"]]:
+    """The labels of all heads: `survey.labels`; and of each pair the number of the clause that explains it, 0 for none.
 
     Args:
         observed: what they do over the sample.
@@ -95,7 +83,7 @@ def labels_of(observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarr
         for half in (0, 1):
             at = labeller.rows(cell, half, pairs.num_rows)
             explained[at] = verdict.explains(at)
-    return Labels(table_of(LabelRow, rows), explained)
+    return table_of(LabelRow, rows), explained
 
 
 def _too_little(labeller: Labeller, cell: int, few: bool) -> Reservations:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.json_text import brief, shortened
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Slot, Special
 from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY
-from headscope.checkpoint.tokenizer.settings import AGAIN, AddedPiece, Settings
+from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, AddedPiece, Settings
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 from headscope.results.tokens import SPACES
 

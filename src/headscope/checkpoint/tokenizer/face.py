@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from headscope.checkpoint.tokenizer.encoded import Encoded, Layout, Pieces, Special, assemble
 from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES
-from headscope.checkpoint.tokenizer.settings import Settings
+from headscope.checkpoint.tokenizer.tokenizer_config import Settings
 from headscope.errors import InputError, UnsupportedError
 
 MASKS = ("[MASK]", "<mask>")

@@ -13,7 +13,7 @@ from typing import Any
 
 from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces
-from headscope.checkpoint.tokenizer.settings import AddedPiece, Settings
+from headscope.checkpoint.tokenizer.tokenizer_config import AddedPiece, Settings
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 
 WORDPIECE = frozenset(

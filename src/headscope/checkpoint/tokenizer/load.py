@@ -25,8 +25,8 @@ from headscope.checkpoint.tokenizer.known import (
     effective_class,
     reads_segments,
 )
-from headscope.checkpoint.tokenizer.settings import Settings, TokenizerSource, read_settings
-from headscope.checkpoint.tokenizer.sources import (
+from headscope.checkpoint.tokenizer.tokenizer_config import Settings, TokenizerSource, read_settings
+from headscope.checkpoint.tokenizer.vocabularies import (
     from_residues,
     from_tokenizer_json,
     from_vocab_and_merges,

@@ -17,8 +17,8 @@ from headscope.checkpoint.json_text import MOST_BYTES, brief
 from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS
-from headscope.checkpoint.tokenizer.settings import AGAIN, Settings
-from headscope.checkpoint.tokenizer.sources import add_template
+from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings
+from headscope.checkpoint.tokenizer.vocabularies import add_template
 from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 
 
 def _plain(piece: str, *, special: bool) -> Any:
-    from headscope.checkpoint.tokenizer.settings import AddedPiece
+    from headscope.checkpoint.tokenizer.tokenizer_config import AddedPiece
 
     return added_token(AddedPiece(piece, normalized=False, special=special))
 

@@ -8,7 +8,7 @@ import { gainOf, groupOf, isWeak, moreOf, share, shortOf, titleOf } from "../kin
 import { headHref } from "../links";
 import { called, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
-import { chosenStatistic, hovered, scale, SCALES, statistic, wanted } from "../state";
+import { chosenStatistic, hovered, resized, scale, SCALES, statistic, wanted } from "../state";
 import { say } from "../words";
 import { spoken } from "../../words/speech";
 import { Finder, isWanted } from "./finder";
@@ -93,6 +93,11 @@ function cellLabel(survey: Survey, chosen: Statistic | undefined, cell: number):
 function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | undefined; ends: Ends | null }) {
   const { layers, heads } = survey;
   const named = new Set(survey.named);
+  useEffect(() => {
+    const again = (): void => { resized.value++; };
+    addEventListener("resize", again);
+    return () => removeEventListener("resize", again);
+  }, []);
   const size = chosen || !survey.labels ? (heads.length > MANY ? " many" : "") : ` cards${heads.length > MANY ? " many" : ""}`;
   return (
     <table class={`grid${size}`} data-test="cells">
@@ -143,14 +148,15 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
 /** The share that the first words of a head's label explain by themselves, with what they would by chance, and those words. */
 function Card({ survey, cell, label }: { survey: Survey; cell: number; label: Label }) {
   const [alone, chance] = [label.alone[0], label.aloneChance[0]];
+  const place = `${spoken.value} ${resized.value}`; // another one is measured anew
   return (
     <>
-      <span class="over"><span>{headLabel(survey, cell)}</span><Kind key={spoken.value} label={label} />{alone !== undefined && <b>{share(alone)}</b>}</span>
+      <span class="over"><span>{headLabel(survey, cell)}</span><Kind key={place} label={label} />{alone !== undefined && <b>{share(alone)}</b>}</span>
       <svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
         <rect class="rail" y={2} width={100} height={5} />
         {alone !== undefined && <><rect y={2} width={100 * alone} height={5} /><rect class="mark" x={100 * (chance ?? 0)} width={1.6} height={8} /></>}
       </svg>
-      <Says key={spoken.value} label={label} />
+      <Says key={place} label={label} />
     </>
   );
 }
@@ -172,17 +178,11 @@ export function formsOf(label: Label): [clause: string, more: string][] {
 /** The first of so many forms that its place holds, by its number; each is tried once it is drawn. */
 function useFitting(forms: number): [RefObject<HTMLSpanElement>, number] {
   const box = useRef<HTMLSpanElement>(null);
-  const [tried, trying] = useState({ level: 0 }); // another object, if the same level, is measured anew
-  const { level } = tried;
+  const [level, setLevel] = useState(0);
   useLayoutEffect(() => {
     const { scrollHeight, clientHeight, scrollWidth, clientWidth } = box.current!;
-    if (level < forms - 1 && (scrollHeight > clientHeight + 1 || scrollWidth > clientWidth)) trying({ level: level + 1 });
-  }, [tried]);
-  useEffect(() => {
-    const again = (): void => trying({ level: 0 });
-    addEventListener("resize", again);
-    return () => removeEventListener("resize", again);
-  }, []);
+    if (level < forms - 1 && (scrollHeight > clientHeight + 1 || scrollWidth > clientWidth)) setLevel(level + 1);
+  }, [level]);
   return [box, level];
 }
 

@@ -39,8 +39,8 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
   );
 }
 
-/** Reservations; a survey of an earlier version has them in English only. */
-const Note = ({ says }: { says: Spoken }) => <span lang={says.ja === says.en ? "en" : undefined} data-test="note">{says[spoken.value]}</span>;
+/** Reservations. */
+const Note = ({ says }: { says: Spoken }) => <span data-test="note">{says[spoken.value]}</span>;
 
 /** The label as a sentence, and what speaks for and against it. */
 function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: Label | null }) {

@@ -14,7 +14,7 @@ from headscope.checkpoint.json_text import MOST_BYTES, brief, shortened, shown
 from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, check_growth, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
-from headscope.checkpoint.tokenizer.settings import AGAIN, Settings, parse_json
+from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
