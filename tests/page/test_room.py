@@ -13,6 +13,7 @@ from looking import DRAWN, OPTIONS, Watch, box_of, go, made, ranked, until
 import headscope as hs
 from headscope.attention.scores import Mask
 from headscope.page import notebook
+from naive_layers import MINILM
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -277,16 +278,16 @@ PRINTED = """[...document.querySelectorAll("#page *")]
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_52_tokens_are_one_printed_page_with_a_caption(
-    watch: Watch, minilm: hs.Model, tmp_path: Path, width: int
-) -> None:
+def test_52_tokens_are_one_printed_page_with_a_caption(watch: Watch, tmp_path: Path, width: int) -> None:
     """Letters of at least 6 points, also in pictures; the caption says thresholds, counting, and the command."""
     text = (
         "Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, seemed to unite "
         "some of the best blessings of existence; and had lived nearly twenty-one years in the world with very little "
         "to distress or vex her."
     )
-    trace = minilm.trace(text)
+    (far := tmp_path / "of-a-project-with-a-long-name" / "checkpoints-of-its-second-year").mkdir(parents=True)
+    (far / "model").symlink_to(MINILM)
+    trace = hs.open(str(far / "model")).trace(text)
     assert len(trace) >= 52
     page = watch(viewport={"width": width, "height": 844}, color_scheme="dark").open(
         trace.to_html(tmp_path / "emma.html", values=True).as_uri() + "#l=3&h=1&q=10&k=20"

@@ -109,7 +109,8 @@ export function HeadPane() {
 export function Caption() {
   const [picture, command] = [current.value, inShell()];
   return picture && <p class="caption small">{[
-    ...sentencesOf(picture), say("figure_from", { arcs: short(ARC), n: short(numbersFrom.value) }),
+    // the command has the text
+    ...sentencesOf(picture).slice(0, command ? -1 : undefined), say("figure_from", { arcs: short(ARC), n: short(numbersFrom.value) }),
     command && say("figure_made", { command }),
   ].filter(Boolean).join(" ")}</p>;
 }
