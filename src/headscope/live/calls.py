@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headscope.live.keeping.contents import Contents, Weights
     from headscope.live.keeping.projections import Awaited, Output
     from headscope.live.names.axes import Followed, Tokens
-    from headscope.live.names.facts import Replace
+    from headscope.live.names.lookups import Replace
     from headscope.live.plan.stacks import Place, Stack
     from headscope.live.seeing.missed import Missed
 

@@ -39,7 +39,7 @@ from headscope.live.sessions import RUNNING
 
 if TYPE_CHECKING:
     from headscope.live.keeping.source import CapturedModel
-    from headscope.live.names.facts import Replace
+    from headscope.live.names.lookups import Replace
     from headscope.traces import Trace
 
 

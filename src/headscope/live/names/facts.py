@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import nn
 
 from headscope.live.keeping.contents import fingerprint
 from headscope.live.names.axes import Tokens
-from headscope.live.names.lookups import GATES, NOT_WORDS, Tables, named_tensors, tensors_of
+from headscope.live.names.lookups import GATES, NOT_WORDS, Replace, Tables, named_tensors, tensors_of
 from headscope.live.names.sources import (
     ELEMENTS,
     NOTHING,
@@ -236,10 +236,6 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 VIEWS = ("select", "slice")
 """Operators through whose results a tensor is written in parts: x[:, 0] = …"""
-
-Replace = Callable[[torch.Tensor, int, int], torch.Tensor]
-"""Called with ids that are about to be looked up, the number of the first one's token, and the number of rows of the
-table; returns the ids to look up instead."""
 
 
 class Follower(KnownTensors):

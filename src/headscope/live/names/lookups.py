@@ -25,6 +25,10 @@ TRIGRAMS = "transformers.models.mobilebert.modeling_mobilebert.MobileBertEmbeddi
 DEEPEST = 3
 """Levels of containers within arguments that are searched for tensors."""
 
+Replace = Callable[[torch.Tensor, int, int], torch.Tensor]
+"""Called with ids that are about to be looked up, the number of the first one's token, and the number of rows of the
+table; returns the ids to look up instead."""
+
 
 class Tables:
     """The tables of a model in which ids are looked up.
