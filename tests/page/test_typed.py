@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from encoders import answered, page_with
-from looking import HOSTILE, OPTIONS, Watch, eventually, head_of, lists, number, patiently, until
+from looking import HOSTILE, OPTIONS, Watch, eventually, go, head_of, lists, number, patiently, until
 from test_page_bytes import view_of
 from transformers import BertConfig, BertForMaskedLM
 
@@ -90,28 +90,98 @@ def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> No
     assert int(page.locator(".heads").get_attribute("data-side") or 0) >= 21
 
 
-def test_the_guess_without_each_head_and_silencing(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    until(page, "!document.querySelector('.turngrid').textContent.includes('…')")
+def told(page: Page) -> list[str]:
+    """What the grid has for each head, as its table says it."""
+    return page.locator("[data-test=grid-table] tbody td").all_inner_texts()
+
+
+def silence(page: Page, name: str) -> None:
+    layer, head = name.split(".")
+    go(page, f"l={layer}&h={head}")
+    eventually(page, lambda: head_of(page) == f"Head {name}", name)
+    page.locator("[data-test=live-silence]").click()
+
+
+HEADS = [(layer, head) for layer in range(4) for head in range(4)]
+CHOSEN = "document.querySelector('[data-test=statistic]').value"
+HEADLINE = "(document.querySelector('[data-test=live-guess] h1')?.textContent ?? '')"
+
+
+def test_it_opens_on_the_guess_and_the_head_that_turns_it(watch: Watch, file: Path) -> None:
+    """One grid, each picture with the guess without its head; from [MASK] looks the head whose silence costs most."""
+    page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri())
+    eventually(page, lambda: head_of(page) == "Head 3.3", "the head that turns the guess")
+    assert page.evaluate(HEADLINE) == "The model guesses her"
     model = hs.open()
-    for name in ("0.3", "1.0", "3.3"):
-        layer, head = map(int, name.split("."))
-        (mask,) = model.fill(GENDER, ablate=[(layer, head)])
-        said = page.locator(f"[data-test='turn-{name}']").inner_text()
-        assert mask.tokens[0] in said
-        assert f"{mask.probabilities[0]:.2f}"[1:] in said
-    assert "differs" in str(page.locator("[data-test='turn-3.3']").get_attribute("class"))
+    (whole,) = model.fill(GENDER, top=50)
+    without = {head: model.fill(GENDER, top=50, ablate=[head])[0] for head in HEADS}
+    for said, one in zip(told(page), without.values(), strict=True):
+        label, share = said.split()
+        assert label == one.tokens[0]
+        assert number(share) == pytest.approx(one.probabilities[0], abs=1e-3)
+    lost = {head: whole.probabilities[0] - one.probabilities[one.tokens.index("her")] for head, one in without.items()}
+    ranks = page.locator("[data-test=ranks] button")
+    for n, head in enumerate(sorted(HEADS, key=lambda head: -lost[head])[:3]):
+        assert ranks.nth(n).get_attribute("data-head") == f"{head[0]}.{head[1]}"
+        assert float(ranks.nth(n).get_attribute("data-number") or 0) == pytest.approx(lost[head], abs=1e-3)
+    words = page.locator("[data-test=sentence-both] .said-word")
+    row = np.asarray(model.trace(GENDER)[3, 3].weights[4])
+    marks = [words.nth(n).get_attribute("class") or "" for n in range(len(row))]
+    assert [n for n, mark in enumerate(marks) if "looking" in mark] == [4]
+    assert [n for n, mark in enumerate(marks) if "seen" in mark] == [1 + int(row[1:-1].argmax())]
+
+
+LATE = """const { postMessage } = Worker.prototype;
+Worker.prototype.postMessage = function (message, ...rest) {
+  const send = () => postMessage.call(this, message, ...rest);
+  if (message.kind === "without") window.late = send;
+  else send();
+};"""
+"""The guess without each head is asked for when the test says so."""
+
+
+def test_a_reader_who_looks_elsewhere_meanwhile_stays_there(watch: Watch, file: Path) -> None:
+    watched = watch(viewport={"width": 1440, "height": 900})
+    watched.page.add_init_script(LATE)
+    page = watched.open(file.as_uri())
+    until(page, f"{HEADLINE} === 'The model guesses her' && 'late' in window")
+    go(page, "l=1&h=2&by=guess")
+    assert told(page) == ["–"] * 16
+    page.evaluate("late()")
+    eventually(page, lambda: "–" not in told(page), "the guess without each head")
+    assert head_of(page) == "Head 1.2"
+
+
+def test_the_guess_comes_and_goes_with_the_mask(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
+    eventually(page, lambda: head_of(page) == "Head 3.3", "the head that turns the guess")
+    write(page, "The dog ran.")
+    until(page, f"{RIBBON} === 'Thedogran.' && {CHOSEN} !== 'guess' && {HEADLINE} === ''")
+    assert page.locator("[data-test=statistic] option[value=guess]").count() == 0
+    write(page, "The [MASK] ran.")
+    until(page, f"{RIBBON} === 'The[MASK]ran.' && {CHOSEN} === 'guess'")
+    (mask,) = hs.open().fill("The [MASK] ran.")
+    assert page.evaluate(HEADLINE) == f"The model guesses {mask.tokens[0]}"
+
+
+def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
+    page = watch().open(file.as_uri())
     turning = page.locator("[data-test=live-turns] button")
-    heads = [(layer, head) for layer in range(4) for head in range(4)]
-    told = [name for name in heads if model.fill(GENDER, ablate=[name])[0].tokens[0] != model.fill(GENDER)[0].tokens[0]]
-    assert [tuple(map(int, one.inner_text().split()[0].split("."))) for one in turning.all()] == told
-    assert told == [(3, 3)]
+    turning.wait_for()
+    model = hs.open()
+    turn = [head for head in HEADS if model.fill(GENDER, ablate=[head])[0].tokens[0] != model.fill(GENDER)[0].tokens[0]]
+    assert [tuple(map(int, one.inner_text().split()[0].split("."))) for one in turning.all()] == turn
+    assert turn == [(3, 3)]
     turning.click()
-    until(page, "document.querySelector('[data-test=live-guess]').textContent.includes('turns from')")
+    until(page, f"{HEADLINE} === 'Without 3.3 the guess turns from her to his'")
     assert page.locator("[data-test=live-guess] li >> nth=0").inner_text().split() == ["his", ".62"]
-    page.locator("[data-test='turn-1.0']").click()
+    eventually(page, lambda: "–" not in told(page), "the guess without another head")
+    without = model.fill(GENDER, ablate=[(3, 3), (1, 0)])[0]
+    assert told(page)[4].split()[0] == without.tokens[0]
+    silence(page, "1.0")
+    until(page, f"{HEADLINE} === 'Without 3.3, 1.0 the guess turns from her to {without.tokens[0]}'")
     page.locator("[data-test=live-all]").click()
-    until(page, "document.querySelector('[data-test=live-guess] li').textContent.includes('her')")
+    until(page, f"{HEADLINE} === 'The model guesses her'")
 
 
 def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
@@ -139,11 +209,10 @@ def test_the_address_and_the_line_of_python(watch: Watch, file: Path) -> None:
     page.locator("[data-test=live-keep]").check()
     until(page, "location.hash.includes('tired')")
     again = page.url
-    page.locator("[data-test='turn-0.1']").click()
-    page.locator("[data-test=live-python]").click()
-    until(page, "document.querySelector('.said').textContent.includes('hs.open()')")
-    line = page.locator(".said").inner_text()
-    assert 'hs.open().trace("A \\"tired\\" dog.", ablate=[(0, 1)])' in line
+    silence(page, "0.1")
+    page.locator(".save summary").click()
+    made = 'trace = hs.open("-").trace("A \\"tired\\" dog.", ablate=[(0, 1)])'
+    eventually(page, lambda: made in page.locator("[data-test=python]").inner_text(), made)
     page.goto("about:blank")
     page.goto(again)
     page.wait_for_selector("html[data-painted]")
@@ -191,7 +260,7 @@ def test_while_opening_is_slow_the_picture_is_of_the_box(slow: Page) -> None:
     come_to_rest(slow)
     box.press_sequentially("!", delay=30)
     box.press("Backspace")
-    slow.locator("[data-test='turn-3.3']").click()
+    silence(slow, "3.3")
     (mask,) = hs.open().fill(text, ablate=[(3, 3)])
     shown = [mask.tokens[0], f"{mask.probabilities[0]:.2f}"[1:]]
     guessed = "document.querySelector('[data-test=live-guess] li').innerText.split(/\\s+/)"
@@ -233,7 +302,7 @@ def test_a_sentence_that_can_t_be_shown_is_said_until_it_can(watch: Watch, file:
 def test_the_guess_turns_from_the_same_sentence_s_guess(watch: Watch, file: Path) -> None:
     """Of a sentence that was typed while a head is silent, nobody knows the guess with every head."""
     page = watch().open(file.as_uri())
-    page.locator("[data-test='turn-3.3']").click()
+    silence(page, "3.3")
     guess = "document.querySelector('[data-test=live-guess]').textContent"
     until(page, f"{guess}.includes('turns from')")
     write(page, "The [MASK] ran.")

@@ -37,6 +37,8 @@ const page = document.getElementById("page")!;
 /** What only a page with a model has. */
 export interface Typing {
   open(waiting: HTMLElement): Promise<Doc>;
+  /** Where a text begins that nobody has looked at. */
+  look(one: Doc): void;
   follow(): void;
   Panel: ComponentType;
 }
@@ -71,7 +73,7 @@ async function open(): Promise<void> {
     const opened = await typing.open(page);
     typing.follow();
     noStep();
-    if (fresh) openOnFinding(opened);
+    if (fresh) typing.look(opened);
     else correct();
     show();
     return;

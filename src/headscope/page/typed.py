@@ -196,7 +196,6 @@ def typed_page(model: Model) -> tuple[bytes, str]:
         "bytes": len(content),
         "text": first,
         "pair": None,
-        "python": "hs.open()" if bundled else f"hs.open({model.name!r})",
         "examples": EXAMPLES if bundled else (),
     }
     whole = page(

@@ -25,12 +25,13 @@ export interface Traced {
 /** A layer's effects, or at the end the record of all; between them, the worker looks whether the page still waits. */
 export type Line = { done: number; all: number } | { layer: number; change: number[] } | { run: Record_ };
 
-/** The guess for the first [MASK] without one head: layer, head, its best token and the probability. */
+/** The guess for the first [MASK] without one head: its best token and the probability; what the guess with the head loses of its own. */
 export interface Without {
   layer: number;
   head: number;
   label: string;
   share: number;
+  loss: number;
 }
 
 /** The cosine of two texts' vectors, and what each token adds to it: the shares of each text sum up to the cosine. */
@@ -115,11 +116,14 @@ export class Desk {
     const run = this.held(name);
     const [mask] = masksOf(this.model, run.encoded);
     if (mask === undefined || !this.model.about.fills) return;
+    const before = softmax(maskedWord(this.model, run.pass.last, mask));
+    const guess = largest(before);
     for (let layer = layers - 1; layer >= 0; layer--)
       for (let head = 0; head < heads; head++) {
         const pass = rerun(this.model, run.pass, [...silenced(run.ablated), { layer, head, how: "zero" }]);
-        const [{ label, share }] = this.best(pass, mask, 1);
-        yield { layer, head, label, share };
+        const shares = softmax(maskedWord(this.model, pass.last, mask));
+        const now = largest(shares);
+        yield { layer, head, label: this.named(now), share: shares[now], loss: before[guess] - shares[guess] };
       }
   }
 
@@ -194,7 +198,11 @@ export class Desk {
   private best(pass: Pass, place: number, most: number): Outcome["top"] {
     const shares = softmax(maskedWord(this.model, pass.last, place));
     const order = Array.from(shares.keys()).sort((a, b) => shares[b] - shares[a]);
-    return order.slice(0, most).map((id) => ({ label: this.model.about.vocabulary.tokens[id] ?? `#${id}`, share: shares[id] }));
+    return order.slice(0, most).map((id) => ({ label: this.named(id), share: shares[id] }));
+  }
+
+  private named(id: number): string {
+    return this.model.about.vocabulary.tokens[id] ?? `#${id}`;
   }
 
   private keep(run: Run): string {
@@ -212,6 +220,8 @@ export class Desk {
 }
 
 const EMPTY: Result = { change: [], base: 0, moved: null, shift: null, was: [], now: [], scores: [], total: 0, rest: 0, gap: 0 };
+
+const largest = (values: Float64Array): number => values.reduce((best, value, n) => (value > values[best] ? n : best), 0);
 
 const silenced = (heads: Run["ablated"]): Edit[] => heads.map(([layer, head]) => ({ layer, head, how: "zero" }));
 

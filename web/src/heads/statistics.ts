@@ -13,6 +13,7 @@ import { engine } from "../trace/engine";
 import type { Difference } from "../trace/difference";
 import { everyRow, size } from "../trace/parts";
 import type { TraceInfo } from "../trace/trace";
+import { guesses } from "./guesses";
 import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
@@ -126,6 +127,7 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
   if (one && other) found.gap = one.map((value, n) => other[n] - value);
   if (mass.value) found.mass = mass.value.numbers;
   if (effects.value) found.effect = effects.value;
+  if (guesses.value) found.guess = Float32Array.from(guesses.value, (one) => one?.loss ?? NaN);
   return found;
 });
 

@@ -1,13 +1,18 @@
 // A page with a model runs each text as it is typed, in place of the one before.
 import { batch, effect, signal } from "@preact/signals";
 import { Refused } from "./backend";
-import type { Shares, Without } from "../encoder/answers";
+import type { Outcome } from "./ask";
+import type { Shares } from "../encoder/answers";
+import { held, type Guess } from "../heads/guesses";
 import { Local } from "./local";
 import { openOnFinding } from "../state/opening";
 import { backend, outcomes, start, trouble } from "./remote";
+import { toShare } from "../state/hash";
 import * as state from "../state/state";
-import { doc, docs, lookAt, openTrace, type Doc } from "../state/store";
+import { FIELDS } from "../state/state";
+import { doc, docs, headOf, lookAt, openTrace, shown, type Doc } from "../state/store";
 import { engine } from "../trace/engine";
+import { largestPlaces } from "../trace/strongest";
 import { fromBase64 } from "../trace/safetensors";
 import { say } from "../words";
 
@@ -17,10 +22,8 @@ export const texts = signal<[string, string | null]>(["", null]);
 export const silent = signal<readonly (readonly [number, number])[]>([]);
 /** Milliseconds from the keystroke to the picture, of how many tokens, and the keystroke's number. */
 export const took = signal<{ tokens: number; ms: number; turn: number } | null>(null);
-/** The guess for the first [MASK] without each head, by "layer.head". */
-export const without = signal<Record<string, Without>>({});
 /** The guess with every head, to hold it against. */
-export const whole = signal<{ label: string; share: number } | null>(null);
+export const whole = signal<Outcome["top"] | null>(null);
 export const cosine = signal<Shares | null>(null);
 
 /** The trace of each box. */
@@ -85,13 +88,14 @@ async function show(slot: 0 | 1): Promise<void> {
   await openTrace({ bytes: answer.bytes }, null, answer.id, null, (one) => batch(() => {
     const seen = doc.value?.id === old ? doc.value!.info.queries.tokens : null;
     const gone = docs.value.find(({ id }) => id === old);
+    const guessed = gone && guessOf(gone);
     const { [gone?.remote ?? ""]: _, ...others } = outcomes.value;
     outcomes.value = { ...others, [answer.id]: answer.outcomes };
     docs.value = gone ? docs.value.map((other) => (other === gone ? one : other)) : [...docs.value, one];
     ids[slot] = one.id;
     forget(slot);
     if (slot === 1 && !gone) state.other.value = docs.value.length - 1;
-    if (seen) keepPinned(seen);
+    if (seen) keepPinned(seen, guessed);
   }));
   if (old !== null) void engine.ask("close", { id: old });
 }
@@ -99,7 +103,7 @@ async function show(slot: 0 | 1): Promise<void> {
 /** The answers about a box's last sentence, which are not of the next. */
 function forget(slot: 0 | 1): void {
   cosine.value = null;
-  if (slot === 0) without.value = {};
+  if (slot === 0) held.value = null;
 }
 
 /** Close the second box's trace. */
@@ -117,17 +121,59 @@ function drop(): void {
   void engine.ask("close", { id: gone });
 }
 
-/** Keep the pinned cell where its words still stand; a text that lacks them opens on its own finding. */
-function keepPinned(before: readonly string[]): void {
+/** The first [MASK] of a text, and the guess for it; undefined where it has none. */
+export const guessOf = ({ remote }: Doc): Outcome | undefined => outcomes.value[remote ?? ""]?.[0];
+
+/** What is looked at where a text opened on its guess; null once the head that turns it was looked at, or something was asked. */
+let opened: string | null = null;
+
+/** A text opens on its guess: from the [MASK] looks the head that turns it, once each was silenced. Without a [MASK], on a finding. */
+export function openOnGuess(one: Doc): void {
+  const guess = guessOf(one);
+  openOnFinding(one);
+  if (guess?.place != null) {
+    batch(() => {
+      state.query.value = guess.place;
+      state.key.value = null;
+      state.statistic.value = "guess";
+    });
+    opened = toShare(FIELDS);
+  } else if (state.statistic.value === "guess") state.statistic.value = "entropy";
+}
+
+/** Look at the head without which the guess loses most, unless the reader did something meanwhile. */
+async function lookAtTurn(one: Doc): Promise<void> {
+  if (opened !== toShare(FIELDS) || doc.value?.id !== one.id) return;
+  const losses = held.value!.heads.map((head) => head!.loss);
+  const { layer, head } = headOf(one.info, losses.indexOf(Math.max(...losses)));
+  const words = shown.value!;
+  const row = words.rowOf[state.query.value!];
+  const weights = await engine.ask("rows", { trace: one.id, layer, head, mean: null, view: words.view, from: row, to: row + 1, normed: false });
+  if (opened !== toShare(FIELDS)) return;
+  opened = null;
+  const [key] = largestPlaces(weights.map((weight, n) => (words.columns[n].special ? -1 : weight)), 1);
+  batch(() => {
+    state.layer.value = layer;
+    state.head.value = head;
+    state.key.value = words.columns[key]?.tokens[0] ?? null;
+  });
+}
+
+/** Keep the pinned cell where its words still stand; a text that lacks them opens on its own guess or finding. */
+function keepPinned(before: readonly string[], guessed: Outcome | undefined): void {
   const now = doc.value!.info.queries.tokens;
   state.hoverRow.value = state.hoverColumn.value = null;
   const stays = (place: number | null): boolean => place === null || (place < now.length && now[place] === before[place]);
-  if (stays(state.query.value) && stays(state.key.value)) return;
+  if (stays(state.query.value) && stays(state.key.value)) {
+    const guesses = guessOf(doc.value!);
+    if (!guesses !== !guessed) state.statistic.value = guesses ? "guess" : "weight";
+    return;
+  }
   const [layer, head] = [state.layer.value, state.head.value];
   batch(() => {
     state.query.value = state.key.value = state.box.value = null;
     state.from.value = state.to.value = state.NONE;
-    openOnFinding(doc.value!);
+    openOnGuess(doc.value!);
     if (state.query.value === null) [state.layer.value, state.head.value] = [layer, head];
   });
 }
@@ -142,6 +188,7 @@ export async function type(text: string, slot: 0 | 1): Promise<void> {
 /** Show these boxes' texts, one after the other, until every picture is of what its box says. */
 async function again(...slots: (0 | 1)[]): Promise<void> {
   asked++;
+  opened = null;
   began = performance.now();
   left.abort();
   trouble.value = null;
@@ -177,27 +224,34 @@ async function background(): Promise<void> {
   left = new AbortController();
   const { signal: gone } = left;
   const [a, b] = ids.map((id) => docs.value.find((one) => one.id === id)?.remote ?? null);
-  if (!silent.value.length) whole.value = outcomes.value[a ?? ""]?.[0]?.top[0] ?? null;
+  const one = first();
+  if (!silent.value.length) whole.value = (one && guessOf(one)?.top) ?? null;
   try {
     if (a && b) {
       const shares = await local!.cosine(a, b);
       gone.throwIfAborted();
       cosine.value = shares;
     }
-    if (a) for await (const one of local!.without(a, gone)) without.value = { ...without.value, [`${one.layer}.${one.head}`]: one };
+    if (!a || !one || !guessOf(one)) return;
+    const heads: (Guess | undefined)[] = Array.from({ length: one.info.layers.length * one.info.heads });
+    held.value = { doc: one.id, heads };
+    for await (const without of local!.without(a, gone)) {
+      heads[without.layer * one.info.heads + without.head] = { ...without, turns: without.label !== guessOf(one)!.top[0].label };
+      held.value = { doc: one.id, heads: [...heads] };
+    }
+    await lookAtTurn(one);
   } catch (error) {
     if (!gone.aborted && !(error instanceof Refused)) trouble.value = error instanceof Error ? error.message : String(error);
   }
 }
 
-/** Silence a head, or let it speak again. */
-export async function toggle(layer: number, head: number): Promise<void> {
-  silent.value = isSilent(layer, head) ? silent.value.filter(([l, h]) => l !== layer || h !== head) : [...silent.value, [layer, head]];
-  await again(0, 1);
-}
+/** The heads that are silenced, with this one silenced, too, or let speak again. */
+export const toggled = (layer: number, head: number): typeof silent.value =>
+  isSilent(layer, head) ? silent.value.filter(([l, h]) => l !== layer || h !== head) : [...silent.value, [layer, head]];
 
-export async function everyHeadOn(): Promise<void> {
-  silent.value = [];
+/** Silence these heads in both texts, and no others. */
+export async function silence(heads: typeof silent.value): Promise<void> {
+  silent.value = heads;
   await again(0, 1);
 }
 
@@ -205,13 +259,6 @@ export async function everyHeadOn(): Promise<void> {
 export async function compare(on: boolean): Promise<void> {
   texts.value = [texts.value[0], on ? texts.value[0] : null];
   await again(1);
-}
-
-/** The line of Python that gives the same trace. */
-export function pythonLine(): string {
-  const text = JSON.stringify(texts.value[0]);
-  const off = silent.value.map(([layer, head]) => `(${layer}, ${head})`).join(", ");
-  return `${start.value.model!.python}.trace(${text}${off ? `, ablate=[${off}]` : ""})`;
 }
 
 /** The address keeps the sentence for as long as the reader wants. */

@@ -7,6 +7,7 @@ import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
 import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
+import { guessAt, guesses, type Guess } from "../heads/guesses";
 import { members, memberColour, overlaid, pick } from "../heads/several";
 import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
 import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../state/store";
@@ -46,6 +47,8 @@ const BAR = 60;
 const LISTED = 16;
 /** Numbers of weights stand from here on where they stand close. */
 const WRITTEN = 0.1;
+/** The width of a slot from which on a guess stands beside its number. */
+const WORDED = 56;
 /** The width from which on the page is no phone's, as in the style sheet. */
 const phone = matchMedia("(max-width: 680px)");
 
@@ -184,10 +187,12 @@ export function Grid() {
         context.fillStyle = n === chosen ? pin : ink(canvas, "--accent");
         context.fillRect(left, y + side + (aside ? 1 : 0), Math.round(side * Math.min(1, tone(value))), aside ? meter - 1 : meter);
       }
-      const said = now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
+      const guess = guessAt(n);
+      const isBold = guess ? guess.turns : bold.has(n);
+      const said = guess ? guessName(guess, across > WORDED) : now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
       if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
-        context.font = `${n === chosen || bold.has(n) ? "600 " : ""}12px ${text}`;
-        context.fillStyle = side ? (n === chosen ? pin : bold.has(n) ? plain : quiet) : colour ? inkOn(colour) : quiet;
+        context.font = `${n === chosen || isBold ? "600 " : ""}12px ${text}`;
+        context.fillStyle = side ? (n === chosen ? pin : isBold ? plain : quiet) : colour ? inkOn(colour) : quiet;
         if (aside) {
           context.textAlign = "left";
           context.fillText(said, left + side + 2, y + side / 2, across - side - 3);
@@ -282,7 +287,7 @@ export function Grid() {
   if (!info) return null;
   const slot = layout(info);
   const close = isClose(slot);
-  const names = [...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
+  const names = [...(guesses.value ? ["guess"] : []), ...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
   const uniform = drawn.value.filter((n) => isUniform(info, n)).length;
   const thumbs = thumbsOf(info);
   const seen = isDuel.value ? joint.value : shown.value;
@@ -364,6 +369,7 @@ function Asked() {
     const alone = about?.ask.kind === "groups";
     return about ? <h2 class="question" data-test="asked">{changeName(alone ? { ask: NOTHING, names: {} } : about)} <small>{about.target && (alone ? numberName : targetName)(about.target)}</small></h2> : hint(say("ask_effect"));
   }
+  if (name === "guess") return <h2 class="question" data-test="asked">{say("live_without", { n: drawn.value.length })}</h2>;
   if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
   if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
   if (name !== "mass" && !pinnedCell.value) return hint(say("ask_pin"));
@@ -384,6 +390,9 @@ function Asked() {
     </h2>
   );
 }
+
+/** A guess where there is room for it, or where it turns. */
+const guessName = ({ label, share, turns }: Guess, wide: boolean): string => `${turns || wide ? `${label} ` : ""}${short(share)}`;
 
 /** True where each head is a colour alone: its effect has no picture. */
 const isFlat = (): boolean => isSigned.value && !isDuel.value;

@@ -6,6 +6,7 @@ import { statisticName } from "../heads/catalog";
 import { count, number, say } from "../words";
 import { maskOf } from "../text/masking";
 import { marked } from "../text/shown";
+import { guessAt } from "../heads/guesses";
 import { title } from "../heads/several";
 import { asked } from "../state/comparing";
 import { coming, table } from "../heads/statistics";
@@ -68,10 +69,14 @@ export function GridTable() {
   if (!info) return null;
   const name = asked.value;
   const numbers = table.value?.[name];
+  const cell = (n: number): string => {
+    const guess = guessAt(n);
+    return guess ? `${guess.label} ${number(guess.share)}` : numbers ? number(numbers[n]) : "–";
+  };
   return (
     <div class={gridTableOpen.value ? "gridtable panel" : "unseen"} data-test="grid-table" aria-busy={coming.value !== null} tabIndex={gridTableOpen.value ? 0 : undefined}>
       {gridTableOpen.value && <button class="closing" onClick={() => { gridTableOpen.value = false; }}>{say("close")}</button>}
-      <Table rows={info.layerNumbers} columns={info.headNumbers[0].map((head, n) => (sameHeads(info) ? head : n))} cell={(l, h) => (numbers ? number(numbers[l * info.heads + h]) : "–")}>
+      <Table rows={info.layerNumbers} columns={info.headNumbers[0].map((head, n) => (sameHeads(info) ? head : n))} cell={(l, h) => cell(l * info.heads + h)}>
         {say("grid_caption", { what: statisticName(name) })}
       </Table>
     </div>

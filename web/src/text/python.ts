@@ -13,8 +13,10 @@ const quoted = (text: string): string =>
 
 /** How a trace is made again; where a run, a hook or a decoder had a part in it, that it has to be at hand. */
 function made(name: string, { of, info: { model, text, pair, ablated, stack, notes } }: Doc): string {
-  if (of || ablated.length || notes.length || stack !== "self" || text === null) return `# ${name}: ${say("python_own")}`;
-  return `${name} = hs.open(${quoted(model)}).trace(${[text, ...(pair === null ? [] : [pair])].map(quoted).join(", ")})`;
+  if (of || notes.length || stack !== "self" || text === null) return `# ${name}: ${say("python_own")}`;
+  const words = [text, ...(pair === null ? [] : [pair])].map(quoted);
+  if (ablated.length) words.push(`ablate=[${ablated.map((head) => `(${head.join(", ")})`).join(", ")}]`);
+  return `${name} = hs.open(${quoted(model)}).trace(${words.join(", ")})`;
 }
 
 /** A head's weights, those of a query, or one: a word's pieces are summed as keys and averaged as queries. */
@@ -26,9 +28,9 @@ function weights(name: string, query: Label | undefined, key: Label | undefined)
 
 /** The command that opens what is on the screen; false where its text alone doesn't make it. */
 export function inShell(): string | false {
-  const [{ model, text, pair }, open] = [doc.value!.info, toShare(state.FIELDS)];
+  const [{ model, text, pair, ablated }, open] = [doc.value!.info, toShare(state.FIELDS)];
   const words = [model, text!, ...(pair === null ? [] : ["--pair", pair]), ...(open && ["--open", open])];
-  return made("", doc.value!)[0] !== "#" && `headscope view ${words.map((word) => (/[^\w./@-]/.test(word) ? `'${word.replaceAll("'", "'\\''")}'` : word)).join(" ")}`;
+  return !ablated.length && made("", doc.value!)[0] !== "#" && `headscope view ${words.map((word) => (/[^\w./@-]/.test(word) ? `'${word.replaceAll("'", "'\\''")}'` : word)).join(" ")}`;
 }
 
 /** The lines; of a comparison the difference B − A. */
