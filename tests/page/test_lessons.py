@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from looking import SIZES, Watch, eventually, inaccessible, unreadable
+from looking import SIZES, Watch, inaccessible, unreadable
 
 import headscope as hs
 from headscope.page import notebook
@@ -23,14 +23,11 @@ def test_three_sentences_until_they_are_read(watch: Watch, cat_file: Path, size:
     assert inaccessible(page) == []
     page.locator("[data-test=lessons-read]").click()
     assert lessons.count() == 0
-
-    def told() -> int:
-        page.reload()
-        page.wait_for_selector("html[data-painted]")
-        return lessons.count()
-
-    # a browser writes what a page keeps a moment later than the page goes on
-    eventually(page, lambda: told() == 0, "the lessons are read")
+    # the browser keeps it; a page that finds it there tells nothing
+    assert page.evaluate("localStorage.getItem('headscope.lessons')") == "true"
+    again = watch(viewport={"width": size[0], "height": size[1]}).open(cat_file.as_uri())
+    assert again.evaluate("localStorage.getItem('headscope.lessons')") == "true"
+    assert again.locator(".lessons").count() == 0
 
 
 def test_a_notebook_does_not_tell_it_with_each_cell(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class OneHead:
         scale: factor of q . k.
         mask: its own.
         terms: its own.
-        places: (queries,), positions of the queries among the keys; None if the queries are no keys.
+        places: (queries,), positions of the queries among the keys; None if the queries are not among the keys.
         layer: its layer.
         head: its number there.
     """
@@ -253,7 +253,7 @@ def _itself(
     """The identity; 0 for a query that sees no key, or whose token is hidden from all queries.
 
     Raises:
-        InputError: queries are no keys, or one doesn't see itself.
+        InputError: the queries are not among the keys, or one doesn't see itself.
     """
     if head.places is None:
         raise InputError(
@@ -319,7 +319,7 @@ def _array(cells: Any, where: str) -> Float[np.ndarray, "..."]:
     """Numbers as an array; torch tensors may be on a device, need a gradient or be in half precision.
 
     Raises:
-        InputError: they are no numbers.
+        InputError: they are not numbers.
     """
     if hasattr(cells, "detach"):
         cells = cells.detach().double().cpu()

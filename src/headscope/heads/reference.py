@@ -166,7 +166,7 @@ def roles_of_tokens(queries: TokenAxis, keys: TokenAxis, text: str | None, pair:
 
 
 def _rarest(axis: TokenAxis, others: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """The tokens of the rarest word, wherever it stands in the text; `others` are no words.
+    """The tokens of the rarest word, wherever it stands in the text; `others` are not words.
 
     Vocabularies list their tokens by frequency, and by Zipf's law the token of rank r has a probability of about 1 / r:
     so the sum of log r over its tokens says how rare a word is.

@@ -13,7 +13,7 @@ const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
 /** A new paragraph begins on a new line; other white space is a space. */
 const between = (text: string): string => (/\n\s*\n/.test(text) ? "\n" : text.replace(TURNS, "").replace(/\s+/g, " "));
 
-/** From which side a text is read: that of its first letter. Special tokens are no text. */
+/** From which side a text is read: that of its first letter. Special tokens are not part of it. */
 export const direction = (labels: Label[]): "rtl" | "ltr" =>
   /^\P{L}*(?=\p{L})[\u0590-\u08ff\ufb1d-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(labels.map(({ text, special }) => (special ? "" : text)).join(" ")) ? "rtl" : "ltr";
 

@@ -318,7 +318,7 @@ def chosen(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     pair = [known(x) for x in args[1:]]
     if all(sources is None for sources in pair):
         return None
-    # a number that stands where an id stood is no word that the caller passed
+    # a number that stands where an id stood is not a word that the caller passed
     nothing = torch.tensor(NOTHING if result.is_floating_point() else SEVERAL, device="cpu")
     first, second = (nothing if sources is None else aligned(sources, result.dim()) for sources in pair)
     return compressed(torch.where(_on_the_cpu(args[0]), first, second))
