@@ -234,7 +234,7 @@ LINES = {
     "live": 12428,
     "heads": 3088,
     "runs": 2891,
-    "explain": 3829,
+    "explain": 3815,
     "verify": 1163,
     "atlas": 10169,
     "screens": 4588,

@@ -150,7 +150,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square(tmp_path: Path, monk
     readable(tmp_path, "Bert", "ForSequenceClassification", **sizes)
     model = hs.open(tmp_path)
     model.attribute("the cat", check=False)
-    for place in ("headscope.attention.scores.TILE_CELLS", "headscope.explain.steps.TILE_CELLS"):
+    for place in ("headscope.attention.scores.TILE_CELLS", "headscope.explain.residual.TILE_CELLS"):
         monkeypatch.setattr(place, 1 << 12)
     peaks = {}
     for words in (118, 238):

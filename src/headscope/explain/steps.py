@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from headscope.attention.activations import activate, slope
-from headscope.attention.scores import scores, weights
 from headscope.encoder.distances import rotate
-from headscope.results.lazy_maps import TILE_CELLS
+from headscope.explain.residual import blocks_of_rows, weights_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from headscope.encoder import Encoder
     from headscope.encoder.distances import Angles
@@ -145,23 +144,10 @@ class Mixed:
 
     record: LayerRecord
 
-    def blocks(self) -> Iterator[tuple[slice, Float[np.ndarray, "heads n tokens"]]]:
-        """The weights of a few queries at a time, at most TILE_CELLS cells."""
-        record = self.record
-        heads, tokens, _ = record.q.shape
-        step = max(1, TILE_CELLS // (heads * tokens))
-        for start in range(0, tokens, step):
-            part = slice(start, min(start + step, tokens))
-            tile = scores(
-                record.q[:, part],
-                record.k,
-                scale=record.scale,
-                mask=record.mask,
-                terms=record.terms,
-                rows=np.arange(part.start, part.stop),
-                sizes=(tokens, tokens),
-            )
-            yield part, weights(tile, record.lse[:, part])
+    def blocks(self) -> Iterator[tuple[Int[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"]]]:
+        """A few queries at a time, and their weights."""
+        heads, tokens, _ = self.record.q.shape
+        return ((rows, weights_of(self.record, rows)) for rows in blocks_of_rows(heads, tokens, tokens))
 
     def into(self, x: Rows, *, affine: bool = False) -> Rows:
         """(…, tokens, all values side by side) to (…, tokens, all contexts)."""
@@ -169,16 +155,16 @@ class Mixed:
         v = _split(x, len(record.k))
         v = np.repeat(v, len(record.q) // len(record.k), axis=-3)
         contexts = np.empty_like(v)
-        for part, tile in self.blocks():
-            contexts[..., part, :] = tile @ v
+        for rows, tile in self.blocks():
+            contexts[..., rows, :] = tile @ v
         return _joined(contexts)
 
     def back(self, g: Rows) -> tuple[Rows, Sums]:
         """sum_i p_ij g_i, summed over the heads that share values."""
         contexts, shared = _split(g, len(self.record.q)), len(self.record.q) // len(self.record.k)
         total = np.zeros_like(contexts)
-        for part, tile in self.blocks():
-            total += tile.swapaxes(-1, -2) @ contexts[..., part, :]
+        for rows, tile in self.blocks():
+            total += tile.swapaxes(-1, -2) @ contexts[..., rows, :]
         if shared > 1:
             total = total.reshape(*total.shape[:-3], -1, shared, *total.shape[-2:]).sum(axis=-3)
         return _joined(total), _zero(g)
