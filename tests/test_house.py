@@ -238,7 +238,7 @@ LINES = {
     "verify": 1163,
     "atlas": 10169,
     "screens": 4588,
-    "page": 2688,
+    "page": 2687,
     "cli": 1767,
     "": 1588,
 }

@@ -195,7 +195,6 @@ def typed_page(model: Model) -> tuple[bytes, str]:
     held = {
         "bytes": len(content),
         "text": first,
-        "pair": None,
         "examples": EXAMPLES if bundled else (),
     }
     whole = page(

@@ -116,12 +116,12 @@ export class Desk {
     const run = this.held(name);
     const [mask] = masksOf(this.model, run.encoded);
     if (mask === undefined || !this.model.about.fills) return;
-    const before = softmax(maskedWord(this.model, run.pass.last, mask));
+    const before = this.shares(run.pass, mask);
     const guess = largest(before);
     for (let layer = layers - 1; layer >= 0; layer--)
       for (let head = 0; head < heads; head++) {
         const pass = rerun(this.model, run.pass, [...silenced(run.ablated), { layer, head, how: "zero" }]);
-        const shares = softmax(maskedWord(this.model, pass.last, mask));
+        const shares = this.shares(pass, mask);
         const now = largest(shares);
         yield { layer, head, label: this.named(now), share: shares[now], loss: before[guess] - shares[guess] };
       }
@@ -195,8 +195,13 @@ export class Desk {
     }));
   }
 
+  /** The probability of each token of the vocabulary at a mask. */
+  private shares(pass: Pass, place: number): Float64Array {
+    return softmax(maskedWord(this.model, pass.last, place));
+  }
+
   private best(pass: Pass, place: number, most: number): Outcome["top"] {
-    const shares = softmax(maskedWord(this.model, pass.last, place));
+    const shares = this.shares(pass, place);
     const order = Array.from(shares.keys()).sort((a, b) => shares[b] - shares[a]);
     return order.slice(0, most).map((id) => ({ label: this.named(id), share: shares[id] }));
   }

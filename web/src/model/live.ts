@@ -145,7 +145,7 @@ export function openOnGuess(one: Doc): void {
 async function lookAtTurn(one: Doc): Promise<void> {
   if (opened !== toShare(FIELDS) || doc.value?.id !== one.id) return;
   const losses = held.value!.heads.map((head) => head!.loss);
-  const { layer, head } = headOf(one.info, losses.indexOf(Math.max(...losses)));
+  const { layer, head } = headOf(one.info, largestPlaces(losses, 1)[0]);
   const words = shown.value!;
   const row = words.rowOf[state.query.value!];
   const weights = await engine.ask("rows", { trace: one.id, layer, head, mean: null, view: words.view, from: row, to: row + 1, normed: false });

@@ -11,7 +11,7 @@ export interface Start {
   /** `server` if something runs the model on other texts: a server, or the page itself if it has a model. */
   home: "file" | "server" | "notebook";
   /** The size of the model that the page holds, packed, and the text that it opens on. */
-  model?: { bytes: number; text: string; pair: string | null; examples: string[] };
+  model?: { bytes: number; text: string; examples: string[] };
   traces: number;
   /** Size of each trace's file. */
   bytes?: number[];
