@@ -31,7 +31,7 @@ from headscope.page.html import to_html
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 CLOSE = 1e-3
 TIRED = "The animal did not cross the street because it was too tired."
@@ -75,6 +75,10 @@ def three(page: Page) -> list[float]:
     text = page.locator("[data-test=three]").inner_text().replace("− A", "").replace("−", "-")
     b, a, difference = map(float, re.findall(r"-?[\d.]+(?:e-\d+)?", text))
     return [a, b, difference]
+
+
+def numbers(lines: Locator) -> list[float]:
+    return [float(line.get_attribute("data-number") or "nan") for line in lines.all()]
 
 
 def triple(page: Page, expected: list[float]) -> None:
@@ -231,6 +235,45 @@ def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
     assert ranks == sorted(moved, key=lambda name: -moved[name])[: len(ranks)]
     page.keyboard.press("e")
     until(page, f"{CHOSEN.format('B')} === '{ranks[0]}'")
+
+
+def test_beside_the_matrix_stand_the_keys_and_heads_that_change_most(
+    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
+) -> None:
+    """Both weights of each key, a dash for a word that a text doesn't have; a click pins a key, or looks at a head."""
+    other = bundled.trace(VERY)
+    page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
+    pairs = aligned(one, other)
+    place = dict(pairs)[9]
+    assert place is not None
+    a, b = weights(one, 3, 1)[9], weights(other, 3, 1)[place]
+
+    def short(value: float) -> str:
+        return f"{value:.2f}".removeprefix("0") if value >= 0.005 else "0"
+
+    sides = [(i, j, 0.0 if i is None else a[i], 0.0 if j is None else b[j]) for i, j in pairs]
+    sides = [side for side in sides if short(side[2]) != short(side[3])]
+    expected = [
+        [-1 if i is None else i, f"{'–' if i is None else short(before)} → {'–' if j is None else short(after)}"]
+        for i, j, before, after in sorted(sides, key=lambda side: -abs(side[3] - side[2]))[:8]
+    ]
+    assert any(i == -1 for i, _ in expected)
+    lines = """[...document.querySelectorAll("[data-test=moves] li")]
+      .map((one) => [Number(one.dataset.column), one.querySelector("b").textContent])"""
+    eventually(page, lambda: page.evaluate(lines) == expected, "each key's weights")
+    moved = changes(one, other)
+    order = sorted(moved, key=lambda name: -moved[name])
+    heads = page.locator("[data-test=most-moved] [data-head]")
+    here = "3.1"
+    named = order[:6] + [here] * (here not in order[:6])
+    until(page, f"document.querySelectorAll('[data-test=most-moved] [data-head]').length === {len(named)}")
+    patiently(page, lambda: np.testing.assert_allclose([moved[name] for name in named], numbers(heads), atol=CLOSE))
+    assert [line.get_attribute("data-head") for line in heads.all()] == named
+    column = next(i for i, _ in expected if i not in (-1, 2))
+    page.locator(f"[data-test=moves] [data-column='{column}']").click()
+    until(page, f"location.hash.includes('k={column}')")
+    heads.first.locator("button").press("Enter")
+    until(page, f"{CHOSEN.format('A')} === '{order[0]}'")
 
 
 def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: hs.Model, tmp_path: Path) -> None:

@@ -1,16 +1,21 @@
 // Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
 import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
-import { apart, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
+import { apart, joined, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
 import { fullName, shortNames } from "../text/naming";
-import { mean, title } from "../heads/several";
+import { byNumber } from "../heads/order";
+import { mean, pick, title } from "../heads/several";
+import { table } from "../heads/statistics";
 import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { direction } from "../text/prose";
 import { TANGLE } from "../text/sentence";
 import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../state/store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
+import type { TraceInfo } from "../trace/trace";
+import { Fill } from "./bar";
 import { useFetched } from "./fetched";
+import { KeyLine } from "./keyline";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
 import { pointed } from "./pointed";
@@ -69,6 +74,9 @@ function sideNames(b: Slot): [string, string] {
 /** How many words are told that a change goes to; and how many stand in the ribbons of a long text. */
 const TOLD = 3;
 const STRONGEST = 16;
+/** How many keys stand beside the matrix, and how many heads. */
+const MOVING = 8;
+const FEW = 6;
 
 /** What a word looks at in A and in B. */
 type Rows = [Float32Array | null, Float32Array | null];
@@ -130,6 +138,50 @@ function Ribbons({ rows: [x, y], pinned: [one, other], names, b }: { rows: Rows;
   );
 }
 
+/** What the word that is looked at looks at, in A and in B: the keys whose weight changes most. */
+function Moves({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]; b: Slot }) {
+  const words = shown.value!;
+  const { columns: { a: left, b: right } } = pairs.value!;
+  const token = words.rows[lookedRow.value ?? -1]?.text;
+  if (token === undefined || !x || !y) return null;
+  const [before, after] = [left, right].map((places, side) => Float32Array.from(places, (place) => (place < 0 ? 0 : [x, y][side][place])));
+  const order = largestPlaces(before.map((value, n) => Math.abs(after[n] - value)), MOVING).filter((n) => short(before[n]) !== short(after[n]));
+  const most = Math.max(...before, ...after);
+  const said = (place: number, value: number): string => (place < 0 ? "–" : short(value));
+  return (
+    <>
+      <h2 class="row spread">{say("looks_at", { token })} <small>{names.join(" → ")}</small></h2>
+      <ol class="ranked" data-test="moves">{order.map((n) => {
+        const [i, j] = [left[n], right[n]];
+        return (
+          <KeyLine key={n} label={i < 0 ? b.shown.columns[j] : j < 0 ? words.columns[i] : joined(words.columns[i], b.shown.columns[j])} c={i} shares={[before[n] / most, after[n] / most]}>
+            {said(i, before[n])} → <b class={after[n] > before[n] ? "more" : "less"}>{said(j, after[n])}</b>
+          </KeyLine>
+        );
+      })}</ol>
+    </>
+  );
+}
+
+/** The heads whose weight moves most, and where this one stands. */
+function MostMoved({ info }: { info: TraceInfo }) {
+  const moved = table.value?.change;
+  if (!moved || apart.value) return null;
+  const order = byNumber(moved, true);
+  const here = order.indexOf(at.value.n);
+  return (
+    <>
+      <h2>{say("ask_change")}</h2>
+      <ol class="ranked" data-test="most-moved">{order.filter((_, place) => place < FEW || place === here).map((n) => (
+        <li key={n} class={n === at.value.n ? "chosen" : ""} value={order.indexOf(n) + 1} data-head={headLabel(info, n)} data-number={moved[n]} onClick={(event) => pick(event, n)}>
+          <button class="plain">{headLabel(info, n)}</button><span class="bar"><Fill share={moved[n] / moved[order[0]]} /></span><b>{short(moved[n])}</b>
+        </li>
+      ))}</ol>
+      <p class="quiet small">{say("unit_change")}</p>
+    </>
+  );
+}
+
 export function Compare() {
   const [a, b, words, both] = [doc.value, slotB.value, shown.value, joint.value];
   const want = wanted.value && { ...wanted.value, normed: false };
@@ -145,34 +197,38 @@ export function Compare() {
   const sums = gap?.full && Math.abs(gap.full.reduce((sum, value) => sum + value, 0)) < 0.01 * gap.rows;
   const [one, other] = [looked[0]?.[lookedColumn.value ?? -1], looked[1]?.[partner("columns", lookedColumn.value)]];
   const names = b && both ? sideNames(b) : ["A", "B"] as [string, string];
+  const duel = b && both;
+  const sides = (
+    <div class="row tools">
+      <Chooser name="A" holds={a} head={mean.value ? null : at.value.n} onText={lookAt}
+        onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
+      <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
+      <Chooser name="B" holds={docB.value} head={b && b.n} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
+        onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
+      <label class="file button">{say("compare_open")}
+        <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
+          const file = event.currentTarget.files?.[0];
+          if (file) void openFile(file);
+        }} />
+      </label>
+    </div>
+  );
   return (
     <>
-      {b && both && <section class="duel" aria-label={say("pane_compare")}>
+      {duel && <section class="duel" aria-label={say("pane_compare")}>
         <Headline rows={pinned} names={names} a={a} b={b} gap={gap} />
         <Ribbons rows={looked} pinned={pinned} names={names} b={b} />
+        {sides}
       </section>}
       <div class="centre" id="head">
         <section class="panel picture">
           {!b && <h1 class="unseen">{say("pane_compare")}</h1>}
-          <div class="row tools">
-            <Chooser name="A" holds={a} head={mean.value ? null : at.value.n} onText={lookAt}
-              onHead={(l, h) => { state.several.value = state.NONE; state.layer.value = l; state.head.value = h; }} />
-            <Sign says={say("compare_swap")} data-test="swap" disabled={!b} onClick={swap}>⇄</Sign>
-            <Chooser name="B" holds={docB.value} head={b && b.n} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
-              onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
-            <label class="file button">{say("compare_open")}
-              <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
-                const file = event.currentTarget.files?.[0];
-                if (file) void openFile(file);
-              }} />
-            </label>
-          </div>
-          {!b || !both ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
+          {!duel && sides}
+          {!duel ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
             <div class="moved" data-test="difference">
-              <h2>{title()}, {names[1]} − {names[0]}</h2>
+              <h2>{title()}, {names[1]} − {names[0]} <small>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</small></h2>
               <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
               <p class="row spread quiet small">
-                <span>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</span>
                 <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>
                 {gap && <Legend picture={gap} />}
               </p>
@@ -180,6 +236,10 @@ export function Compare() {
           )}
         </section>
       </div>
+      {duel && <aside class="panel moves" aria-label={say("ask_change")}>
+        <Moves rows={looked} names={names} b={b} />
+        <MostMoved info={a.info} />
+      </aside>}
     </>
   );
 }

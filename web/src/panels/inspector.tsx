@@ -17,11 +17,10 @@ import type { TraceInfo } from "../trace/trace";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
 import { effectAbout } from "../model/runs";
-import { Fill } from "./bar";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { HeadList } from "./headlist";
-import { Name } from "./name";
+import { KeyLine } from "./keyline";
 import { short } from "./slots";
 
 const KEYS = 8;
@@ -228,19 +227,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
       {Array.from({ length: KEYS }, (_, place) => {
         const c = order[place];
         if (c === undefined || !numbers || !words.columns[c]) return <li key={place}>&nbsp;</li>;
-        const label = words.columns[c];
-        return (
-          <li key={place} class={`${column.value === c ? "chosen" : ""}${place + 1 === cut ? " cut" : ""}`} title={label.title} data-column={c} data-weight={numbers[c]}
-            onPointerEnter={() => { state.hoverColumn.value = c; }} onPointerLeave={() => { state.hoverColumn.value = null; }}
-            onClick={() => {
-              if (row.value === null && lookedRow.value !== null) state.query.value = words.rows[lookedRow.value].tokens[0];
-              state.key.value = label.tokens[0];
-            }}>
-            <Name label={label} />
-            <span class="bar"><Fill share={numbers[c] / most} /></span>
-            <b>{number(numbers[c])}</b>
-          </li>
-        );
+        return <KeyLine key={place} label={words.columns[c]} c={c} weight={numbers[c]} shares={[numbers[c] / most]} cut={place + 1 === cut}>{number(numbers[c])}</KeyLine>;
       })}
       <li class="quiet rest">{numbers && visible > lines.value ? <><span>{say("rest", { n: count(visible - lines.value) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
     </ol>

@@ -123,7 +123,7 @@ export interface Joint {
 }
 
 /** A label of what stands for the same: where they differ, both. */
-const joined = (one: Label, other: Label): Label =>
+export const joined = (one: Label, other: Label): Label =>
   marked(one) === marked(other) ? one : { ...one, text: `${one.text}/${other.text}`, title: `${one.title} / ${other.title}`, continues: false, repeats: null, differs: true };
 
 export const joint = computed<Joint | null>(() => {
