@@ -146,6 +146,7 @@ function Moves({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]
   if (token === undefined || !x || !y) return null;
   const [before, after] = [left, right].map((places, side) => Float32Array.from(places, (place) => (place < 0 ? 0 : [x, y][side][place])));
   const order = largestPlaces(before.map((value, n) => Math.abs(after[n] - value)), MOVING).filter((n) => short(before[n]) !== short(after[n]));
+  if (!order.length) return null;
   const most = Math.max(...before, ...after);
   const said = (place: number, value: number): string => (place < 0 ? "–" : short(value));
   return (
@@ -167,7 +168,8 @@ function Moves({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]
 function MostMoved({ info }: { info: TraceInfo }) {
   const moved = table.value?.change;
   if (!moved || apart.value) return null;
-  const order = byNumber(moved, true);
+  const order = byNumber(moved, true).filter((n) => short(moved[n]) !== "0");
+  if (!order.length) return null;
   const here = order.indexOf(at.value.n);
   return (
     <>

@@ -152,7 +152,7 @@ export function Grid() {
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
     const chosen = at.value.n;
-    const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)) : []);
+    const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)).filter((n) => short(numbers[n]) !== "0") : []);
     const least = isClose(now) ? WRITTEN : 0;
     /** Where the second text begins in a picture, as a share of its side. */
     const second = [info.queries, info.keys].map(({ segments }) => segments.indexOf(1) / segments.length);
