@@ -129,8 +129,33 @@ def test_models_and_pipelines_of_transformers(tmp_path: Path) -> None:
         assert opened.name.startswith(f"{tmp_path.name} (BertForSequenceClassification in memory ")
         assert opened.predict(TEXT).rows() == expected.rows()
     assert not hs.compare(model, tmp_path).differs
-    with pytest.raises(hs.errors.CheckpointError, match="tokenizer"):
+    with pytest.raises(hs.errors.CheckpointError, match=r"hs\.open\(model, tokenizer=tokenizer\)"):
         hs.open(model).trace(TEXT)
+
+
+def test_what_holds_a_tokenizer_brings_it(tmp_path: Path) -> None:
+    """A pipeline runs as its user calls it; a model of sentence-transformers has a forward of its own."""
+    held = sentence_transformer(tmp_path / "sentence")
+    readable(tmp_path, "Bert", "ForSequenceClassification")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    pipeline = transformers.pipeline("text-classification", model=model, tokenizer=words, device="cpu")
+    expected = hs.trace(model, TEXT, tokenizer=words)
+    for call, captured in ((pipeline, hs.capture(pipeline)), (held.encode, hs.capture(held))):
+        with captured:
+            call(TEXT)
+        assert captured.trace.tokens == expected.tokens
+        assert captured.trace.verify(reference=False).agrees
+    np.testing.assert_array_equal(hs.trace(pipeline, TEXT)[0, 1].weights, expected[0, 1].weights)
+    before = pipeline(TEXT)
+    with hs.ablate(pipeline, {(0, 0), (0, 1)}):
+        assert pipeline(TEXT) != before
+    assert pipeline(TEXT) == before
+    surveyed = hs.survey(pipeline, [TEXT] * 2)
+    np.testing.assert_array_equal(surveyed["entropy"], hs.survey(model, [TEXT] * 2, tokenizer=words)["entropy"])
+    for ask in (lambda: hs.trace(held, TEXT), lambda: hs.trace(str(tmp_path), TEXT), lambda: hs.survey(held, [TEXT])):
+        with pytest.raises(hs.errors.InputError, match=r"hs\.open\(model\)"):
+            ask()
 
 
 @pytest.fixture

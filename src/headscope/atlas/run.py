@@ -208,9 +208,17 @@ def _place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
 def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSource, tuple[str, str]]:
     """The model's source, and its default device and dtype."""
     from headscope.atlas.loading import ModelSource, device_and_dtype
+    from headscope.checkpoint.models_in_memory import kind_of, unpacked
     from headscope.live.captured import name_of
     from headscope.model import Model
 
+    if kind_of(model) == "sentence-transformers":
+        raise InputError(
+            f"expected a model of transformers, got {type(model).__name__}",
+            where="model",
+            advice="pass hs.open(model), which takes it with its tokenizer",
+        )
+    model, tokenizer = unpacked(model, tokenizer)
     given: dict[str, Any] = {}
     if isinstance(model, Model):
         given = {"tokenizer": model.tokenizer_from, "segments": model.segments}

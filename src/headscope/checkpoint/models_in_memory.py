@@ -55,6 +55,18 @@ def kind_of(held: Any) -> str | None:
     return found[0] if found else None
 
 
+def unpacked(held: Any, tokenizer: Any = None) -> tuple[Any, Any]:
+    """The model in a pipeline of transformers, else what was passed; and the tokenizer that comes with it.
+
+    Args:
+        held: a model in memory, or anything else.
+        tokenizer: one that was passed, which goes before its own.
+    """
+    kind = kind_of(held)
+    own = held.tokenizer if kind in ("pipeline", "sentence-transformers") and tokenizer is None else tokenizer
+    return (within(held.model) if kind == "pipeline" else held), own
+
+
 def _refuse_graphs(held: Any) -> None:
     """Raise an error for what PyTorch makes of a model.
 
@@ -105,7 +117,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         InputError, UnsupportedError: it is none of these, or packs its weights, as `quantize_dynamic` does.
     """
     _refuse_graphs(held)
-    held = within(held)
+    held, tokenizer = unpacked(within(held), tokenizer)
     kind = kind_of(held)
     if kind is None:
         raise InputError(
@@ -114,7 +126,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
             advice="pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",
         )
-    _refuse_packed(held.model if kind == "pipeline" else held, may_be_meta=kind != "sentence-transformers")
+    _refuse_packed(held, may_be_meta=kind != "sentence-transformers")
     folder = Path(tempfile.mkdtemp(prefix="headscope-"))
     try:
         _save(held, kind, tokenizer, folder)
@@ -123,7 +135,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
-    checkpoint.held, checkpoint.name = _names_of(held.model if kind == "pipeline" else held)
+    checkpoint.held, checkpoint.name = _names_of(held)
     return checkpoint
 
 
@@ -133,10 +145,9 @@ def _save(held: Any, kind: str, tokenizer: Any, folder: Path) -> None:
     if kind == "sentence-transformers":
         held.save(str(folder))
         return
-    model, words = (within(held.model), held.tokenizer) if kind == "pipeline" else (held, tokenizer)
-    model.save_pretrained(folder, state_dict=_state_of(model))
-    if words is not None and not isinstance(words, (str, os.PathLike)):
-        words.save_pretrained(folder)
+    held.save_pretrained(folder, state_dict=_state_of(held))
+    if tokenizer is not None and not isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer.save_pretrained(folder)
 
 
 def _refuse_packed(model: Any, *, may_be_meta: bool) -> None:

@@ -7,6 +7,7 @@ trace.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from headscope.checkpoint.models_in_memory import kind_of as kind_of_held
+from headscope.checkpoint.models_in_memory import unpacked
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Consumer, Unrecorded
 from headscope.live.evaluating import device_of, evaluating
@@ -52,6 +55,7 @@ class Watching:
     """A context manager that opens and closes a session over a model: that of `feed`, and the base of the others."""
 
     def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
+        model, _ = unpacked(model)
         refuse_others(
             model, "model", "pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)"
         )
@@ -318,6 +322,7 @@ def capture(
     Args:
         model: a transformers model that uses the attention interface, or any module that contains
             nn.MultiheadAttention or calls scaled_dot_product_attention; a part of a model can be captured on its own.
+            A pipeline, or an object of sentence-transformers, brings its tokenizer.
         layers: numbers of the layers to keep, counted from 0; all by default.
         heads: numbers of the heads to keep in each layer, counted from 0; all by default.
         values: True to keep V, which contexts require.
@@ -352,6 +357,7 @@ def capture(
         device=chosen_device(device),
         padding=padding == "keep",
     )
+    model, tokenizer = unpacked(model, tokenizer)
     model = original_of(model)
     return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
 
@@ -405,10 +411,10 @@ def trace(
     The model runs in eval mode, without gradients; its training mode is restored afterwards.
 
     Args:
-        model: a transformers model with one stack of attention, in any precision, on any device.
+        model: a transformers model with one stack of attention, in any precision, on any device; or a pipeline.
         text: the text.
         pair: the second text of a pair.
-        tokenizer: the model's transformers tokenizer, which is required.
+        tokenizer: the model's transformers tokenizer, which is required unless a pipeline has one.
         layers: numbers of the layers to keep, counted from 0; all by default.
         heads: numbers of the heads to keep in each layer, counted from 0; all by default.
         values: True to keep V, which contexts require.
@@ -429,6 +435,13 @@ def trace(
         raise TypeError(f"trace() expected a text, got {kind}; call it as trace(model, text, tokenizer=tokenizer)")
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
+    if isinstance(model, (str, os.PathLike)) or kind_of_held(model) == "sentence-transformers":
+        raise InputError(
+            f"expected a live transformers model, got {type(model).__name__}",
+            where="model",
+            advice="call hs.open(model).trace(text), which takes it with its tokenizer",
+        )
+    model, tokenizer = unpacked(model, tokenizer)
     if not callable(tokenizer):
         raise InputError(
             f"expected a transformers tokenizer, got {type(tokenizer).__name__}",

@@ -194,6 +194,8 @@ def _incomplete(
     named = "" if class_name is None else f" for its {class_name}"
     found = f"the checkpoint lacks the files of a tokenizer{named}: {lacking}"
     advice = f"put the model's tokenizer files beside its weights, or {BY_IDS}"
+    if isinstance(checkpoint, Checkpoint) and checkpoint.held:
+        advice = f"open the model with its tokenizer: hs.open(model, tokenizer=tokenizer); or {BY_IDS}"
     useless = [name for name in there if name not in read]
     if useless:
         found += f". {class_name}, {known_by}, can't use {' and '.join(useless)}"
