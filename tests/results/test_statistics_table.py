@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from tokenizers import Tokenizer
 
@@ -333,6 +334,7 @@ def test_rows_arrow_and_json_say_the_same() -> None:
     missing = [{**row, "entropy": None if row["entropy"] != row["entropy"] else row["entropy"]} for row in found.rows()]
     assert missing[1] == {"layer": 3, "head": 2, "entropy": None, "label": None}
     assert found.arrow().to_pylist() == missing
+    assert pyarrow.table(found).to_pylist() == missing  # as whatever takes Arrow's tables reads it
     record = json.loads(json.dumps(found.json(), allow_nan=False))
     assert record["rows"] == missing
     assert record["broken"] == [[3, 2]]

@@ -34,6 +34,10 @@ class Rows:
         names = dict.fromkeys(name for row in rows for name in row)
         return arrow_of({name: [row.get(name) for row in rows] for name in names})
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whatever takes Arrow's tables: `pyarrow.table(rows)`, `polars.from_arrow(rows)`, DuckDB."""
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
     def to_pandas(self) -> Any:
         """Return the rows as a DataFrame of pandas.
 
