@@ -18,8 +18,6 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.masks.cells import Cells
-from headscope.live.seeing.parts import compact
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
 PLACES = torch.arange(TOKENS)
@@ -57,14 +55,28 @@ class Model(nn.Module):
 IDS = torch.arange(ROWS * TOKENS).view(ROWS, TOKENS)
 
 
-def in_chunks(sizes: int | list[int], change: Callable[[torch.Tensor], torch.Tensor] = lambda q: q) -> Attend:
-    return lambda q, k, v: torch.cat([sdpa(change(part), k, v) for part in q.split(sizes, 2)], 2)
+def in_chunks(
+    sizes: int | list[int],
+    mask: torch.Tensor | None = None,
+    change: Callable[[torch.Tensor], torch.Tensor] = lambda q: q,
+) -> Attend:
+    """Chunks of queries over all keys, each with the rows of a mask that are its own."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        parts = q.split(sizes, 2)
+        rows = [None] * len(parts) if mask is None else mask.split(sizes, -2)
+        return torch.cat([sdpa(change(part), k, v, attn_mask=one) for part, one in zip(parts, rows, strict=True)], 2)
+
+    return attend
 
 
-def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Chunks with an offset, over all keys."""
-    below = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-    return torch.cat([sdpa(q[:, :, at : at + 5], k, v, attn_mask=below[at : at + 5]) for at in (0, 5, 10)], 2)
+def through_a_buffer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Chunks whose masks lie in one place, one after another."""
+    room, found = torch.empty(4, TOKENS, dtype=torch.bool), []
+    for part, rows in zip(q.split(4, 2), SOME.split(4), strict=True):
+        found.append(sdpa(part, k, v, attn_mask=room.copy_(rows)))
+    room.fill_(True)
+    return torch.cat(found, 2)
 
 
 def growing(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -86,12 +98,6 @@ def sliding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def near(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Chunks over all keys, of which those at most 3 away are seen."""
-    seen = [(PLACES[None] - PLACES[at : at + 4, None]).abs() <= 3 for at in (0, 4, 8)]
-    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(4, 2), seen, strict=True)], 2)
-
-
 def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     def part(start: int) -> torch.Tensor:
         def masked(score: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
@@ -100,10 +106,6 @@ def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
         return flex_attention(q[:, :, start : start + 5], k, v, score_mod=masked)
 
     return torch.cat([part(start) for start in (0, 5, 10)], 2)
-
-
-def per_head_biases(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(q[:, :, at : at + 6], k, v, attn_mask=BIAS[None, :, at : at + 6]) for at in (0, 6)], 2)
 
 
 def buffers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -127,13 +129,17 @@ BIAS = torch.randn(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_see
 FULL, BELOW = torch.zeros(TOKENS, TOKENS), torch.ones(TOKENS, TOKENS).tril().log()
 BLOCKS = (PLACES[:, None] // 5 == PLACES[None] // 5).float().log()
 NEAR = ((PLACES[:, None] - PLACES[None]).abs() <= 3).float().log()
+HIDDEN = ((PLACES < 9) & (PLACES != 5) & (PLACES[None] <= PLACES[:, None])).float().log()
+EARLIER = (PLACES[None] < PLACES[:, None]).float().log()
+OF_HEADS_RANGES = (torch.arange(HEADS * TOKENS).view(HEADS, TOKENS, 1) % 13 >= PLACES).float().log()
+SOME = torch.rand(TOKENS, TOKENS, generator=torch.Generator().manual_seed(2)) + torch.eye(TOKENS) > 0.5
 
 JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     "equal chunks": (in_chunks(4), FULL),
     "a shorter last chunk": (in_chunks(5), FULL),
     "unequal chunks": (in_chunks([1, 7, 4]), FULL),
     "one query at a time": (in_chunks(1), FULL),
-    "copies of chunks": (in_chunks(5, torch.clone), FULL),
+    "copies of chunks": (in_chunks(5, change=torch.clone), FULL),
     "keys made again for each chunk": (
         lambda q, k, v: torch.cat([sdpa(part, k.clone(), v + 0) for part in q.split(5, 2)], 2),
         FULL,
@@ -142,9 +148,15 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         lambda *qkv: torch.cat([sdpa(*part) for part in zip(*(x.split(5, 2) for x in qkv), strict=True)], 2),
         BLOCKS,
     ),
-    "causal, with an offset": (causal, BELOW),
-    "near, with an offset": (near, NEAR),
-    "numbers for each head": (per_head_biases, BIAS),
+    "causal, with an offset": (in_chunks(5, BELOW == 0), BELOW),
+    "causal, the smallest number": (in_chunks(5, BELOW.clamp(min=torch.finfo().min)), BELOW),
+    "near, with an offset": (in_chunks(4, NEAR), NEAR),
+    "padding and a hidden key": (in_chunks(5, HIDDEN == 0), HIDDEN),
+    "a query without keys": (in_chunks(4, EARLIER == 0), EARLIER),
+    "other ranges in each head": (in_chunks(5, OF_HEADS_RANGES[None]), OF_HEADS_RANGES),
+    "no ranges": (in_chunks([1, 7, 4], SOME), SOME.float().log()),
+    "masks in a buffer": (through_a_buffer, SOME.float().log()),
+    "numbers for each head": (in_chunks(6, BIAS[None]), BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
 }
 OF_ROWS, OF_HEADS = "3 parts over rows of the batch", "4 parts over heads"
@@ -176,21 +188,20 @@ NOT_JOINED: dict[str, tuple[Attend, str]] = {
 
 
 def expected(block: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(batch, heads, queries, keys) by the formula."""
+    """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
     q, k, _ = block.parts(x)
-    return (q @ k.mT * WIDTH**-0.5 + mask).softmax(-1)
+    return (q @ k.mT * WIDTH**-0.5 + mask).softmax(-1).nan_to_num(0)
 
 
-def check(model: Model, mask: torch.Tensor) -> None:
+def check(model: Model, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
+    with mode(), capture(model) as captured:
+        watched = model(IDS)
+    assert captured.stacks == ("self",)
+    assert captured.unrecorded == ()
+    assert [trace.row for trace in captured.traces] == [*range(ROWS)]
     with torch.no_grad():
-        alone = model(IDS)
-        with capture(model) as captured:
-            watched = model(IDS)
-        assert torch.equal(alone, watched)
-        assert captured.stacks == ("self",)
-        assert captured.unrecorded == ()
-        assert [trace.row for trace in captured.traces] == [*range(ROWS)]
+        assert torch.equal(model(IDS), watched)
         x = model.embed(IDS)
         for layer, block in enumerate(model.blocks):
             weights = expected(block, x, mask if layer in (1, 2) else FULL)
@@ -205,12 +216,19 @@ def check(model: Model, mask: torch.Tensor) -> None:
         assert all(trace.verify().agrees for trace in captured.traces)
 
 
+MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
+"""The ways take turns in them, but flex attention, which has no gradients on a CPU."""
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("way", JOINED)
-def test_parts_are_put_together(way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "mode"),
+    [*((way, MODES[at % 3]) for at, way in enumerate(list(JOINED)[:-1])), ("flex attention", torch.no_grad)],
+)
+def test_parts_are_put_together(way: str, mode: Any) -> None:
     attend, mask = JOINED[way]
-    check(Model(attend), mask)
+    check(Model(attend), mask, mode)
 
 
 def error_of(
@@ -235,21 +253,6 @@ def test_parts_over_rows_or_heads_are_refused(way: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-@pytest.mark.parametrize("way", ["a shorter last chunk", "windows of keys"])
-def test_in_every_mode(way: str, mode: Any) -> None:
-    attend, mask = JOINED[way]
-    model = Model(attend)
-    with mode(), capture(model) as captured:
-        model(IDS)
-    with torch.no_grad():
-        x = model.embed(IDS)
-        x = x + model.blocks[0](x)
-        weights = expected(model.blocks[1], x, mask)
-    for trace in captured.traces:
-        np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
-
-
 def test_rules_are_found_in_masks_of_parts() -> None:
     for way, causal_rule, window in (("causal, with an offset", True, None), ("near, with an offset", False, (3, 3))):
         model = Model(JOINED[way][0])
@@ -258,59 +261,19 @@ def test_rules_are_found_in_masks_of_parts() -> None:
         assert (mask.causal, mask.window, mask.bias) == (causal_rule, window, None)
 
 
-MASKS = {
-    "a chunk of a causal map": PLACES[None] <= torch.arange(4, 9)[:, None],
-    "a window": (PLACES[None] - torch.arange(4, 9)[:, None]).abs() <= 3,
-    "padding and a hidden key": (PLACES < 9) & (PLACES != 5) & (PLACES[None] <= torch.arange(4, 9)[:, None]),
-    "a query without keys": PLACES[None] < torch.arange(5)[:, None],
-    "one query": PLACES[None] <= 7,
-    "all keys": torch.ones(5, TOKENS, dtype=torch.bool),
-    "other ranges in each head": torch.arange(10).view(2, 5, 1) >= PLACES,
-}
-
-
-@pytest.mark.parametrize("masked", [None, -torch.inf, torch.finfo().min], ids=["bool", "-inf", "the smallest number"])
-@pytest.mark.parametrize("name", MASKS)
-def test_a_compact_mask_has_the_same_cells(name: str, masked: float | None) -> None:
-    mask = MASKS[name].expand(1, *(1,) * (3 - MASKS[name].dim()), *MASKS[name].shape)
-    mask = mask if masked is None else torch.zeros(mask.shape).masked_fill(~mask, masked)
-    found = compact(mask, mask.shape[2])
-    assert isinstance(found, Cells)
-    assert (found.shape, found.dtype) == (mask.shape, mask.dtype)
-    assert torch.equal(found[0][:, :], mask[0])
-    assert torch.equal(found[0][:, 1:2, 3:], mask[0][:, 1:2, 3:])
-    assert torch.equal(found.transpose(0, 1)[0][:, :], mask[:, 0])
-
-
-def test_a_mask_without_ranges_is_copied() -> None:
-    mask = torch.rand(1, 2, 5, TOKENS) < 0.5
-    for x in (mask, mask.float() * 0.5 + torch.eye(5, TOKENS), BIAS[None], torch.full((1, 1, 2, 3), torch.nan)):
-        found = compact(x, x.shape[2])
-        assert isinstance(found, torch.Tensor)
-        assert found.data_ptr() != x.data_ptr()
-        torch.testing.assert_close(found, x, rtol=0, atol=0, equal_nan=True)
-    shared = mask[:, :, :1].expand(1, 2, 5, TOKENS)  # one row for all queries is linear as it is
-    assert isinstance(compact(shared, 5), torch.Tensor)
-
-
 CHUNK, LONG = 40, 600
+FAR = torch.arange(LONG)[:, None] - torch.arange(LONG)
 
 
-def in_long_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Chunks of a long text, each with the part of a causal mask that is its own."""
-    starts = range(0, LONG, CHUNK)
-    below = ((torch.arange(LONG)[None] <= torch.arange(at, at + CHUNK)[:, None]).float().log() for at in starts)
-    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(CHUNK, 2), below, strict=True)], 2)
-
-
-def test_masks_of_chunks_take_linear_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seen", "rule"), [(FAR >= 0, (True, None)), (FAR.abs() <= 9, (False, (9, 9)))])
+def test_masks_of_chunks_take_linear_memory(seen: torch.Tensor, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All chunks' masks together are a map of all pairs, which nobody holds."""
     monkeypatch.setattr("headscope.live.masks.cells.BLOCK_CELLS", CHUNK * LONG)
-    model, x = Attention(in_long_chunks), torch.randn(1, LONG, 32)
+    model, x = Attention(in_chunks(CHUNK, seen)), torch.randn(1, LONG, 32)
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
         model(x)
     mask = captured.trace[0].mask
-    assert (mask.causal, mask.window, mask.bias) == (True, None, None)
+    assert (mask.causal, mask.window, mask.bias) == (*rule, None)
     assert max(event.self_cpu_memory_usage for event in profile.events() or ()) < LONG * LONG
 
 

@@ -168,17 +168,6 @@ def test_names_are_verified(name: str) -> None:
         assert ("tokens" in dict(report.skipped)) == (name == "MobileBertModel")  # of three words each
 
 
-def test_a_compiled_model_names_what_it_looked_up_this_time() -> None:
-    torch._dynamo.reset()
-    model = Around("rows")
-    graph = torch.compile(model, backend="eager", fullgraph=True)
-    types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
-    for ids, segments in ((IDS, types), (IDS.flip(1), types), (IDS + 1, types.flip(0))):
-        captured = captured_of(graph, ids, segments)
-        assert rows(captured) == ids.flip(0).tolist()
-        assert [list(trace.segments) for trace in captured.traces] == segments.flip(0).tolist()
-
-
 def test_one_text_whose_tokens_the_model_moves() -> None:
     """Words and spans are those of the tokenizer's tokens, so only its own order has them."""
     from test_live import tokenizer
