@@ -20,7 +20,6 @@ from headscope.errors import UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
 from headscope.live.masks.analyst import Analyst, RawMask, find_rules
-from headscope.live.masks.given import raw_mask
 from headscope.traces import Trace, load
 from products import pairwise
 
@@ -422,24 +421,6 @@ def test_rules_come_back(
     np.testing.assert_array_equal(cells(cut, int(kept.sum()), int(kept.sum())), wanted[kept][:, kept])
 
 
-@settings(max_examples=60)
-@given(data=st.data(), queries=st.integers(1, 8), keys=st.integers(1, 8))
-def test_any_mask_comes_back(data: st.DataObject, queries: int, keys: int) -> None:
-    bits = data.draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))
-    wanted = np.array(bits).reshape(queries, keys)
-    rule = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, keys, None).row(0)
-    np.testing.assert_array_equal(cells(rule.mask, queries, keys), wanted)
-    unseen = np.zeros(queries, dtype=bool) if rule.unseen is None else rule.unseen
-    np.testing.assert_array_equal(unseen, ~wanted.any(1))
-
-
-def test_numbers_are_kept_as_a_bias() -> None:
-    numbers = torch.randn(1, 2, 4, 4)
-    rules = find_rules(RawMask(mask=numbers), 3, 4, 4, slice(0, 4))
-    assert rules.shared
-    assert torch.equal(rules.row(2).mask.bias, numbers[0])
-
-
 def test_each_mask_is_looked_at_once() -> None:
     analyst = Analyst()
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
@@ -447,35 +428,6 @@ def test_each_mask_is_looked_at_once() -> None:
     assert analyst.rules(RawMask(mask=mask), 2, 6, 6, slice(0, 6)) is first
     assert analyst.rules(RawMask(mask=mask.clone()), 2, 6, 6, slice(0, 6)) is first
     assert analyst.rules(RawMask(mask=mask), 2, 6, 6, None) is not first
-
-
-@pytest.mark.parametrize("queries", [1, 3])
-def test_queries_at_the_end_of_a_cache(queries: int) -> None:
-    wanted = np.tri(queries, 7, 7 - queries, dtype=bool)
-    rule = find_rules(RawMask(mask=torch.from_numpy(wanted)[None, None]), 1, queries, 7, slice(7 - queries, 7)).row(0)
-    assert rule.mask.bias is None
-    np.testing.assert_array_equal(cells(rule.mask, queries, 7), wanted)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("width", [None, 3])
-def test_what_flash_attention_is_given(causal: bool, width: int | None) -> None:
-    """Flash attention takes padding, is_causal and sliding_window: a query sees itself and width - 1 keys before."""
-    q = torch.zeros(2, 4, 7, 8)
-    padding = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
-    options = {"is_causal": causal, "sliding_window": width}
-    seen, used = raw_mask("flash_attention_2", nn.Module(), q, q, padding, options)
-    rules = find_rules(seen, 2, 7, used, slice(0, 7))
-    at = np.arange(7)
-    back = at[:, None] - at
-    for row in range(2):
-        expected = np.tile(padding[row].bool().numpy(), (7, 1))
-        if causal:
-            expected &= back >= 0
-        if width is not None:
-            expected &= np.abs(back) < width
-        kept = slice(0, 5) if row else slice(None)
-        np.testing.assert_array_equal(cells(rules.row(row).mask, 7, 7)[kept], expected[kept])
 
 
 @pytest.mark.parametrize("kept", [[True] * 6, [False, True, True, True, True, False]])
@@ -492,12 +444,3 @@ def test_keys_that_nobody_sees_are_padding_in_any_mask(kept: list[bool]) -> None
     cut = rule.cut(rule.queries, rule.keys)
     assert cut.bias is not None
     np.testing.assert_array_equal(cut.bias[0] == 0, mask[real][:, real])
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (7, 5), (5, 7)])
-def test_causal_masks_begin_where_pytorch_lets_them_begin(queries: int, keys: int) -> None:
-    q, k, v = torch.randn(1, 1, queries, 4), torch.randn(1, 1, keys, 4), torch.eye(keys)[None, None]
-    weights = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
-    given = RawMask.causal_from_the_first(queries, keys)
-    rule = find_rules(given, 1, queries, keys, None).row(0).mask
-    np.testing.assert_array_equal(cells(rule, queries, keys), weights.numpy() > 0)

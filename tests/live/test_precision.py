@@ -11,7 +11,7 @@ import pytest
 import torch
 from comparing import captured_of, pass_of
 from torch import nn
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from families import BY_NAME, here
@@ -238,25 +238,6 @@ def test_a_capture_of_something_wrong_is_refused(wrong: str, dtype: torch.dtype)
     model.set_attn_implementation("other")
     with pytest.raises(UnsupportedError, match="other than softmax"):
         captured_of(model, **family.inputs(padded=False, dtype=dtype))
-
-
-def test_the_functional_form_under_autocast() -> None:
-    """torch.nn.functional.multi_head_attention_forward without weights, called by a custom class."""
-
-    class Functional(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.inner = nn.MultiheadAttention(16, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x, x, x, need_weights=False)[0]
-
-    assert multi_head_attention_forward is nn.functional.multi_head_attention_forward
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), capture(model := Functional()) as captured:
-        model(torch.randn(7, 1, 16))
-    assert_sums(captured.trace)
-    assert captured.trace.verify().agrees
 
 
 # Products that PyTorch may round. No processor of ours does, so an attention function that does stands for a GPU.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 from typing import Any
 
@@ -332,21 +331,6 @@ def test_an_overridden_forward_is_read_at_the_operator(cls: type[Plain]) -> None
     for row, trace in enumerate(captured.traces):
         np.testing.assert_allclose(trace[0].weights[:], expected[row], atol=1e-6)
         assert trace.verify().agrees
-
-
-@pytest.mark.parametrize(("batch_first", "bfloat"), list(itertools.product([True, False], [True, False])))
-def test_bf16(batch_first: bool, bfloat: bool) -> None:
-    torch.manual_seed(0)
-    dtype = torch.bfloat16 if bfloat else torch.float16
-    mha = amplified(nn.MultiheadAttention(8, 2, batch_first=batch_first)).to(dtype)
-    x = torch.randn(2, 6, 8).to(dtype)
-    with torch.no_grad(), capture(mha) as captured:
-        _, weights = mha(x, x, x, average_attn_weights=False)
-    batch = len(weights)
-    assert len(captured.traces) == batch
-    for row, trace in enumerate(captured.traces):
-        ours = np.stack([np.asarray(trace[0, head].weights) for head in range(2)])
-        np.testing.assert_allclose(ours, weights[row].float().numpy(), atol=4e-2)
 
 
 def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_two() -> None:
