@@ -228,10 +228,3 @@ def test_a_borrowed_tokenizer_that_is_a_link_to_nowhere(folder: Path, tmp_path: 
     (tmp_path / "words" / "tokenizer.json").symlink_to("tokenizer.json")
     with pytest.raises(CheckpointError, match="leads nowhere"):
         hs.open(folder, tokenizer=tmp_path / "words").trace(TEXT)
-
-
-def test_links_that_lead_to_files_are_read(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "links").mkdir()
-    for path in folder.iterdir():
-        (tmp_path / "links" / path.name).symlink_to(Path("..") / "model" / path.name)
-    assert hs.open(tmp_path / "links").trace(TEXT).tokens == hs.open(folder).trace(TEXT).tokens

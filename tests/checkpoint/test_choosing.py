@@ -89,12 +89,6 @@ def test_an_adapter_names_its_base(tmp_path: Path, config: object, base: str | N
     assert str(caught.value.advice).startswith(f"open the base model ({base})," if base else "open the base model,")
 
 
-def test_an_adapter_beside_its_model_is_left_alone(tmp_path: Path) -> None:
-    write_safetensors(tmp_path / "adapter_model.safetensors", TENSOR)
-    write_safetensors(tmp_path / "model.safetensors", TENSOR)
-    assert open_checkpoint(tmp_path).files == ("model.safetensors",)
-
-
 def as_saved(folder: Path, name: str) -> bytes:
     torch.save({"x": torch.ones(2)}, folder / name, _use_new_zipfile_serialization=name == "zip")
     return (folder / name).read_bytes()

@@ -14,7 +14,6 @@ from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.errors import InputError
 from tokenizer_folders import (
     BERT_SPECIALS,
-    TEXTS,
     Folder,
     byte_level_files,
     folder_with,
@@ -50,17 +49,6 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
 def test_importing_needs_no_tokenizers() -> None:
     heavy = ("tokenizers", "numpy", "torch", "transformers", "fugashi")
     assert imported("import headscope.checkpoint.tokenizer", heavy) == []
-
-
-def test_pair_of_a_bert(tmp_path: Path) -> None:
-    encoded = bert(tmp_path).encode("The cats [MASK].", "the zebra")
-    assert encoded.tokens == ("[CLS]", "the", "cat", "##s", "[MASK]", ".", "[SEP]", "the", "[UNK]", "[SEP]")
-    assert encoded.ids == (2, 5, 6, 7, 4, 9, 3, 5, 1, 3)
-    assert encoded.segments == (0, 0, 0, 0, 0, 0, 0, 1, 1, 1)
-    assert [position for position, special in enumerate(encoded.special) if special] == [0, 6, 9]
-    assert encoded.words == (None, 0, 1, 1, 2, 3, None, 4, 5, None)
-    assert encoded.spans == (None, (0, 3), (4, 7), (7, 8), (9, 15), (15, 16), None, (0, 3), (4, 9), None)
-    assert len(encoded) == 10
 
 
 def test_tokenizer_json_comes_first_and_cuts_only_when_asked(tmp_path: Path) -> None:
@@ -138,16 +126,6 @@ def test_vocabulary_lines(tmp_path: Path) -> None:
     tokenizer = bert(tmp_path, "\r\n".join([*BERT_SPECIALS, "cat ", "do\u2028g", "\u3000", "the"]))  # type: ignore[arg-type]
     assert [tokenizer.token(index) for index in range(5, 9)] == ["cat", "do\u2028g", "\u3000", "the"]
     assert tokenizer.encode("cat the").ids == (2, 5, 8, 3)
-
-
-def test_roberta_mask_takes_its_space(kinds: dict[str, Tokenizer]) -> None:
-    encoded = kinds["byte-level"].encode("the <mask> sat")
-    assert "<mask>" in encoded.tokens
-    assert "Ġ" not in encoded.tokens
-    assert encoded.segments == (0,) * len(encoded)
-    pair = kinds["byte-level"].encode("a", "b")
-    assert pair.tokens == ("<s>", "a", "</s>", "</s>", "b", "</s>")
-    assert pair.segments == (0,) * 6
 
 
 def test_left_out_segments(tmp_path: Path) -> None:
@@ -235,14 +213,6 @@ def test_long_text(kinds: dict[str, Tokenizer], kind: str) -> None:
     assert len(text) > 1_000_000
     assert len(kinds[kind].encode(text, max_length=512)) == 512
     assert len(kinds[kind].encode("x" * 1_000_000, max_length=512)) <= 512
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
-def test_texts_survive_the_trip_by_words(kinds: dict[str, Tokenizer], kind: str) -> None:
-    for text in TEXTS:
-        encoded = kinds[kind].encode_words(text.split())
-        again = kinds[kind].encode_ids(encoded.ids)
-        assert again.tokens == encoded.tokens
 
 
 def test_only_the_files_that_matter_are_asked_for(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from explain.tops import TEXT, readable
 from headscope.anatomy.refused_checkpoints import NOT_LOADED, SAVE_PLAIN
 from headscope.checkpoint.pickle_header import RESAVE
 from headscope.errors import HeadscopeError
+from products import pairwise
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 WIDTHS = {**SIZES, "hidden_size": 32, "intermediate_size": 64}
@@ -94,9 +95,7 @@ def same_as_transformers(opened: Any, expected: Any) -> None:
     assert (opened.anatomy.problems, opened.anatomy.missing) == ((), ())
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize(("name", "part", "wrap"), pairwise(tuple(MODELS), tuple(PARTS), tuple(WRAPS)))
 def test_wrapped_parts_are_read_as_what_they_wrap(name: str, part: str, wrap: str, tmp_path: Path) -> None:
     """From a file with the wrapped names, and from the model in memory."""
     model, expected = plain(name)
