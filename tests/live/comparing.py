@@ -42,6 +42,16 @@ class Mixer(nn.Module):
         return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
 
 
+def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
+    q, k, _ = mixer.parts(x)
+    raw = q @ k.mT * q.shape[-1] ** -0.5
+    if mask is not None:
+        raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
+    weights = raw.softmax(-1).nan_to_num(0)
+    return weights if mixer.heads else weights[:, None]
+
+
 def own(forward: Any, **parts: Any) -> Any:
     """A module of a class of its own that runs this forward over these parts."""
     module = type("Own", (nn.Module,), {"forward": forward})()

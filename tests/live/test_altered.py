@@ -450,8 +450,10 @@ def in_other_order(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: floa
     return torch.stack(contexts, 2), None
 
 
-def a_query_at_a_time(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **_: Any) -> Any:
-    parts = [SDPA(q[:, :, at : at + 5], k, v, scale=scaling) for at in range(0, q.shape[2], 5)]
+def in_parts(
+    module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, size: int = 5, **given: Any
+) -> Any:
+    parts = [SDPA(part, k, v, scale=scaling) for part in q.split(size, 2)]
     return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
 
 
@@ -465,7 +467,7 @@ PRECISIONS = (torch.float64, torch.float32, AUTOCAST, torch.bfloat16, torch.floa
 
 @pytest.mark.parametrize(
     ("function", "precision", "factor"),
-    pairwise((naive, in_other_order, a_query_at_a_time, through_sdpa), PRECISIONS, (0.1, 1.0, 8.0)),
+    pairwise((naive, in_other_order, in_parts, through_sdpa), PRECISIONS, (0.1, 1.0, 8.0)),
 )
 def test_right_attention_is_accepted(function: Attend, precision: Any, factor: float) -> None:
     """Of flat, usual and sharp weights, in every precision; autocast computes fp32 in bf16."""
@@ -477,21 +479,24 @@ def test_right_attention_is_accepted(function: Attend, precision: Any, factor: f
     assert [trace.numbers for trace in captured.traces] == [(0, 1)] * 3
 
 
+class Long(nn.Module):
+    """Attention of transformers' interface over any q, k and v."""
+
+    is_causal = False
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
+        return attend(self, q, k, v, None, scaling=0.125)[0]
+
+
+Long.__module__ = "transformers.long"
+
+
 @pytest.mark.parametrize(
     ("function", "dtype"),
-    in_turn((naive, in_other_order, a_query_at_a_time), (torch.float32, torch.bfloat16, torch.float16)),
+    in_turn((naive, in_other_order, in_parts), (torch.float32, torch.bfloat16, torch.float16)),
 )
 def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch.dtype) -> None:
-    class Long(nn.Module):
-        """Attention of transformers' interface over any q, k and v."""
-
-        is_causal = False
-
-        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
-            return attend(self, q, k, v, None, scaling=0.125)[0]
-
-    Long.__module__ = "transformers.long"
     AttentionInterface.register("own", function)
     generator = torch.Generator().manual_seed(0)
     model = Long()
@@ -544,23 +549,10 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_linear() -> None:
     """A function of any code over 6,000 tokens: nothing as large as a sixteenth of a map is allocated."""
 
-    class Long(nn.Module):
-        is_causal = False
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
-            return attend(self, x, x, x, None)[0]
-
-    Long.__module__ = "transformers.long"
-    AttentionInterface.register("own", lambda *given, **options: a_query_at_a_time_of_many(*given, **options))
+    AttentionInterface.register("own", functools.partial(in_parts, size=1000))
     x, model = torch.randn(1, 1, 6000, 8), Long()
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
-        model(x)
+        model(x, x, x)
     assert len(captured.traces) == 1
     largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
     assert checking.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
-
-
-def a_query_at_a_time_of_many(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-    parts = [SDPA(part, k, v) for part in q.split(1000, 2)]
-    return torch.cat(parts, 2).transpose(1, 2).contiguous(), None

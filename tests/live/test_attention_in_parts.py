@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import Mixer, captured_of
+from comparing import Mixer, captured_of, weights_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -187,12 +187,6 @@ NOT_JOINED: dict[str, tuple[Attend, str]] = {
 }
 
 
-def expected(block: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
-    q, k, _ = block.parts(x)
-    return (q @ k.mT * WIDTH**-0.5 + mask).softmax(-1).nan_to_num(0)
-
-
 def check(model: Model, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
     with mode(), capture(model) as captured:
@@ -204,7 +198,7 @@ def check(model: Model, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
         assert torch.equal(model(IDS), watched)
         x = model.embed(IDS)
         for layer, block in enumerate(model.blocks):
-            weights = expected(block, x, mask if layer in (1, 2) else FULL)
+            weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
             written = block(x)
             for trace in captured.traces:
                 kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
@@ -302,7 +296,7 @@ def test_a_loop_around_a_module_without_projections() -> None:
         model(IDS)
         x = model.embed(IDS)
         x = x + model.blocks[0](x)
-        weights = expected(model.blocks[1], x, FULL)
+        weights = weights_of(model.blocks[1], x, FULL)
     for trace in captured["blocks.*.inner"]:
         np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
         assert trace.ids == tuple(IDS[trace.row].tolist())
@@ -414,7 +408,7 @@ class TokensFirst(Attention):
 def test_tokens_first() -> None:
     model = Looped(TokensFirst(in_chunks(5)), lambda inner, x: inner(x.transpose(0, 1)))
     captured = captured_of(model, IDS)
-    weights = expected(model.inner, model.embed(IDS), FULL)
+    weights = weights_of(model.inner, model.embed(IDS), FULL)
     for trace in captured.traces:
         np.testing.assert_allclose(trace[0].weights[...], weights[trace.row], atol=1e-6)
     model.inner.attend = NOT_JOINED["heads"][0]
@@ -498,7 +492,7 @@ def test_no_batch_at_all() -> None:
     model = Looped(block, lambda inner, x: inner(x))
     with torch.no_grad(), capture(model) as captured:
         model(IDS[1:2])
-        weights = expected(block, model.embed(IDS[1:2]), FULL)[0]
+        weights = weights_of(block, model.embed(IDS[1:2]), FULL)[0]
     np.testing.assert_allclose(captured.trace[0].weights[...], weights, atol=1e-6)
     assert captured.trace.ids == tuple(IDS[1].tolist())
 

@@ -24,24 +24,13 @@ BERT = BY_NAME["BertModel"]
 IDS = ids_of(2, 7, seed=3) + 3
 
 
-class Around(nn.Module):
+def around(forward: Callable[..., Any]) -> Any:
     """A model around BERT that changes its inputs."""
+    return own(forward, bert=BERT.build())
 
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.bert = BERT.build()
-        self.way = way
-        self.eval()
 
-    def forward(self, input_ids: torch.Tensor, token_type_ids: Any = None, attention_mask: Any = None) -> Any:
-        words = self.bert.embeddings.word_embeddings
-        if self.way == "rows":
-            return self.bert(input_ids.flip(0), token_type_ids=token_type_ids.flip(0))
-        if self.way == "embedded":
-            return self.bert(inputs_embeds=words(input_ids).flip(1))
-        if self.way == "prefix":
-            return self.bert(inputs_embeds=torch.cat([torch.ones(len(input_ids), 2, 32), words(input_ids)], 1))
-        return self.bert(input_ids=input_ids)
+def flipped(self: Any, input_ids: torch.Tensor, token_type_ids: Any = None, attention_mask: Any = None) -> Any:
+    return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids).flip(1))
 
 
 def rows(captured: Any) -> list[list[int]]:
@@ -50,18 +39,25 @@ def rows(captured: Any) -> list[list[int]]:
 
 def test_rows_in_another_order_have_their_own_words_and_segments() -> None:
     types = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
-    model = Around("rows")
-    captured = captured_of(model, IDS, types)
+
+    def forward(self: Any, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> Any:
+        return self.bert(input_ids.flip(0), token_type_ids=token_type_ids.flip(0))
+
+    captured = captured_of(around(forward), IDS, types)
     assert rows(captured) == IDS.flip(0).tolist()
     assert [list(trace.segments) for trace in captured.traces] == types.flip(0).tolist()
     assert captured.traces[0].verify().agrees
 
 
 def test_vectors_that_a_model_embeds_itself() -> None:
-    assert rows(captured_of(Around("embedded"), IDS)) == IDS.flip(1).tolist()
-    prefixed = captured_of(Around("prefix"), IDS)
-    assert rows(prefixed) == [[-1, -1, *row] for row in IDS.tolist()]
-    assert prefixed.traces[0].tokens[:3] == ("[0]", "[1]", str(int(IDS[0, 0])))
+    def prefixed(self: Any, ids: torch.Tensor) -> Any:
+        words = self.bert.embeddings.word_embeddings(ids)
+        return self.bert(inputs_embeds=torch.cat([torch.ones(len(ids), 2, 32), words], 1))
+
+    assert rows(captured_of(around(flipped), IDS)) == IDS.flip(1).tolist()
+    captured = captured_of(around(prefixed), IDS)
+    assert rows(captured) == [[-1, -1, *row] for row in IDS.tolist()]
+    assert captured.traces[0].tokens[:3] == ("[0]", "[1]", str(int(IDS[0, 0])))
 
 
 def test_vectors_that_are_given_have_no_names_whatever_ran_before() -> None:
@@ -172,12 +168,10 @@ def test_one_text_whose_tokens_the_model_moves() -> None:
     """Words and spans are those of the tokenizer's tokens, so only its own order has them."""
     from test_live import tokenizer
 
-    model = Around("")
-    plain = hs.trace(model, "the cat", tokenizer=tokenizer())
+    plain = hs.trace(BERT.build(), "the cat", tokenizer=tokenizer())
     assert plain.tokens == ("[CLS]", "the", "cat", "[SEP]")
     assert plain.words is not None
-    model.way = "embedded"
-    moved = hs.trace(model, "the cat", tokenizer=tokenizer())
+    moved = hs.trace(around(flipped), "the cat", tokenizer=tokenizer())
     assert moved.tokens == ("[SEP]", "cat", "the", "[CLS]")
     assert set(moved.queries.words) == {None}
 

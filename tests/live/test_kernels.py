@@ -92,20 +92,20 @@ def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_capture_makes_nothing_as_large_as_a_map(padded: bool) -> None:
-    """At 8,192 tokens, a capture creates no tensor of a map's size beyond those of the model's forward pass."""
-    tokens = 8192
+    """At 4,096 tokens, a capture creates no tensor of a map's size beyond those of the model's forward pass."""
+    tokens = 4096
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 16}
     config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
     inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
     if padded:
-        inputs["attention_mask"] = (torch.arange(tokens) < 8000).long()[None]
+        inputs["attention_mask"] = (torch.arange(tokens) < 4000).long()[None]
     with torch.no_grad():
         with Largest() as alone:
             model(**inputs)
         with Largest() as watched, capture(model) as captured:
             model(**inputs)
-        assert len(captured.trace) == (8000 if padded else tokens)
+        assert len(captured.trace) == (4000 if padded else tokens)
     assert watched.maps(tokens) == alone.maps(tokens)
     if not padded:
         assert watched.maps(tokens) == 0

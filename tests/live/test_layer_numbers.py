@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of, own
+from comparing import Mixer, captured_of, own, weights_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -20,10 +21,6 @@ from headscope.live import ablate, capture
 
 class Attention(Mixer):
     """Four heads of 8."""
-
-    def weights(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, _ = self.parts(x)
-        return (q @ k.mT / 8**0.5).softmax(-1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.out(scaled_dot_product_attention(*self.parts(x)).transpose(1, 2).flatten(2))
@@ -107,7 +104,7 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
             silenced = model(x)
         hidden = model.layers[0](x)
         expected = model.layers[3](hidden + model.layers[2].out.bias)  # type: ignore[union-attr,operator]
-        weights = model.layers[2].weights(hidden)  # type: ignore[operator]
+        weights = weights_of(model.layers[2], hidden)
     trace = captured.trace
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
@@ -187,7 +184,7 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     for layer, block in enumerate(model):
         given = x.roll(layer, 0)
         for stack, part in zip(captured.stacks, (given, given.transpose(0, 1)), strict=True):
-            weights = block.attention.weights(part)  # type: ignore[union-attr,operator]
+            weights = weights_of(block.attention, part)
             for row, trace in enumerate(captured[stack]):
                 assert trace.numbers == (0, 1)
                 np.testing.assert_allclose(trace[layer, 2].weights[:], weights[row, 2], atol=1e-6)
@@ -212,50 +209,29 @@ def test_parts_of_the_models_own_input(sizes: int | list[int]) -> None:
         model(torch.randn(2, 6, 32))
 
 
-class Siamese(nn.Module):
-    """One encoder called for each of two texts, as in training embeddings."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self._of(a), self._of(b)], 1)
-
-    def _of(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.encoder(x)
-        return found if isinstance(found, torch.Tensor) else found.last_hidden_state
-
-
 @pytest.mark.parametrize("second", [[9, 8, 7, 6, 5], [9, 8, 7]])
 def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
     family = BY_NAME["BertModel"]
-    model = Siamese(family.build()).eval()
+
+    def forward(self: Any, *texts: torch.Tensor) -> torch.Tensor:
+        """One encoder called for each of two texts, as in training embeddings."""
+        return torch.cat([self.encoder(text).last_hidden_state for text in texts], 1)
+
+    model = own(forward, encoder=family.build())
     texts = [torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([second])]
-    layers = model.encoder.config.num_hidden_layers  # type: ignore[union-attr]
-    with torch.no_grad():
-        captured = captured_of(model, *texts)
-        apart = [hs_trace for text in texts for hs_trace in _traces(model.encoder, text)]
+    captured = captured_of(model, *texts)
+    apart = [trace for text in texts for trace in captured_of(model.encoder, text).traces]
     assert [trace.ids for trace in captured.traces] == [(4, 5, 6, 7, 8), tuple(second)]
     for trace, alone in zip(captured.traces, apart, strict=True):
-        assert trace.numbers == tuple(range(layers))
+        assert trace.numbers == (0, 1)
         assert trace.verify().agrees
         for layer in trace.numbers:
             np.testing.assert_allclose(trace[layer, 0].weights[:], alone[layer, 0].weights[:], atol=1e-6)
 
 
-def _traces(model: nn.Module, text: torch.Tensor) -> list[hs.Trace]:
-    with capture(model) as captured:
-        model(text)
-    return list(captured.traces)
-
-
-def test_the_page_names_the_parts(tmp_path: object) -> None:
-    from pathlib import Path
-
+def test_the_file_names_the_parts(tmp_path: Path) -> None:
     model, x = nn.Sequential(Twice(), Twice()).eval(), torch.randn(1, 6, 32)
     captured = captured_of(model, x)
-    assert isinstance(tmp_path, Path)
     kept = [hs.load(trace.save(tmp_path / f"{trace.stack}.safetensors")) for trace in captured.traces]
     assert [(trace.stack, trace.numbers) for trace in kept] == [("self", (0, 1)), ("self.2", (0, 1))]
     assert "self.2" in repr(kept[1])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of, pass_of
+from comparing import captured_of, own, pass_of
 from torch import nn
 from transformers import AutoTokenizer, BertModel
 
@@ -102,29 +102,26 @@ def test_verify_runs_the_model_twice(name: str) -> None:
         assert len(passes) == 2
 
 
-class Particular(nn.Module):
-    """An encoder that is particular about the rows of its input."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.bert = BERT.build()
-        self.eval()
-
-    def forward(self, ids: torch.Tensor) -> Any:
-        if self.way == "no more rows":
-            assert len(ids) == 2
-        if self.way == "tokens first":
-            ids = ids.T
-        if self.way == "rows in another order":
-            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).flip(0))
-        return self.bert(ids)
+def two_rows(self: Any, ids: torch.Tensor) -> Any:
+    assert len(ids) == 2
+    return self.bert(ids)
 
 
-@pytest.mark.parametrize("way", ["no more rows", "tokens first", "rows in another order", "rows as they are"])
+PARTICULAR: dict[str, Callable[..., Any]] = {
+    "no more rows": two_rows,
+    "tokens first": lambda self, ids: self.bert(ids.T),
+    "rows in another order": lambda self, ids: self.bert(
+        inputs_embeds=self.bert.embeddings.word_embeddings(ids).flip(0)
+    ),
+    "rows as they are": lambda self, ids: self.bert(ids),
+}
+"""Encoders that are particular about the rows of their input."""
+
+
+@pytest.mark.parametrize("way", PARTICULAR)
 def test_ids_of_models_that_are_particular_about_rows(way: str) -> None:
     """Where a batch of copies tells nothing, or something else, each trial is a pass of its own."""
-    model, ids = Particular(way), BERT.inputs(padded=False)["input_ids"]
+    model, ids = own(PARTICULAR[way], bert=BERT.build()), BERT.inputs(padded=False)["input_ids"]
     captured = captured_of(model, ids.T if way == "tokens first" else ids)
     passes = passes_of(model)
     for found in captured.traces:
@@ -137,7 +134,7 @@ def test_ids_of_models_that_are_particular_about_rows(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["no more rows", "rows as they are"])
 def test_verify_finds_a_wrong_id(way: str) -> None:
-    model, ids = Particular(way), BERT.inputs(padded=False)["input_ids"]
+    model, ids = own(PARTICULAR[way], bert=BERT.build()), BERT.inputs(padded=False)["input_ids"]
     found = captured_of(model, ids).traces[1]
     named = list(found.ids)
     named[2] = next(number for number in range(5, 50) if number not in named)
@@ -320,17 +317,11 @@ def test_the_example() -> None:
 def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
     """Random numbers are drawn alike in each pass, but what a model counts itself goes on."""
 
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert, self.passes = BERT.build(), 0
-            self.train()
+    def forward(self: Any, input_ids: torch.Tensor) -> Any:
+        self.passes += 1
+        return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
 
-        def forward(self, input_ids: torch.Tensor) -> Any:
-            self.passes += 1
-            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
-
-    model = Counting()
+    model = own(forward, bert=BERT.build(), passes=0).train()
     with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
         model(BERT.inputs(padded=False)["input_ids"])
     report = captured.traces[0].verify()

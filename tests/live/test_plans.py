@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, pass_of
+from comparing import Mixer, captured_of, pass_of
 from torch import nn
 
 from families import BY_NAME
@@ -21,24 +21,15 @@ from headscope.live.plan.plans import plan_of
 BERT = BY_NAME["BertModel"]
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """Attention over one sequence, as in a hand-written model."""
-
-    def __init__(self, width: int = 16, factor: float = 1.0) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(width, 3 * width)
-        self.factor = factor
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
-        return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2) * self.factor
 
 
 class UnreadableAttention(Attention):
     """Attention that capture can't see."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.qkv(x).chunk(3, -1)
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        q, k, v = self.into(x).chunk(3, -1)
         weights: torch.Tensor = torch.softmax(q @ k.transpose(1, 2), -1)
         return weights @ v
 
@@ -50,7 +41,7 @@ def two_layers() -> nn.Sequential:
 
 def traced(model: nn.Module) -> tuple[int, ...]:
     """The layers that a capture records."""
-    captured = captured_of(model, torch.randn(1, 5, 16))
+    captured = captured_of(model, torch.randn(1, 5, 32))
     return captured.trace.numbers
 
 
@@ -123,7 +114,7 @@ def test_strict_and_lenient_plans_are_apart() -> None:
 
 def test_what_is_remembered_keeps_no_model_alive() -> None:
     model = two_layers()
-    captured_of(model, torch.randn(1, 5, 16))
+    captured_of(model, torch.randn(1, 5, 32))
     at, gone = id(model), weakref.ref(model[0])
     assert at in MEMORIES
     del model

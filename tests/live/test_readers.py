@@ -237,20 +237,17 @@ def test_nothing_of_ours_is_as_large_as_a_map(name: str, monkeypatch: pytest.Mon
     assert trace.verify(reference=False).agrees
 
 
+def causal(name: str, **settings: Any) -> Family:
+    """The class of a family that generates."""
+    return Family(f"{name}ForCausalLM", {**BY_NAME[f"{name}Model"].settings, **settings}, config=f"{name}Config")
+
+
 GENERATING = [
-    Family("BloomForCausalLM", {"hidden_size": 36, "n_layer": 2, "n_head": 6, "vocab_size": 99}, config="BloomConfig"),
-    Family(
-        "MptForCausalLM",
-        {"d_model": 36, "n_layers": 2, "n_heads": 6, "vocab_size": 99, "max_seq_len": 20},
-        config="MptConfig",
-    ),
+    causal("Bloom"),
+    causal("Mpt"),
     Family("FalconForCausalLM", {**TEXT, "alibi": True}, config="FalconConfig"),
     Family("T5ForConditionalGeneration", T5, config="T5Config"),
-    Family(
-        "GptOssForCausalLM",
-        {**DECODER, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 3},
-        config="GptOssConfig",
-    ),
+    causal("GptOss"),
     Family("Gemma2ForCausalLM", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 2.0}, config="Gemma2Config"),
 ]
 

@@ -10,40 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import Mixer, captured_of, own
 from torch import nn
 
 import headscope as hs
 from families import BY_NAME
 from headscope.errors import UnsupportedError
+from patience import PATIENCE
 
 THREADS = 4
-PATIENCE = 600
-"""Seconds after which a test fails instead of hanging; no test waits that long."""
-
-
-class Sdpa(nn.Module):
-    """Custom attention that calls PyTorch's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([SdpaLayer() for _ in range(2)])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-class SdpaLayer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = nn.Linear(16, 48)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.mix(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
-        out = nn.functional.scaled_dot_product_attention(q, k, v)
-        return out.transpose(1, 2).flatten(2)
 
 
 def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
@@ -52,15 +27,23 @@ def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Te
     return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
 
 
+def numbers(at: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, 32 * (5 + at)).view(1, 5 + at, 32)
+
+
+def torch_layer() -> nn.Module:
+    return nn.TransformerEncoderLayer(32, 2, 32, batch_first=True)
+
+
 def torch_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-    return model, model.layers[1], lambda at: torch.linspace(-1, 1, 16 * (5 + at)).view(1, 5 + at, 16)
+    model = nn.TransformerEncoder(torch_layer(), 2, enable_nested_tensor=False).eval()
+    return model, model.layers[1], numbers
 
 
 def own_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
-    model = Sdpa().eval()
-    return model, model.layers[1], lambda at: torch.linspace(-1, 1, 16 * (5 + at)).view(1, 5 + at, 16)
+    """Custom attention that calls PyTorch's."""
+    model = nn.Sequential(Mixer(), Mixer())
+    return model, model[1], numbers
 
 
 MODELS = [transformers_model, torch_model, own_model]
@@ -229,29 +212,12 @@ class Divided(nn.Module):
         return x
 
 
-class Named(nn.Module):
-    """The same with layers that are the model's own children."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = SdpaLayer(), SdpaLayer()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with ThreadPoolExecutor(1) as pool:
-            result: torch.Tensor = pool.submit(self.second, self.first(x)).result()
-        return result
-
-
-def torch_layer() -> nn.Module:
-    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-
-
-X = torch.linspace(-1, 1, 80).view(1, 5, 16)
+X = numbers(0)
 
 
 @pytest.mark.parametrize("directly", [False, True])
 @pytest.mark.parametrize("elsewhere", [{1}, {0, 1, 2}])
-@pytest.mark.parametrize("layer", [SdpaLayer, torch_layer])
+@pytest.mark.parametrize("layer", [Mixer, torch_layer])
 def test_a_layer_that_another_thread_runs_is_named(
     layer: Callable[[], nn.Module], elsewhere: set[int], directly: bool
 ) -> None:
@@ -282,15 +248,20 @@ def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
 
 def test_a_child_that_another_thread_runs_is_named() -> None:
     """What begins a forward pass of its own elsewhere is missing here all the same."""
-    model = Named().eval()
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            result: torch.Tensor = pool.submit(self.second, self.first(x)).result()
+        return result
+
+    model = own(forward, first=Mixer(), second=Mixer())
     with torch.no_grad(), hs.capture(model), pytest.raises(UnsupportedError, match="another thread in second"):
         model(X)
 
 
 def test_layers_without_a_call_are_listed() -> None:
     """A model may skip layers, so that is no error; the trace and its report say so."""
-    model = Sdpa().eval()
-    model.forward = lambda x: model.layers[1](x)  # type: ignore[method-assign]
+    model = own(lambda self, x: self.layers[1](x), layers=nn.ModuleList([Mixer(), Mixer()]))
     captured = captured_of(model, X)
     note = "no attention of layers.0 was seen in this forward pass"
     assert captured.trace.numbers == (1,)
