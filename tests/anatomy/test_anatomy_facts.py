@@ -11,11 +11,10 @@ from fake_checkpoint import TINY_CONFIGS, FakeCheckpoint, class_header
 
 from commands import python
 from headscope.anatomy import Anatomy, layers_of, read_anatomy
-from headscope.anatomy.anatomy_record import memory
 from headscope.anatomy.heads import HEAD_SLICES, OutOfRangeError
 from headscope.anatomy.tree import tree
 from headscope.checkpoint import Checkpoint, open_checkpoint
-from making import LARGE, bert_checkpoint
+from making import bert_checkpoint
 
 LAYER = (
     [f"attention.self.{part}.{kind}" for part in ("query", "key", "value") for kind in ("weight", "bias")]
@@ -51,17 +50,6 @@ def test_bert_base(tmp_path: Path) -> None:
     assert anatomy.longest_text == 512
 
 
-def test_bert_large(tmp_path: Path) -> None:
-    anatomy = read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, LARGE)))
-    sizes = anatomy.known()
-    assert (anatomy.parameters.total, len(anatomy.parameters)) == (335_141_888, 391)
-    assert (sizes.layers, sizes.heads, sizes.d_head, sizes.d_ffn) == (24, 16, 64, 4096)
-    for layer in range(24):
-        for part in ("query", "key", "value", "attention_output"):
-            assert anatomy.parameter(f"layer.{part}.weight", layer).shape == (1024, 1024)
-            assert anatomy.parameter(f"layer.{part}.bias", layer).shape == (1024,)
-
-
 def test_published_file(tmp_path: Path) -> None:
     anatomy = read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, published=True)))
     assert [row.name for row in anatomy.parameters] == NAMES
@@ -80,32 +68,6 @@ def test_published_file(tmp_path: Path) -> None:
     assert anatomy.tasks == ("masked_lm", "next_sentence")
     assert anatomy.refusals == ()
     assert tree(anatomy).name == "BertForPreTraining"
-
-
-def test_memory(tmp_path: Path) -> None:
-    sizes = memory(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, published=True))))
-    base, whole = 109_482_240, 110_106_428
-    assert sizes == {
-        "fp32": (4 * base, 4 * whole),
-        "fp16": (2 * base, 2 * whole),
-        "bf16": (2 * base, 2 * whole),
-        "int8": (base, whole),
-        "as stored": (4 * base, 4 * whole),
-    }
-
-
-def test_collapsed_tree_counts_everything(tmp_path: Path) -> None:
-    root = tree(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path))))
-    assert (root.name, root.count) == ("BertModel", 109_482_240)
-    layer = root.children[1].children[0].children[0]
-    assert (layer.name, layer.label, layer.count, layer.total) == ("0-11", "12 x BertLayer", 7_087_872, 85_054_464)
-    assert [child.label for child in root.children[0].children] == [
-        "Embedding(30522, 768)",
-        "Embedding(512, 768)",
-        "Embedding(2, 768)",
-        "LayerNorm(768, eps=1e-12)",
-        "Dropout(0.1)",
-    ]
 
 
 @pytest.mark.parametrize("heavy", ["numpy", "torch", "transformers", "tokenizers", "rich", "typer"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_checkpoint import TINY_BERT, TINY_CONFIGS, anatomy_of, class_header, every_class, fake, tiny_bert
+from fake_checkpoint import TINY_BERT, TINY_CONFIGS, anatomy_of, class_header, every_class, tiny_bert
 
 from headscope.anatomy import read_anatomy
 from headscope.anatomy.entries import ENTRIES, GENERATION, UNDESCRIBED
@@ -97,41 +97,6 @@ def test_strange_values_are_shown_as_they_are() -> None:
 def test_no_field_is_described_twice() -> None:
     assert not GENERATION & set(ENTRIES)
     assert set(TINY_CONFIGS["electra"]) <= set(ENTRIES)
-
-
-def test_a_classifier_is_newly_initialised() -> None:
-    checkpoint = fake(TINY_BERT, tiny_bert(prefix="bert.", old_names=True, pretraining=True, position_ids=True))
-    result = fit(checkpoint, "BertForSequenceClassification")
-    assert result.initialised == (("classifier.weight", (2, 12)), ("classifier.bias", (2,)))
-    assert (result.loaded, result.complete, result.mismatched) == (39, False, ())
-    assert [row.name for row in result.ignored] == [
-        "cls.predictions.bias",
-        "cls.predictions.transform.dense.weight",
-        "cls.predictions.transform.dense.bias",
-        "cls.predictions.transform.LayerNorm.weight",
-        "cls.predictions.transform.LayerNorm.bias",
-        "cls.seq_relationship.weight",
-        "cls.seq_relationship.bias",
-    ]
-
-
-def test_as_many_labels_as_the_config_names() -> None:
-    anatomy = anatomy_of({**TINY_BERT, "id2label": {"0": "a", "1": "b", "2": "c"}}, tiny_bert())
-    assert fit(anatomy, "BertForTokenClassification").initialised[0] == ("classifier.weight", (3, 12))
-
-
-def test_a_classifier_of_another_size() -> None:
-    config, header = class_header("BertForTokenClassification")
-    result = fit(anatomy_of({**config, "num_labels": 5}, header), "BertForSequenceClassification")
-    assert result.mismatched == (("classifier.weight", (2, 12), (5, 12)), ("classifier.bias", (2,), (5,)))
-    assert [name for name, _ in result.initialised] == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
-
-
-def test_a_decoders_copy_is_loaded_or_ignored() -> None:
-    header = tiny_bert(prefix="bert.", pretraining=True, extra=[("cls.predictions.decoder.weight", (40, 12))])
-    anatomy = anatomy_of(TINY_BERT, header)
-    assert fit(anatomy, "BertForPreTraining").complete
-    assert "cls.predictions.decoder.weight" in fit(anatomy, "BertModel").ignored
 
 
 def test_a_sibling_class_of_the_same_names() -> None:

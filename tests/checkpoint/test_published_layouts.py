@@ -272,32 +272,6 @@ PUBLISHED = (
         config={"embedding_size": 32},
     ),
     Published(
-        "nghuyong/ernie-2.0-base-en",
-        "Ernie",
-        "Model",
-        {
-            **SIZES, "architectures": ["ErnieModel"], "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
-            "hidden_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-05, "layer_type": "post_norm",
-            "max_position_embeddings": 64, "model_type": "ernie", "pad_token_id": 0,
-            "position_embedding_type": "absolute", "task_id": 0, "task_type_vocab_size": 3, "type_vocab_size": 4,
-            "use_cache": True, "use_task_id": True,
-        },
-        with_positions,
-        config={"type_vocab_size": 4, "layer_norm_eps": 1e-5},
-    ),
-    Published(
-        "nvidia/megatron-bert-uncased-345m",
-        "MegatronBert",
-        "ForPreTraining",
-        {
-            **SIZES, "tokenizer_type": "BertWordPieceLowerCase", "hidden_act": "gelu_new", "hidden_dropout_prob": 0.1,
-            "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 64, "type_vocab_size": 2,
-            "initializer_range": 0.2, "layer_norm_eps": 1e-12, "gradient_checkpointing": False,
-            "position_embedding_type": "absolute", "use_cache": False, "model_type": "megatron-bert",
-        },
-        config={"hidden_act": "gelu_new"},
-    ),
-    Published(
         "google-bert/bert-base-uncased",
         "Bert",
         "ForPreTraining",

@@ -11,9 +11,9 @@ import pytest
 import safetensors.numpy
 
 from commands import imported
-from headscope.checkpoint import Checkpoint, TensorEntry, open_checkpoint
+from headscope.checkpoint import Checkpoint, open_checkpoint
 from headscope.errors import CheckpointError, InputError, NotFoundError, UnsupportedError
-from making import BASE, bert_checkpoint, bert_header, header_bytes, write_config, write_safetensors
+from making import BASE, bert_checkpoint, write_config, write_safetensors
 
 NATIVE = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"]
 
@@ -227,12 +227,3 @@ def test_a_file_that_shrinks_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(CheckpointError, match="had 8072 bytes when it was opened, and has 8064 now"):
         checkpoint.read("x")
-
-
-def test_makers_agree_with_the_library(tmp_path: Path) -> None:
-    tensors = some_tensors()
-    path = write_safetensors(tmp_path / "a.safetensors", tensors, {"format": "np"})
-    for name, array in safetensors.numpy.load_file(path).items():
-        np.testing.assert_array_equal(array, tensors[name], strict=True)
-    assert header_bytes(bert_header(BASE))[8:].rstrip().endswith(b"}")
-    assert TensorEntry("a", "F32", (2, 3), "f", 0, 24).nbytes == 24

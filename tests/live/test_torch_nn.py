@@ -23,34 +23,13 @@ def amplified(module: nn.Module) -> Any:
     return module.eval()
 
 
-def test_the_facts_by_hand() -> None:
-    """FACTS: torch.nn.MultiheadAttention by hand, seed 55."""
+def test_queries_keys_and_values_are_the_module_s() -> None:
     torch.manual_seed(55)
-    x = torch.randn(1, 5, 4)
-    mha = nn.MultiheadAttention(4, 2, bias=False, batch_first=True).eval()
-    with capture(mha) as captured:
-        output, _ = mha(x, x, x, average_attn_weights=False)
-    trace = captured.trace
-    row = torch.cat([trace_part[0] for trace_part in _rows(trace)])
-    expected = [-1.3839, 0.3560, -0.5477, 0.5145, 1.5560, -0.1749, 1.3026, -0.2896, 1.4396, -0.2397, 0.6415, 1.2935]
-    np.testing.assert_allclose(row, expected, atol=5e-5)
-    first = """0.0424 0.2048 0.3446 0.2414 0.1667 0.1729 0.1644 0.2146 0.2448 0.2033 0.2667 0.1591 0.1675 0.2068 0.2000
-    0.0698 0.2457 0.3001 0.2061 0.1782 0.1792 0.1710 0.2114 0.2354 0.2030"""
-    second = """0.1456 0.1290 0.2313 0.2845 0.2096 0.2896 0.3155 0.1334 0.0994 0.1622 0.2136 0.3166 0.1714 0.1335 0.1649
-    0.1254 0.2581 0.2383 0.2125 0.1655 0.1764 0.2372 0.2087 0.1930 0.1846"""
-    for head, text in enumerate((first, second)):
-        np.testing.assert_allclose(
-            np.asarray(trace[0, head].weights).ravel(), [float(n) for n in text.split()], atol=6e-5
-        )
-    joined = sum(trace[0, head].output for head in range(2))
-    np.testing.assert_allclose(joined, output[0].detach(), atol=1e-6)
-    first_row = [0.3529, 0.0220, 0.0969, -0.1303]
-    np.testing.assert_allclose(joined[0], first_row, atol=5e-5)
-
-
-def _rows(trace: Any) -> list[torch.Tensor]:
-    record = trace.layers[0]
-    return [torch.from_numpy(part.transpose(1, 0, 2).reshape(5, 4)) for part in (record.q, record.k, record.v)]
+    mha, x = nn.MultiheadAttention(4, 2, batch_first=True).eval(), torch.randn(1, 5, 4)
+    record = captured_of(mha, x, x, x).trace.layers[0]
+    made = nn.functional.linear(x[0], mha.in_proj_weight, mha.in_proj_bias).detach().chunk(3, -1)
+    for part, expected in zip((record.q, record.k, record.v), made, strict=True):
+        np.testing.assert_allclose(part, expected.unflatten(-1, (2, 2)).transpose(0, 1), atol=1e-6)
 
 
 FORMS = [
