@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from families import FAMILIES, Family
+from headscope.errors import UnsupportedError
 from headscope.live import capture
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
@@ -20,6 +22,13 @@ def captured_of(model: Any, *given: Any, **named: Any) -> Any:
     with torch.no_grad(), capture(model) as captured:
         model(*given, **named)
     return captured
+
+
+def refused(match: str, model: Any, *given: Any, **named: Any) -> UnsupportedError:
+    """The error of a pass that can't be captured."""
+    with pytest.raises(UnsupportedError, match=match) as raised:
+        captured_of(model, *given, **named)
+    return raised.value
 
 
 class Mixer(nn.Module):

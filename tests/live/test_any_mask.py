@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from families import BY_NAME, here
+from families import BY_NAME, built, here
 from headscope.attention.scores import Mask
 from headscope.errors import UnsupportedError
 from headscope.heads.measure import statistics
@@ -321,8 +321,7 @@ def test_padding_is_kept_on_request(name: str, side: str) -> None:
 @pytest.mark.parametrize("name", here("MT5Model", "UMT5Model", "PLBartModel", "BartModel"))
 def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
     """Beside a position bias, SDPA writes the lowest number over scores: even weights. Without one there are none."""
-    family = BY_NAME[name]
-    model, inputs = family.build(), family.inputs(padded=True)
+    model, inputs = built(name, padded=True)
     inputs["decoder_attention_mask"] = torch.tensor([[1] * 5, [0, 0, 1, 1, 1]])
     model.set_attn_implementation("sdpa")
     with torch.no_grad(), capture(model, padding="keep") as captured:

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from families import BY_NAME, Family, here
+from families import BY_NAME, Family, built, here
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, capture, feed
 
@@ -86,8 +86,7 @@ def test_select_layers_heads_and_precision() -> None:
 
 
 def test_selected_heads_under_grouped_queries() -> None:
-    family = BY_NAME["LlamaModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
+    model, inputs = built("LlamaModel")
     with torch.no_grad():
         whole = captured_of(model, **inputs)
         with capture(model, heads=[2]) as some:

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 import headscope as hs
-from families import BY_NAME
+from families import BY_NAME, built
 from products import pairwise
 
 NAMES = ["BertModel", "GPT2Model", "DebertaV2Model"]
@@ -89,7 +89,7 @@ def test_a_saved_model_needs_no_headscope() -> None:
 
 
 def test_a_copy_can_be_compiled_and_exported() -> None:
-    model, inputs = BY_NAME["BertModel"].build(), BY_NAME["BertModel"].inputs(padded=False)
+    model, inputs = built("BertModel")
     with hs.capture(model):
         twin = copy.deepcopy(model)
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_a_copy_can_be_compiled_and_exported() -> None:
 
 
 def test_quantised_copies() -> None:
-    model, inputs = BY_NAME["BertModel"].build(), BY_NAME["BertModel"].inputs(padded=False)
+    model, inputs = built("BertModel")
     with torch.no_grad():
         expected = output(quantised(model)(**inputs))
     with torch.no_grad(), hs.capture(model) as captured:
@@ -173,8 +173,7 @@ def test_a_pass_that_was_interrupted_is_over(error: type[BaseException]) -> None
 
 def test_a_pass_whose_block_another_thread_closed_is_over() -> None:
     """The thread that ran it captures its next pass as if there had been none."""
-    family = BY_NAME["BertModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
+    model, inputs = built("BertModel")
     words = [f"w{number}" for number in range(200)]
     inside, closed = threading.Event(), threading.Event()
     traces: list[Any] = []

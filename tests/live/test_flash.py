@@ -15,14 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from comparing import assert_same_weights, eager_attentions, watched
+from comparing import assert_same_weights, eager_attentions, refused, watched
 from test_generation import agrees_with, eager, generated, model_of
 from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
 from transformers.integrations import hub_kernels
 
 from families import BY_NAME
-from headscope.errors import UnsupportedError
-from headscope.live import capture
 from products import pairwise
 
 # The kernels, with the signatures of flash-attn 2, flash-attn 3 and kernels from the hub.
@@ -177,16 +175,14 @@ def test_weights_are_the_eager_ones(name: str, family: str, padding: str, loaded
 def test_what_transformers_loses_on_the_way_is_refused(name: str, family: str, loaded: Loaded) -> None:
     """It unpads cross-attention's queries by the mask of the keys, and drops sinks that a kernel doesn't take."""
     model, inputs = loaded(family, name), BY_NAME[family].inputs(padded=True)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="recomputed contexts differ"), capture(model):
-        model(**inputs)
+    refused("recomputed contexts differ", model, **inputs)
 
 
 def test_texts_packed_into_one_row_are_refused(loaded: Loaded) -> None:
     """transformers takes them apart by their positions, and a trace has no rule for that."""
     model = loaded("LlamaModel", "flash_attention_2")
     ids, positions = torch.arange(3, 12)[None], torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="recomputed contexts differ"), capture(model):
-        model(input_ids=ids, position_ids=positions)
+    refused("recomputed contexts differ", model, input_ids=ids, position_ids=positions)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -218,5 +214,4 @@ def test_a_kernel_that_ignores_its_arguments_is_refused(
     library = SimpleNamespace(**{**vars(FLASH_ATTN_2), "flash_attn_func": wrong})
     monkeypatch.setattr(hub_kernels, "get_kernel", lambda *_, **__: library)
     model = loaded("LlamaModel", "flash_attention_2")
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="recomputed contexts differ"), capture(model):
-        model(**BY_NAME["LlamaModel"].inputs(padded=False))
+    refused("recomputed contexts differ", model, **BY_NAME["LlamaModel"].inputs(padded=False))

@@ -20,7 +20,7 @@ from torch import nn
 from transformers import AutoTokenizer, BertModel
 
 import headscope
-from families import BY_NAME, DECODER, TEXT, Family, here
+from families import BY_NAME, DECODER, TEXT, Family, built, here
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
@@ -48,8 +48,7 @@ def test_ablation_of_what_is_not_there(heads: dict[tuple[int, int], str]) -> Non
 
 
 def test_ablation_asks_which_stack() -> None:
-    family = BY_NAME["BartModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
+    model, inputs = built("BartModel")
     with pytest.raises(InputError, match="3 stacks"):
         ablate(model, [(0, 0)])
     with torch.no_grad(), ablate(model, [(1, 1)], stack="cross"), capture(model) as captured:
@@ -59,8 +58,7 @@ def test_ablation_asks_which_stack() -> None:
 
 
 def test_ablation_in_a_shared_module() -> None:
-    family = BY_NAME["AlbertModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
+    model, inputs = built("AlbertModel")
     with torch.no_grad(), ablate(model, [(2, 1)]), capture(model) as captured:
         model(**inputs)
     assert captured.traces[0].ablated == {(2, 1)}

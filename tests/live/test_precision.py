@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from families import BY_NAME, here
+from families import BY_NAME, built, here
 from headscope.attention import precision
 from headscope.attention.precision import exact_products, matmul_precision
 from headscope.errors import UnsupportedError
@@ -89,8 +89,7 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
 )
 def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtype) -> None:
     """RoPE leaves q and k in fp32, and autocast casts them at the product."""
-    family = BY_NAME[name]
-    model, inputs = family.build(), family.inputs(padded=True)
+    model, inputs = built(name, padded=True)
     model.set_attn_implementation(implementation)
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
         alone = model(**inputs).last_hidden_state
