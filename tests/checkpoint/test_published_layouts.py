@@ -258,20 +258,6 @@ PUBLISHED = (
         config={"rope_parameters": {"rope_theta": 250000.0, "rope_type": "default"}},
     ),
     Published(
-        "junnyu/roformer_chinese_base",
-        "RoFormer",
-        "ForMaskedLM",
-        {
-            **SIZES, "architectures": ["RoFormerForMaskedLM"], "attention_probs_dropout_prob": 0.1,
-            "embedding_size": 32, "gradient_checkpointing": False, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-            "initializer_range": 0.02, "layer_norm_eps": 1e-12, "max_position_embeddings": 64,
-            "model_type": "roformer", "pad_token_id": 0, "rotary_value": False, "tokenizer_class": "RoFormerTokenizer",
-            "type_vocab_size": 2, "use_cache": True, "eos_token_id": 2,
-        },
-        tied("roformer.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
-        config={"embedding_size": 32},
-    ),
-    Published(
         "google-bert/bert-base-uncased",
         "Bert",
         "ForPreTraining",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_tokenizer_parity import KINDS
 
 from commands import imported
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
@@ -15,7 +16,6 @@ from headscope.errors import InputError
 from tokenizer_folders import (
     BERT_SPECIALS,
     Folder,
-    byte_level_files,
     folder_with,
     unigram_json,
     wordpiece_vocabulary,
@@ -31,19 +31,8 @@ def bert(path: Path, vocabulary: list[str] | None = None, **files: Any) -> Token
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
-    vocabulary, merges = byte_level_files()
-    folders = {
-        "wordpiece": folder_with(
-            tmp_path_factory.mktemp("wordpiece"), {"model_type": "bert"}, vocab_txt=wordpiece_vocabulary(lower=True)
-        ),
-        "byte-level": folder_with(
-            tmp_path_factory.mktemp("byte"), {"model_type": "roberta"}, vocab=vocabulary, merges_txt=merges
-        ),
-        "unigram": folder_with(
-            tmp_path_factory.mktemp("unigram"), {"model_type": "xlm-roberta"}, tokenizer=unigram_json()
-        ),
-    }
-    return {kind: load_tokenizer(folder) for kind, folder in folders.items()}
+    names = {"wordpiece": "bert-uncased", "byte-level": "roberta", "unigram": "xlm-roberta"}
+    return {kind: load_tokenizer(KINDS[name](tmp_path_factory.mktemp(kind))) for kind, name in names.items()}
 
 
 def test_importing_needs_no_tokenizers() -> None:

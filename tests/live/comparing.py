@@ -31,6 +31,20 @@ def refused(match: str, model: Any, *given: Any, **named: Any) -> UnsupportedErr
     return raised.value
 
 
+class Seen(torch.overrides.TorchFunctionMode):
+    """Records the arguments of scaled_dot_product_attention, after autocast's own cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[torch.Tensor, ...]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is scaled_dot_product_attention:
+            self.calls.append(tuple(x.to(result.dtype) for x in args[:3]))
+        return result
+
+
 class Mixer(nn.Module):
     """Four heads of 8, in a class whose name doesn't mention attention."""
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import captured_of, own
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME, built, here
-from headscope.attention.scores import Mask
 from headscope.errors import UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
@@ -27,22 +26,14 @@ LEAST = torch.finfo(torch.float32).min
 INF = float("inf")
 
 
-class Attend(nn.Module):
-    """A module that only attends."""
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
 def drawn(batch: int, heads: int, tokens: int, size: float = 1.0) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(tokens)
     return [size * torch.randn(batch, heads, tokens, 8, generator=generator) for _ in range(3)]
 
 
 def captured(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> list[Trace]:
-    with torch.no_grad(), capture(Attend()) as capturing:
-        capturing.model(q, k, v, mask)
-    return capturing.traces
+    model = own(lambda self, *qkv, mask: scaled_dot_product_attention(*qkv, attn_mask=mask))
+    return captured_of(model, q, k, v, mask=mask).traces
 
 
 def exact(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -94,9 +85,17 @@ def test_whatever_the_mask(data: st.DataObject, tokens: int, batch: int, heads: 
     if data.draw(st.booleans()):
         shape = (*shape[:2], 1, tokens)
     count = int(np.prod(shape))
-    hidden = torch.tensor(data.draw(st.lists(st.booleans(), min_size=count, max_size=count))).view(shape)
-    if data.draw(st.booleans()):
-        hidden = hidden & torch.ones(shape[-2:], dtype=torch.bool).triu(1)
+    ruled = shape[2] > 1 and data.draw(st.booleans())
+    if ruled:  # causality, a window, and padding on one side
+        ahead = torch.arange(tokens) - torch.arange(tokens)[:, None]
+        far = [data.draw(st.integers(0, 7)) for _ in range(2)]
+        real = torch.arange(tokens) >= data.draw(st.integers(0, tokens - 1))
+        real = data.draw(st.sampled_from([real, real.flip(0)]))
+        hidden = ((ahead < -far[0]) | (ahead > far[1]) | ~real).expand(shape)
+    else:
+        hidden = torch.tensor(data.draw(st.lists(st.booleans(), min_size=count, max_size=count))).view(shape)
+        if data.draw(st.booleans()):
+            hidden = hidden & torch.ones(shape[-2:], dtype=torch.bool).triu(1)
     kind = data.draw(st.sampled_from(["bool", "masked", "numbers"]))
     if kind == "bool":
         mask = ~hidden
@@ -115,6 +114,7 @@ def test_whatever_the_mask(data: st.DataObject, tokens: int, batch: int, heads: 
     for trace in traces:
         assert_statistics(trace)
         assert trace.verify(reference=False).agrees
+        assert trace.layers[0].mask.bias is None or not ruled or kind != "bool"
 
 
 def test_a_query_that_sees_no_key_in_one_head_alone() -> None:
@@ -371,53 +371,6 @@ def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) ->
         _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
     np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)
     assert (kept.trace.left_out.tolist(), dropped.trace.left_out.tolist()) == ([], [4])
-
-
-# Rules derived from masks: the rule reproduces any mask cell for cell.
-
-
-def cells(mask: Mask, queries: int, keys: int) -> np.ndarray:
-    """(queries, keys): True for the cells that a mask allows."""
-    allowed = mask.allowed(np.arange(queries), np.arange(keys), (queries, keys))
-    flags = np.ones((queries, keys), dtype=bool) if allowed is None else allowed
-    if mask.bias is not None:
-        flags = flags & (np.asarray(mask.bias)[0] > -np.inf)
-    return flags
-
-
-@settings(max_examples=80)
-@given(
-    size=st.integers(1, 12),
-    causal=st.booleans(),
-    left=st.none() | st.integers(0, 5),
-    right=st.none() | st.integers(0, 5),
-    padding=st.integers(0, 4),
-    at_left=st.booleans(),
-    additive=st.sampled_from([None, float("-inf"), -1e9, -1e4, torch.finfo(torch.float32).min]),
-)
-def test_rules_come_back(
-    size: int, causal: bool, left: int | None, right: int | None, padding: int, at_left: bool, additive: float | None
-) -> None:
-    padding = min(padding, size - 1)
-    real = np.ones(size, dtype=bool)
-    if padding:
-        real[slice(0, padding) if at_left else slice(size - padding, size)] = False
-    rule = Mask(causal, (left, right) if (left, right) != (None, None) else None, real)
-    wanted = cells(rule, size, size)
-    mask = torch.from_numpy(wanted.copy())[None, None]
-    if additive is not None:
-        mask = torch.zeros(mask.shape).masked_fill(~mask, additive)
-    row_rule = find_rules(RawMask(mask=mask), 1, size, size, slice(0, size)).row(0)
-    kept = real
-    ahead = np.triu(wanted[kept][:, kept], 1).any()
-    if additive is not None and np.isfinite(additive) and padding and not at_left and not ahead:
-        # Softmax can't tell rows of padding from rows that are shifted: these may be either.
-        np.testing.assert_array_equal(cells(row_rule.mask, size, size)[kept], wanted[kept])
-        return
-    np.testing.assert_array_equal(cells(row_rule.mask, size, size)[kept], wanted[kept])
-    assert row_rule.mask.bias is None
-    cut = row_rule.cut(row_rule.queries, row_rule.keys)
-    np.testing.assert_array_equal(cells(cut, int(kept.sum()), int(kept.sum())), wanted[kept][:, kept])
 
 
 def test_each_mask_is_looked_at_once() -> None:

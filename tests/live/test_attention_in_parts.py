@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
-from comparing import Mixer, captured_of, refused, weights_of
+from comparing import Mixer, Seen, captured_of, refused, weights_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -547,26 +546,18 @@ def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[
     model = Vision(Qwen2VLVisionConfig(**VISION, attn_implementation=implementation)).eval()
     grid = torch.tensor([(1, *size) for size in sizes])
     ends = grid.prod(1).cumsum(0).tolist()
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    table, key = transformers.AttentionInterface._global_mapping, "sdpa"
-    with torch.no_grad():
-        captured = captured_of(model, torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
-        original = table[key]
-        try:
-            table[key] = lambda module, q, k, *rest, **named: (
-                seen.append((q, k)),
-                original(module, q, k, *rest, **named),
-            )[1]
-            model.set_attn_implementation("sdpa")
-            model(torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
-        finally:
-            table[key] = original
-            model.set_attn_implementation(implementation)
+    patches = torch.randn(32, 96, generator=torch.Generator().manual_seed(2))
+    captured = captured_of(model, patches, grid)
+    model.set_attn_implementation("sdpa")
+    with torch.no_grad(), Seen() as seen:
+        model(patches, grid)
+    model.set_attn_implementation(implementation)
     trace = captured.trace
     assert (captured.stacks, len(trace.queries), trace.numbers) == (("self",), 32, (0, 1))
     for layer in range(2):
         weights = torch.zeros(4, 32, 32)
-        for (start, stop), (q, k) in zip(pairwise([0, *ends]), seen[len(sizes) * layer :], strict=False):
+        calls = seen.calls[len(sizes) * layer :]
+        for (start, stop), (q, k, _) in zip(pairwise([0, *ends]), calls, strict=False):
             weights[:, start:stop, start:stop] = (q[0] @ k[0].mT * WIDTH**-0.5).softmax(-1)
         np.testing.assert_allclose(trace[layer].weights[...], weights, atol=1e-5)
     assert trace.verify().agrees

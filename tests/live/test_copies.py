@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -39,12 +38,6 @@ def saved(model: nn.Module) -> Any:
     torch.save(model, file)
     file.seek(0)
     return torch.load(file, weights_only=False)
-
-
-def quantised(model: nn.Module) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})  # copies the model, and leaves it as it is
 
 
 WAYS: dict[str, Callable[[nn.Module], Any]] = {
@@ -86,30 +79,6 @@ def test_a_saved_model_needs_no_headscope() -> None:
     with hs.capture(encoder()) as captured:
         file = pickle.dumps(captured.model)
     assert b"headscope" not in file
-
-
-def test_a_copy_can_be_compiled_and_exported() -> None:
-    model, inputs = built("BertModel")
-    with hs.capture(model):
-        twin = copy.deepcopy(model)
-    with torch.no_grad():
-        compiled = torch.compile(twin, backend="eager", fullgraph=True)(**inputs)
-        exported = torch.export.export(twin, (), kwargs=inputs).module()(**inputs)
-        expected = output(model(**inputs))
-    torch.testing.assert_close(output(compiled), expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(output(exported), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_quantised_copies() -> None:
-    model, inputs = built("BertModel")
-    with torch.no_grad():
-        expected = output(quantised(model)(**inputs))
-    with torch.no_grad(), hs.capture(model) as captured:
-        twin = quantised(model)
-        torch.testing.assert_close(output(twin(**inputs)), expected)
-        model(**inputs)
-    assert len(captured.forwards) == 1
-    torch.testing.assert_close(output(twin(**inputs)), expected)
 
 
 def test_a_shallow_copy_shares_its_layers() -> None:

@@ -253,35 +253,23 @@ def test_nothing_is_remembered_of_changed_code(change: str, monkeypatch: pytest.
 SHUFFLED = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:12].reshape(2, 6)
 
 
-class Attention(nn.Module):
-    """Two heads of 8, whose contexts are the output: nothing carries the tokens around them."""
+def layered(norm: Callable[[torch.Tensor], torch.Tensor], between: Callable[..., torch.Tensor]) -> Any:
+    """Layers of two heads of 8 without residual streams: nothing carries the tokens around them."""
 
-    def __init__(self, norm: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 16, 2, 8) / 4)
-        self.out = nn.Linear(16, 16)
-        self.norm = norm
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = torch.einsum("bsd,pdhe->pbhse", self.norm(x), self.weight)
+    def attend(self: Any, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = torch.einsum("bsd,pdhe->pbhse", norm(x), self.weight)
         return self.out(sdpa(q, k, v).transpose(1, 2).flatten(2))
 
-
-class Model(nn.Module):
-    """Layers without residual streams, and what happens between them."""
-
-    def __init__(self, norm: Callable[[torch.Tensor], torch.Tensor], between: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.words = nn.Embedding(40, 16)
-        self.layers = nn.ModuleList(Attention(norm) for _ in range(3))
-        self.between = between
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
         x: torch.Tensor = self.words(ids)
         for at, layer in enumerate(self.layers):
-            x = self.between(layer(x), at)
+            x = between(layer(x), at)
         return x
+
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.randn(3, 16, 2, 8) / 4) for _ in range(3)]
+    layers = nn.ModuleList(own(attend, weight=weight, out=nn.Linear(16, 16)) for weight in weights)
+    return own(forward, words=nn.Embedding(40, 16), layers=layers)
 
 
 NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -293,14 +281,14 @@ NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_contexts_stand_for_their_queries(norm: str) -> None:
-    model = Model(NORMS[norm], lambda x, at: x)
+    model = layered(NORMS[norm], lambda x, at: x)
     captured = captured_of(model, SHUFFLED)
     assert [list(trace.ids) for trace in captured.traces] == SHUFFLED.tolist()
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_tokens_that_move_between_layers_are_not_named(axis: int) -> None:
-    model = Model(NORMS["none"], lambda x, at: x.flip(axis) if at == 0 else x)
+    model = layered(NORMS["none"], lambda x, at: x.flip(axis) if at == 0 else x)
     captured = captured_of(model, SHUFFLED)
     assert all(number == -1 for trace in captured.traces for number in trace.ids)
 
@@ -319,6 +307,6 @@ def test_a_librarys_function_whose_closure_has_itself() -> None:
 
 
 def test_a_parameter_that_is_made_in_the_pass() -> None:
-    model = Model(NORMS["none"], lambda x, at: nn.Parameter(x) if at == 0 else x)
+    model = layered(NORMS["none"], lambda x, at: nn.Parameter(x) if at == 0 else x)
     captured = captured_of(model, SHUFFLED)
     assert all(number == -1 for trace in captured.traces for number in trace.ids)

@@ -206,7 +206,7 @@ def test_a_loop_whose_layers_are_unknown_is_refused(cls: type[Loop]) -> None:
 # Heads that are modules of their own, in a list: heads of one layer, if a Linear reads them joined in order.
 
 TEXTS = torch.arange(3, 3 + 2 * TOKENS).view(2, TOKENS)
-Mix = Callable[["Joined", torch.Tensor], torch.Tensor]
+Mix = Callable[[Any, torch.Tensor], torch.Tensor]
 
 
 class Head(nn.Module):
@@ -244,47 +244,26 @@ MIXES: dict[str, Mix] = {
 JOINED = ("side by side", "called backwards", "with a norm each")
 
 
-class Joined(nn.Module):
-    """The heads of a layer, as `mix` puts them together."""
-
-    def __init__(self, mix: Mix, cls: type[Head]) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(cls() for _ in range(HEADS))
-        self.proj = nn.Linear(WIDTH, WIDTH)
-        self.mix = mix
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.mix(self, x)
+def residual(mix: Mix, cls: type[Head]) -> nn.Module:
+    """The heads of a layer, as `mix` puts them together, beside what they read."""
+    heads = nn.ModuleList(cls() for _ in range(HEADS))
+    joined = own(lambda self, x: mix(self, x), heads=heads, proj=nn.Linear(WIDTH, WIDTH))
+    return own(lambda self, x: x + self.sa(self.ln(x)), ln=nn.LayerNorm(WIDTH), sa=joined)
 
 
-class Residual(nn.Module):
-    def __init__(self, mix: Mix, cls: type[Head]) -> None:
-        super().__init__()
-        self.ln, self.sa = nn.LayerNorm(WIDTH), Joined(mix, cls)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.sa(self.ln(x))
-
-
-class LanguageModel(nn.Module):
+def language_model(mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> Any:
     """A language model with three layers of four heads."""
-
-    def __init__(self, mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = nn.Embedding(50, WIDTH)
-        self.blocks = nn.Sequential(*(Residual(mix, cls) for _ in range(3)))
-        self.head = nn.Linear(WIDTH, 50)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(self.blocks(self.embed(ids)))
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(residual(mix, cls) for _ in range(3)))
+    parts = {"embed": nn.Embedding(50, WIDTH), "blocks": blocks, "head": nn.Linear(WIDTH, 50)}
+    return own(lambda self, ids: self.head(self.blocks(self.embed(ids))), **parts)
 
 
 @pytest.mark.parametrize("cls", [Head, WithAxis])
 @pytest.mark.parametrize("mix", JOINED)
 @torch.no_grad()
 def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
-    model = LanguageModel(MIXES[mix], cls).eval()
+    model = language_model(MIXES[mix], cls)
     captured = captured_of(model, TEXTS)
     assert captured.stacks == ("self",)
     for row, trace in enumerate(captured.traces):
@@ -312,7 +291,7 @@ def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
 
 @torch.no_grad()
 def test_one_layer_alone_and_one_selected() -> None:
-    model = LanguageModel().eval()
+    model = language_model()
     with capture(model.blocks[1].sa) as captured:
         model(TEXTS)
     assert [trace.numbers for trace in captured.traces] == [(0,), (0,)]
@@ -325,7 +304,7 @@ def test_one_layer_alone_and_one_selected() -> None:
 @torch.no_grad()
 def test_lists_in_stages_and_lists_that_run_again() -> None:
     def stage() -> nn.Module:
-        return nn.Sequential(*(Residual(MIXES["side by side"], Head) for _ in range(2)))
+        return nn.Sequential(*(residual(MIXES["side by side"], Head) for _ in range(2)))
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         return self.stages(self.stages(x))
@@ -344,7 +323,7 @@ def test_lists_in_stages_and_lists_that_run_again() -> None:
 @pytest.mark.parametrize("mix", [name for name in MIXES if name not in JOINED])
 @torch.no_grad()
 def test_side_by_side_but_not_joined(mix: str) -> None:
-    model = LanguageModel(MIXES[mix]).eval()
+    model = language_model(MIXES[mix])
     raised = refused("side by side, each with one head", model, TEXTS)
     assert raised.where == "blocks.0.sa.heads"
     assert "torch.cat" in str(raised)
@@ -378,7 +357,7 @@ def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
 
 @torch.no_grad()
 def test_a_head_that_is_a_module_is_silenced_there() -> None:
-    model = LanguageModel().eval()
+    model = language_model()
     with ablate(model, [(1, 3)]), pytest.raises(InputError, match="attends with 1 in one call"):
         model(TEXTS)
     with ablate(model, [(1, 0)]), pytest.raises(UnsupportedError, match="one head of several") as raised:

@@ -21,7 +21,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
-from commands import python
 from families import BY_NAME
 from headscope.errors import InputError, NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
@@ -162,25 +161,18 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
         _ = captured.trace
 
 
-class Parts(nn.Module):
-    """Attention over nested tensors of both layouts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@torch.no_grad()
+def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         parts = [one(x).view(x.size(0), -1, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v)]
         if x.layout == torch.strided:
             parts = [part.contiguous() for part in parts]
         return scaled_dot_product_attention(*parts).transpose(1, 2)
 
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
-@torch.no_grad()
-def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
-    model, x = Parts(), torch.nested.nested_tensor([torch.randn(n, 32) for n in (3, 5)], layout=layout)
+    model = own(forward, **{name: nn.Linear(32, 32) for name in "qkv"})
+    x = torch.nested.nested_tensor([torch.randn(n, 32) for n in (3, 5)], layout=layout)
     with capture(model), pytest.raises(UnsupportedError, match="attention ran that was not recorded") as raised:
         model(x)
     assert "x.to_padded_tensor(0)" in str(raised.value)
@@ -308,15 +300,6 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
     assert caught.value.advice
     with pytest.raises(InputError, match=r"expected heads as .*got 3"):
         ablate(Mixer(), [3])  # type: ignore[list-item]
-
-
-def test_transformers_stays_away_from_models_of_torch_nn() -> None:
-    code = (
-        "import sys, torch, headscope as hs; model = torch.nn.MultiheadAttention(8, 2); x = torch.randn(5, 1, 8)\n"
-        "with hs.capture(model) as captured: model(x, x, x)\n"
-        "assert captured.trace.verify().agrees; assert 'transformers' not in sys.modules"
-    )
-    python(code)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

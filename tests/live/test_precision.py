@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, pass_of
+from comparing import Seen, captured_of, pass_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
@@ -24,20 +24,6 @@ from headscope.traces import Trace, load
 from products import pairwise
 
 HALVES = [torch.bfloat16, torch.float16]
-
-
-class Seen(torch.overrides.TorchFunctionMode):
-    """Records the arguments of scaled_dot_product_attention, after autocast's own cast."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[torch.Tensor, ...]] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func is scaled_dot_product_attention:
-            self.calls.append(tuple(x.to(result.dtype) for x in args[:3]))
-        return result
 
 
 class Own(nn.Module):

@@ -42,7 +42,7 @@ TERMS = {
 
 @pytest.mark.parametrize("family", WITH_TERMS, ids=str)
 def test_terms_are_tables_and_every_check_agrees(family: Family) -> None:
-    """That the weights are transformers' is tested in test_families.py."""
+    """That the weights are transformers' is tested in test_architectures.py."""
     _, captured, _ = pass_of(family)
     assert {str(family): captured.traces[0].layers[-1].terms.named}.items() <= TERMS.items() or str(family) not in TERMS
     for trace in captured.traces:

@@ -195,21 +195,17 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
         assert trace.verify(reference=False).agrees
 
 
-class Divided(nn.Module):
+def divided(layers: Sequence[nn.Module], elsewhere: Collection[int], *, directly: bool = False) -> Any:
     """A model that runs some of its layers in another thread, by calling them or their forward."""
 
-    def __init__(self, layers: Sequence[nn.Module], elsewhere: Collection[int], *, directly: bool = False) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.elsewhere = elsewhere
-        self.directly = directly
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         with ThreadPoolExecutor(1) as pool:
             for at, layer in enumerate(self.layers):
-                call = layer.forward if self.directly else layer
-                x = pool.submit(call, x).result() if at in self.elsewhere else layer(x)
+                call = layer.forward if directly else layer
+                x = pool.submit(call, x).result() if at in elsewhere else layer(x)
         return x
+
+    return own(forward, layers=nn.ModuleList(layers))
 
 
 X = numbers(0)
@@ -222,7 +218,7 @@ def test_a_layer_that_another_thread_runs_is_named(
     layer: Callable[[], nn.Module], elsewhere: set[int], directly: bool
 ) -> None:
     """A forward pass is recorded in one thread: a layer that it has sent to another ends it with an error."""
-    model = Divided([layer() for _ in range(3)], elsewhere, directly=directly).eval()
+    model = divided([layer() for _ in range(3)], elsewhere, directly=directly)
     with torch.no_grad(), hs.capture(model, strict=False) as captured:
         expected = model(X)
     assert {call.module.split(".")[1] for call in captured.unrecorded} == {str(at) for at in elsewhere}

@@ -126,22 +126,16 @@ def test_without_weights_and_unbatched(kind: str) -> None:
     np.testing.assert_allclose(total, output.numpy()[kept], atol=2e-5)
 
 
-class Residual(nn.Module):
-    """Layers whose weights are returned, and dropped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def test_layers_that_are_not_selected_stay_unrecorded() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        """Weights are returned, and dropped."""
         for layer in self.layers:
             x = x + layer(x, x, x)[0]
         return x
 
-
-def test_layers_that_are_not_selected_stay_unrecorded() -> None:
     torch.manual_seed(0)
-    model, x = amplified(Residual()), torch.randn(2, 6, 8)
+    layers = nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(3))
+    model, x = amplified(own(forward, layers=layers)), torch.randn(2, 6, 8)
     with torch.no_grad():
         with capture(model, layers=[1]) as captured:
             model(x)
@@ -167,19 +161,15 @@ def test_the_causal_hint_over_other_keys_begins_with_the_first_key(keys: int) ->
     np.testing.assert_allclose(hinted[0].weights[:], weights[0], atol=1e-5)
 
 
-class Classifier(nn.Module):
+def classifier(norm_first: bool) -> Any:
     """A transformer nested in a custom module."""
 
-    def __init__(self, norm_first: bool = False) -> None:
-        super().__init__()
-        self.words = nn.Embedding(50, 16)
-        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
-        self.inner = nn.ModuleDict({"encoder": nn.TransformerEncoder(layer, 3, enable_nested_tensor=not norm_first)})
-        self.out = nn.Linear(16, 2)
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        return self.out(self.inner["encoder"](self.words(ids), src_key_padding_mask=ids == 0)[:, 0])
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        mask = ids == 0
-        return self.out(self.inner["encoder"](self.words(ids), src_key_padding_mask=mask)[:, 0])
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
+    inner = nn.ModuleDict({"encoder": nn.TransformerEncoder(layer, 3, enable_nested_tensor=not norm_first)})
+    return own(forward, words=nn.Embedding(50, 16), inner=inner, out=nn.Linear(16, 2))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
@@ -187,7 +177,7 @@ class Classifier(nn.Module):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 def test_nested_encoder_with_padding_keeps_its_fast_path_away(norm_first: bool, mode: Any) -> None:
     torch.manual_seed(0)
-    model = amplified(Classifier(norm_first))
+    model = amplified(classifier(norm_first))
     ids = torch.randint(1, 50, (2, 6))
     ids[1, 4:] = 0
     with mode():
@@ -314,17 +304,15 @@ def test_an_overridden_forward_is_read_at_the_operator(cls: type[Plain]) -> None
 def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_two() -> None:
     """torchvision's encoder names its blocks encoder_layer_0, encoder_layer_1, … in an nn.Sequential."""
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention_1 = nn.MultiheadAttention(8, 2, batch_first=True)
-            self.attention_2 = nn.MultiheadAttention(8, 2, batch_first=True)
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention_1(x, x, x)[0]
+        return x + self.attention_2(x, x, x)[0]
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = x + self.attention_1(x, x, x)[0]
-            return x + self.attention_2(x, x, x)[0]
+    def block() -> nn.Module:
+        parts = {f"attention_{at}": nn.MultiheadAttention(8, 2, batch_first=True) for at in (1, 2)}
+        return own(forward, **parts)
 
-    model = nn.Sequential(OrderedDict((f"encoder_layer_{at}", Block()) for at in range(3))).eval()
+    model = nn.Sequential(OrderedDict((f"encoder_layer_{at}", block()) for at in range(3))).eval()
     with capture(model) as captured:
         model(torch.randn(1, 5, 8))
     first, second = captured.traces

@@ -425,15 +425,11 @@ def test_a_module_that_the_model_does_not_know_is_listed() -> None:
 
 @pytest.mark.parametrize("weights", [False, True])
 def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: bool) -> None:
-    class Around(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.mha = nn.MultiheadAttention(32, 4, batch_first=True)
+    def around() -> nn.Module:
+        attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        return own(lambda self, x: self.mha.forward(x, x, x, need_weights=weights)[0], mha=attention)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.mha.forward(x, x, x, need_weights=weights)[0]
-
-    model, x = nn.Sequential(Around(), Around()).eval(), torch.randn(1, 5, 32)
+    model, x = nn.Sequential(around(), around()), torch.randn(1, 5, 32)
     listed = pytest.raises(UnsupportedError, match=r"0\.mha") if weights else nullcontext()
     with torch.no_grad(), listed, capture(model) as captured:
         model(x)
