@@ -258,32 +258,6 @@ def replaced(path: Path, content: bytes) -> None:
     os.replace(path.parent / "new", path)
 
 
-@pytest.fixture
-def restless(tmp_path: Path, files: list[bytes]) -> Iterator[Path]:
-    """A trace that another thread replaces by another one, again and again."""
-    path, stop = tmp_path / "t.safetensors", threading.Event()
-    path.write_bytes(files[0])
-
-    def loop() -> None:
-        number = 0
-        while not stop.is_set():
-            number = 1 - number
-            replaced(path, files[number])
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-    yield path
-    stop.set()
-    thread.join()
-
-
-def test_a_trace_that_is_replaced_again_and_again(restless: Path) -> None:
-    """Tokens of one text with the queries of the other came in one of ten loads."""
-    for _ in range(300):
-        trace = hs.load(restless)
-        assert queries(trace) == ({0.0} if "cat" in trace.tokens else {1.0})
-
-
 def after_the_header(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> None:
     """Let another program act between a trace's header and its arrays."""
     read = file.read_entries_and_metadata

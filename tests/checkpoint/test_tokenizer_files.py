@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import tokenizers
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
@@ -289,18 +287,6 @@ def test_inputs(tokenizer: Tokenizer, case: str) -> None:
     assert message in str(caught.value)
     assert caught.value.where
     assert caught.value.advice
-
-
-@given(ids=st.lists(st.integers(-3, 12), max_size=5), segments=st.none() | st.lists(st.integers(-1, 3), max_size=5))
-@settings(max_examples=100)
-def test_any_ids(ids: list[int], segments: list[int] | None) -> None:
-    without = load_tokenizer(Folder(Path("nowhere"), {"vocab_size": 10, "type_vocab_size": 2}))
-    fits = segments is None or (len(segments) == len(ids) and all(0 <= segment < 2 for segment in segments))
-    if ids and fits and all(0 <= index < 10 for index in ids):
-        assert without.encode_ids(ids, segments).ids == tuple(ids)
-    else:
-        with pytest.raises(InputError):
-            without.encode_ids(ids, segments)
 
 
 def test_no_tokenizer_at_all(tmp_path: Path) -> None:
