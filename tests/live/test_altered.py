@@ -21,6 +21,7 @@ from knockouts import (
     bert,
     by_hand,
     edited,
+    interface,
     subtracted,
     weights_of,
 )
@@ -51,13 +52,7 @@ Change = Callable[..., torch.Tensor]
 def changing(change: Change) -> Callable[[Edge], Attend]:
     """A function that changes PyTorch's contexts, (batch, heads, queries, d)."""
 
-    def of(edge: Edge) -> Attend:
-        return lambda module, q, k, v, mask, **given: (
-            change(edge, SDPA(q, k, v), q, k, v).transpose(1, 2).contiguous(),
-            None,
-        )
-
-    return of
+    return lambda edge: interface(lambda q, k, v: change(edge, SDPA(q, k, v), q, k, v))
 
 
 def subtracted_in_place(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Tensor:
@@ -81,13 +76,9 @@ def swapped(edge: Edge, output: torch.Tensor, *qkv: Any) -> torch.Tensor:
 def in_chunks(edge: Edge) -> Attend:
     """Two operators, of which the second leaves out a key."""
 
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        allowed = torch.ones(3, 4, 6, 12, dtype=torch.bool)
-        allowed[edge.row, edge.head, edge.query % 6, edge.key] = False
-        parts = [SDPA(q[:, :, at : at + 6], k, v, attn_mask=allowed) for at in (0, 6)]
-        return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
-
-    return attend
+    allowed = torch.ones(3, 4, 6, 12, dtype=torch.bool)
+    allowed[edge.row, edge.head, edge.query % 6, edge.key] = False
+    return interface(lambda q, k, v: torch.cat([SDPA(part, k, v, attn_mask=allowed) for part in q.split(6, 2)], 2))
 
 
 CHANGING = {
@@ -185,16 +176,15 @@ def test_what_a_function_gives_the_operator_is_what_is_captured(how: str, dtype:
 
 @pytest.mark.parametrize("enable_gqa", [True, False])
 def test_keys_that_a_function_repeats_are_kept_once(enable_gqa: bool) -> None:
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        if not enable_gqa:
-            k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+    def contexts(q: torch.Tensor, *kv: torch.Tensor) -> torch.Tensor:
+        k, v = kv if enable_gqa else (x.repeat_interleave(2, 1) for x in kv)
         allowed = torch.ones(7, 7, dtype=torch.bool).tril()
         allowed[4, 2] = False
-        return SDPA(q, k, v, attn_mask=allowed, enable_gqa=enable_gqa).transpose(1, 2).contiguous(), None
+        return SDPA(q, k, v, attn_mask=allowed, enable_gqa=enable_gqa)
 
     family = BY_NAME["LlamaModel"]
     model = family.build()
-    AttentionInterface.register("own", attend)
+    AttentionInterface.register("own", interface(contexts))
     model.set_attn_implementation("own")
     captured = captured_of(model, **family.inputs(padded=False))
     trace = captured.traces[0]
@@ -209,11 +199,7 @@ def test_keys_that_a_function_repeats_are_kept_once(enable_gqa: bool) -> None:
 def test_a_knockout_that_is_switched_on_later() -> None:
     on = False
 
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = SDPA(q, k, v)
-        return (edited(Edge(), output, q, k, v) if on else output).transpose(1, 2).contiguous(), None
-
-    model = bert(attend)
+    model = bert(interface(lambda q, k, v: edited(Edge(), SDPA(q, k, v), q, k, v) if on else SDPA(q, k, v)))
     with torch.no_grad(), capture(model) as captured:
         model(input_ids=IDS)
         model(input_ids=IDS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 import headscope as hs
+from commands import python
 from families import BY_NAME, built
 from products import pairwise
 
@@ -93,9 +92,8 @@ def test_a_shallow_copy_shares_its_layers() -> None:
 
 def test_a_hook_that_copies_layers_leaves_memory_alone() -> None:
     """The copies' weak references to memory were freed twice, and the process died; so this runs in another one."""
-    script = f"""
-        import copy, gc, sys
-        sys.path.insert(0, {str(sys.path[0])!r})
+    script = """
+        import copy, gc
         import torch
         from transformers import BertConfig, BertModel
         import headscope as hs
@@ -112,8 +110,7 @@ def test_a_hook_that_copies_layers_leaves_memory_alone() -> None:
         gc.collect()
         print([torch.ones(1 << at).sum().item() for at in range(12)][-1], len(captured.traces))
     """
-    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout.split()) == (0, ["2048.0", "8"]), ran.stderr[-2000:]
+    assert python(textwrap.dedent(script)).split() == ["2048.0", "8"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

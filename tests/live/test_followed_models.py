@@ -133,25 +133,23 @@ def test_patches_that_are_moved() -> None:
     assert [trace.tokens for trace in captured.traces] == [names] * 2
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_an_encoders_output_is_recognised_where_it_is_used(moved: bool) -> None:
-    model = Family("BartModel", BART, takes="both").build()
-    with torch.no_grad(), capture(model) as captured:
-        encoded = model.encoder(input_ids=IDS)
-        if moved:
-            encoded.last_hidden_state.copy_(encoded.last_hidden_state.flip(1).clone())
-        model(encoder_outputs=encoded, decoder_input_ids=IDS[:, :3])
-    keys = [list(trace.keys.ids) for trace in captured["cross"]]
-    assert keys == (IDS.flip(1) if moved else IDS).tolist()
+CHANGED: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = {
+    "as it was": (lambda states: None, IDS),
+    "flipped": (lambda states: states.copy_(states.flip(1).clone()), IDS.flip(1)),
+    "another's": (lambda states: states.add_(1), torch.full_like(IDS, -1)),
+}
+"""What somebody does to an encoder's output, and the ids of its places then."""
 
 
-def test_another_encoders_output_has_no_names() -> None:
+@pytest.mark.parametrize("way", CHANGED)
+def test_an_encoders_output_is_recognised_where_it_is_used(way: str) -> None:
     model = Family("BartModel", BART, takes="both").build()
+    change, expected = CHANGED[way]
     with torch.no_grad(), capture(model) as captured:
         encoded = model.encoder(input_ids=IDS)
-        encoded.last_hidden_state += 1
+        change(encoded.last_hidden_state)
         model(encoder_outputs=encoded, decoder_input_ids=IDS[:, :3])
-    assert {number for trace in captured["cross"] for number in trace.keys.ids} == {-1}
+    assert [list(trace.keys.ids) for trace in captured["cross"]] == expected.tolist()
 
 
 @pytest.mark.parametrize("name", ["MixtralModel", "MobileBertModel", "AlbertModel", "DebertaV2Model"])

@@ -24,6 +24,7 @@ from families import BY_NAME, DECODER, TEXT, Family, built, here
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
+from tokenizer_folders import wordpiece_tokenizer
 
 BERT = BY_NAME["BertModel"]
 
@@ -165,12 +166,8 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
 
 
 def tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
-    inner = Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    inner = wordpiece_tokenizer({piece: at for at, piece in enumerate(pieces)})
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )

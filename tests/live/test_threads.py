@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -49,29 +50,10 @@ def own_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
 MODELS = [transformers_model, torch_model, own_model]
 
 
-def together(run: Callable[[int], None], count: int = THREADS) -> None:
-    """Run functions in threads, and raise the first error of any thread."""
-    errors: list[BaseException] = []
-
-    def guarded(at: int) -> None:
-        try:
-            run(at)
-        except BaseException as error:  # noqa: BLE001 - handed on below
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(at,)) for at in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
-
-
-def alone(model: nn.Module, given: torch.Tensor) -> Any:
-    captured = captured_of(model, given)
-    return captured.trace
+def together(run: Callable[[int], Any], count: int = THREADS) -> list[Any]:
+    """What a function gives in threads that run at the same time."""
+    with ThreadPoolExecutor(count) as pool:
+        return [given.result(PATIENCE) for given in [pool.submit(run, at) for at in range(count)]]
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
@@ -79,27 +61,22 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
     """All blocks are open and all forward passes are running at the same time."""
     torch.manual_seed(0)
     model, inner, given = make()
-    expected = [alone(model, given(at)) for at in range(THREADS)]
+    expected = [captured_of(model, given(at)).trace for at in range(THREADS)]
     opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
-    captures: dict[int, Any] = {}
 
-    def run(at: int) -> None:
+    def run(at: int) -> Any:
         with torch.no_grad(), hs.capture(model) as captured:
             opened.wait()
             model(given(at))
             done.wait()
-        captures[at] = captured
+        return captured
 
-    hook = inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
-    try:
-        together(run)
-    finally:
-        hook.remove()
-    for at in range(THREADS):
-        assert len(captures[at].forwards) == 1
-        trace = captures[at].trace
+    inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
+    for captured, alone in zip(together(run), expected, strict=True):
+        assert len(captured.forwards) == 1
+        trace = captured.trace
         assert len(trace.layers) == 2
-        for ours, theirs in zip(trace.layers, expected[at].layers, strict=True):
+        for ours, theirs in zip(trace.layers, alone.layers, strict=True):
             np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
             np.testing.assert_allclose(ours.k, theirs.k, atol=1e-6)
         assert trace.verify(reference=False).agrees
@@ -114,39 +91,30 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     model, inner, given = make()
     inside, changed = threading.Event(), threading.Event()
     slow: list[int] = []
-    found: dict[int, Any] = {}
 
     def wait(*_: Any) -> None:
         if threading.get_ident() in slow:
             inside.set()
             assert changed.wait(PATIENCE)
 
-    def run(at: int) -> None:
+    def run(at: int) -> Any:
         if at == 0:
             slow.append(threading.get_ident())
-            captured = captured_of(model, given(0))
-            found[0] = captured
-            return
+            return captured_of(model, given(0))
         try:
-            if first == "closes":
-                with torch.no_grad(), hs.capture(model) as captured:
-                    model(given(1))
-                    assert inside.wait(PATIENCE)
-                changed.set()
-            else:
-                assert inside.wait(PATIENCE)
-                with torch.no_grad(), hs.capture(model) as captured:
+            assert first == "closes" or inside.wait(PATIENCE)
+            with torch.no_grad(), hs.capture(model) as captured:
+                if first == "opens":
                     changed.set()
-                    model(given(1))
-            found[1] = captured
+                model(given(1))
+                assert inside.wait(PATIENCE)
         finally:
             changed.set()
+        return captured
 
     hook = inner.register_forward_pre_hook(wait)
-    try:
-        together(run, 2)
-    finally:
-        hook.remove()
+    found = together(run, 2)
+    hook.remove()
     for at in range(2):
         assert len(found[at].trace.queries) == 5 + at
         assert len(found[at].trace.layers) == 2
@@ -168,23 +136,15 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
     """If one thread has a block, the forward pass belongs to it; if several do, it belongs to none of them."""
     model, _, given = transformers_model()
     opened, ran = threading.Barrier(3, timeout=PATIENCE), threading.Barrier(3, timeout=PATIENCE)
-    found: dict[int, Any] = {}
 
-    def run(at: int) -> None:
-        with torch.no_grad():
-            if at == 2:
-                opened.wait()
-                model(given(2))
-                ran.wait()
-                return
-            with hs.capture(model) as captured:
-                opened.wait()
-                model(given(at))
-                ran.wait()
-            found[at] = captured
+    def run(at: int) -> Any:
+        with torch.no_grad(), nullcontext() if at == 2 else hs.capture(model) as captured:
+            opened.wait()
+            model(given(at))
+            ran.wait()
+        return captured
 
-    together(run, 3)
-    assert [len(found[at].trace.queries) for at in range(2)] == [5, 6]
+    assert [len(captured.trace.queries) for captured in together(run, 3)[:2]] == [5, 6]
     with torch.no_grad(), hs.capture(model) as captured:
         together(lambda at: [model(given(at)) for _ in range(5)] and None)
     assert sorted(trace.ids for trace in captured.traces) == [
