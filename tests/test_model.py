@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save_file
 
 import headscope as hs
 from headscope.errors import InputError, UnsupportedError
 from headscope.runs.predicting import fill
 from headscope.runs.texts import BATCH_TOKENS, batches
-from random_models import ids, made, run
+from random_models import made
 from small_bert import small_bert
 
 WORDS = ["the", "cat", "sat", "on", "mat", ".", "dog", "##s", "un", "##believ", "##able"]
@@ -111,43 +110,6 @@ def test_any_script_gives_a_trace(model: hs.Model, text: str) -> None:
     trace = model.trace(text)
     assert len(trace.tokens) == len(trace.ids) >= 3
     assert np.isfinite(trace.outputs["last_hidden_state"].array).all()
-
-
-def test_one_head_by_hand(folder: Path, model: hs.Model) -> None:
-    """As people do it in a notebook: slice query.weight.T, softmax(Q K^T / sqrt(d)), compare with the model's own."""
-    module = made(folder.parent / "again", "Bert", "ForMaskedLM").module
-    row = list(ids(15))
-    outputs = run(module, [row])
-    attention = module.bert.encoder.layer[0].attention.self
-    emb = outputs.hidden_states[0][0]
-    d = 8
-    with torch.no_grad():
-        Q = emb @ attention.query.weight.T[:, :d] + attention.query.bias[:d]
-        K = emb @ attention.key.weight.T[:, :d] + attention.key.bias[:d]
-        by_hand = torch.softmax(Q @ K.T / d**0.5, dim=-1).numpy()
-    head = model.layers[0].heads[0]
-    np.testing.assert_array_equal(head.W_Q, attention.query.weight.T[:, :d].detach().numpy())
-    np.testing.assert_array_equal(head.b_K, attention.key.bias[:d].detach().numpy())
-    trace = model.trace(ids=row)
-    np.testing.assert_allclose(trace[0, 0].q, Q.numpy(), atol=2e-5)
-    np.testing.assert_allclose(trace[0, 0].weights, by_hand, atol=2e-5)
-    np.testing.assert_allclose(by_hand, outputs.attentions[0][0, 0], atol=2e-5)
-
-
-def test_the_small_matrices_side_by_side_are_the_big_one(model: hs.Model) -> None:
-    stored = model.checkpoint.read(model.anatomy.parameter("layer.query.weight", 1).stored)
-    heads = model.layers[1].heads
-    np.testing.assert_array_equal(np.concatenate([head.W_Q for head in heads], axis=1), stored.T)
-    stored = model.checkpoint.read(model.anatomy.parameter("layer.attention_output.weight", 1).stored)
-    np.testing.assert_array_equal(np.concatenate([head.W_O for head in heads], axis=0), stored.T)
-    assert heads[-1].W_V.shape == (32, 8)
-    assert model.layers[-1].b_O.shape == (32,)
-
-
-def test_the_model_says_what_it_is(model: hs.Model) -> None:
-    assert "BertModel, 3 layers x 4 heads of 8" in repr(model)
-    assert "counted from 0" in repr(model.layers)
-    assert "W_Q, W_K, W_V (32, 8)" in repr(model.layers[0].heads[1])
 
 
 def test_what_is_no_head_is_refused_in_words(model: hs.Model) -> None:

@@ -165,22 +165,6 @@ def test_one_opener_for_models_traces_and_surveys(small: str, tmp_path: Path, mo
         hs.open("found")
 
 
-def test_types_of_results_are_exported(small: str) -> None:
-    model = hs.open(small)
-    trace = model.trace("the [MASK] sat")
-    results = {
-        hs.HeadTable: trace.statistics("entropy"),
-        hs.HeadValues: trace.statistics("entropy")["entropy"],
-        hs.Report: trace.verify(reference=False),
-        hs.Effects: model.effects("the [MASK] sat"),
-        hs.HeadValues: model.effects(["the [MASK] sat", "a [MASK]"]),
-        hs.Attribution: model.attribute("the [MASK] sat"),
-        hs.Comparison: hs.compare(small, small),
-    }
-    for kind, result in results.items():
-        assert isinstance(result, kind)
-
-
 SENTENCE = "The cat sat."
 OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "trace": (lambda: hs.open().trace(SENTENCE, max_len=3), "'max_len'; did you mean 'max_length'?"),

@@ -11,7 +11,7 @@ import numpy as np
 from headscope.anatomy import FAMILIES, Anatomy, Family, read_anatomy
 from headscope.anatomy.fit import class_parameters, find_class
 from headscope.checkpoint import Checkpoint, TensorEntry
-from making import BERT_CONFIG, bert_header
+from making import BERT_CONFIG, SPECIAL_IDS, bert_header
 
 TINY = {
     "vocab_size": 40,
@@ -23,14 +23,6 @@ TINY = {
     "type_vocab_size": 2,
 }
 ROTARY = {name: value for name, value in TINY.items() if name != "type_vocab_size"}
-SPECIAL_IDS = {
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "cls_token_id": 1,
-    "sep_token_id": 2,
-    "mask_token_id": 4,
-}
 DEBERTA = {
     "relative_attention": True,
     "position_buckets": 4,

@@ -117,6 +117,9 @@ def test_names_order_and_shapes(built: Built) -> None:
     assert base == expected
     assert extra == rest
     assert {row.stored: row.shape for row in (*anatomy.parameters, *anatomy.extra)} == header
+    assert all(row.role for row in (*anatomy.parameters, *anatomy.extra))
+    tops = [top for family, _, stem in every_kind() for top in family.tops if class_name == stem + top.suffix]
+    assert anatomy.tasks[: sum(len(top.tasks) for top in tops)] == sum((top.tasks for top in tops), ())
     assert (anatomy.problems, anatomy.missing, anatomy.refusals) == ((), (), ())
     assert anatomy.base_class in (class_name, type(getattr(model, prefix.removesuffix(".") or "base_model")).__name__)
 

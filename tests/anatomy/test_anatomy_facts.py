@@ -1,4 +1,4 @@
-"""Published sizes, shares and memory of BERT; its heads as slices of the stored weights."""
+"""Published sizes and shares of BERT, its heads as slices of stored weights; config fields and classes explained."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import cast
 
 import numpy as np
 import pytest
-from fake_checkpoint import TINY_CONFIGS, FakeCheckpoint, class_header
+from fake_checkpoint import TINY_BERT, TINY_CONFIGS, FakeCheckpoint, anatomy_of, class_header, every_class, tiny_bert
 
 from commands import python
 from headscope.anatomy import Anatomy, layers_of, read_anatomy
-from headscope.anatomy.anatomy_record import memory
+from headscope.anatomy.entries import ENTRIES, GENERATION, UNDESCRIBED
+from headscope.anatomy.fit import fit
+from headscope.anatomy.glossary import explain_config
 from headscope.anatomy.heads import HEAD_SLICES, OutOfRangeError
 from headscope.anatomy.tree import tree
 from headscope.checkpoint import Checkpoint, open_checkpoint
-from making import LARGE, bert_checkpoint
+from headscope.errors import InputError
+from making import bert_checkpoint
 
 LAYER = (
     [f"attention.self.{part}.{kind}" for part in ("query", "key", "value") for kind in ("weight", "bias")]
@@ -51,17 +54,6 @@ def test_bert_base(tmp_path: Path) -> None:
     assert anatomy.longest_text == 512
 
 
-def test_bert_large(tmp_path: Path) -> None:
-    anatomy = read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, LARGE)))
-    sizes = anatomy.known()
-    assert (anatomy.parameters.total, len(anatomy.parameters)) == (335_141_888, 391)
-    assert (sizes.layers, sizes.heads, sizes.d_head, sizes.d_ffn) == (24, 16, 64, 4096)
-    for layer in range(24):
-        for part in ("query", "key", "value", "attention_output"):
-            assert anatomy.parameter(f"layer.{part}.weight", layer).shape == (1024, 1024)
-            assert anatomy.parameter(f"layer.{part}.bias", layer).shape == (1024,)
-
-
 def test_published_file(tmp_path: Path) -> None:
     anatomy = read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, published=True)))
     assert [row.name for row in anatomy.parameters] == NAMES
@@ -80,32 +72,6 @@ def test_published_file(tmp_path: Path) -> None:
     assert anatomy.tasks == ("masked_lm", "next_sentence")
     assert anatomy.refusals == ()
     assert tree(anatomy).name == "BertForPreTraining"
-
-
-def test_memory(tmp_path: Path) -> None:
-    sizes = memory(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, published=True))))
-    base, whole = 109_482_240, 110_106_428
-    assert sizes == {
-        "fp32": (4 * base, 4 * whole),
-        "fp16": (2 * base, 2 * whole),
-        "bf16": (2 * base, 2 * whole),
-        "int8": (base, whole),
-        "as stored": (4 * base, 4 * whole),
-    }
-
-
-def test_collapsed_tree_counts_everything(tmp_path: Path) -> None:
-    root = tree(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path))))
-    assert (root.name, root.count) == ("BertModel", 109_482_240)
-    layer = root.children[1].children[0].children[0]
-    assert (layer.name, layer.label, layer.count, layer.total) == ("0-11", "12 x BertLayer", 7_087_872, 85_054_464)
-    assert [child.label for child in root.children[0].children] == [
-        "Embedding(30522, 768)",
-        "Embedding(512, 768)",
-        "Embedding(2, 768)",
-        "LayerNorm(768, eps=1e-12)",
-        "Dropout(0.1)",
-    ]
 
 
 @pytest.mark.parametrize("heavy", ["numpy", "torch", "transformers", "tokenizers", "rich", "typer"])
@@ -185,3 +151,127 @@ def test_counting_from_the_end() -> None:
     assert (layers[-1].index, layers[-1].heads[-1].index, len(layers[0:1])) == (1, 2, 1)
     assert repr(layers) == "2 layers of BertModel, counted from 0"
     assert "W_Q, W_K, W_V (12, 4)" in repr(layers[0].heads[0])
+
+
+def test_bert_base_in_numbers(tmp_path: Path) -> None:
+    table = explain_config(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path))))
+    assert table["hidden_size"] == 768
+    heads = table.field("num_attention_heads")
+    assert heads.implies == "d_head = 768 / 12 = 64; 144 heads in all; the number of heads changes no parameter count"
+    assert "12 layers of 7,087,872 parameters: 85,054,464" in table.field("num_hidden_layers").implies
+    assert "(30522, 768): 23,440,896 parameters, 21.4% of the base model" in table.field("vocab_size").implies
+    assert "by erf" in table.field("hidden_act").implies
+    assert table.field("parameters_per_layer").implies.endswith("= 7,087,872")
+    assert {name: table[name] for name in ("d_head", "scale", "longest_text", "heads_in_all", "parameters")} == {
+        "d_head": 64,
+        "scale": 0.125,
+        "longest_text": 512,
+        "heads_in_all": 144,
+        "parameters": 109_482_240,
+    }
+    assert {table.field(name).source for name in ("d_head", "parameters")} == {"implied"}
+    assert table.field("use_cache").source == "default"
+    assert table["tie_word_embeddings"] is True
+    assert len(table) == len(list(table)) == len(table.fields)
+    assert "num_attention_heads = 12" in repr(table)
+
+
+def test_a_field_that_is_not_there() -> None:
+    table = explain_config(anatomy_of(TINY_BERT, tiny_bert()))
+    for look in (table.field, table.__getitem__):
+        with pytest.raises(InputError, match=r"no field 'hiden_size'[\s\S]*did you mean 'hidden_size'\?"):
+            look("hiden_size")
+    assert "hiden_size" not in table
+    assert table.get("hiden_size") is None
+
+
+def test_config_json_comes_first_and_in_its_order() -> None:
+    fields = explain_config(anatomy_of(TINY_BERT, tiny_bert())).fields
+    assert [field.name for field in fields if field.source == "config.json"] == list(TINY_BERT)
+    order = [("config.json", "default", "implied").index(field.source) for field in fields]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("class_name", every_class())
+def test_every_field_of_every_class_is_described(class_name: str) -> None:
+    for field in explain_config(anatomy_of(*class_header(class_name))).fields:
+        assert field.described, field.name
+        assert field.meaning
+        assert field.meaning[0].isupper()
+        assert field.meaning.endswith(".")
+
+
+def test_roberta_positions_start_after_the_padding_id() -> None:
+    table = explain_config(anatomy_of(*class_header("RobertaModel")))
+    assert table["longest_text"] == 16 - 2
+    assert table.field("longest_text").implies.startswith(
+        "the position table has 16 rows, but text never uses the first 2"
+    )
+    assert table.field("pad_token_id").implies == "positions count from 1 + 1 = 2, so text never uses rows 0 to 1"
+
+
+def test_labels_are_named() -> None:
+    names = {str(index): name for index, name in enumerate(["O", "B-PER", "I-PER", "B-ORG", "I-ORG"])}
+    table = explain_config(anatomy_of({**TINY_BERT, "id2label": names}, tiny_bert()))
+    assert table.field("id2label").implies == "a classifier has 5 outputs: O, B-PER, I-PER, B-ORG, …"
+
+
+def test_strange_values_are_shown_as_they_are() -> None:
+    strange = {
+        "label2id": 3,
+        "pruned_heads": "none",
+        "hidden_dropout_prob": "some",
+        "hidden_act": 5,
+        "": None,
+        "wombat": [1],
+    }
+    table = explain_config(anatomy_of({**TINY_BERT, **strange}, tiny_bert()))
+    assert all(table[name] == value for name, value in strange.items())
+    assert table.field("wombat").meaning == UNDESCRIBED
+    assert not table.field("wombat").described
+
+
+def test_no_field_is_described_twice() -> None:
+    assert not GENERATION & set(ENTRIES)
+    assert set(TINY_CONFIGS["electra"]) <= set(ENTRIES)
+
+
+def test_a_sibling_class_of_the_same_names() -> None:
+    config, header = class_header("RobertaForMaskedLM")
+    assert fit(anatomy_of(config, header), "XLMRobertaForMaskedLM").complete
+
+
+@pytest.mark.parametrize(
+    ("prefix", "note"),
+    [
+        ("module.", "names have parts that a wrapper added, as in module.embeddings"),
+        ("model.bert.", "the base model's names begin with 'model.', which no class has"),
+        ("0.auto_model.", "the base model's names begin with '0.auto_model.', which no class has"),
+    ],
+)
+def test_a_wrapper_keeps_everything_from_loading(prefix: str, note: str) -> None:
+    result = fit(anatomy_of(TINY_BERT, tiny_bert(prefix=prefix)), "BertModel")
+    assert (result.loaded, len(result.initialised), len(result.ignored)) == (0, 39, 39)
+    assert result.notes[0].startswith(note)
+
+
+def test_a_note_says_that_weights_are_quantised() -> None:
+    anatomy = anatomy_of({**TINY_BERT, "quantization_config": {"quant_method": "gptq"}}, tiny_bert())
+    assert fit(anatomy, "BertModel").notes == (
+        "the weights are quantised (gptq): stored numbers are codes, not weights",
+    )
+
+
+@pytest.mark.parametrize(
+    ("class_name", "message", "advice"),
+    [
+        ("BertForSequenceClasification", "has no class", "did you mean BertForSequenceClassification?"),
+        ("GPT2Model", "has no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
+        ("", "has no class ''", "BertForQuestionAnswering"),
+        ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "one of its classes: BertModel"),
+    ],
+)
+def test_no_such_class(class_name: str, message: str, advice: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        fit(anatomy_of(TINY_BERT, tiny_bert()), class_name)
+    assert advice in str(caught.value)

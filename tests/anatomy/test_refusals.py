@@ -140,9 +140,14 @@ def test_heads_refuse_with_the_same_reason() -> None:
         layers_of(checkpoint, read_anatomy(checkpoint))
 
 
-def test_strangers_on_top_refuse_nothing() -> None:
-    anatomy = anatomy_of(CONFIG, tiny_bert(prefix="bert.", extra=[("crf.transitions", (5, 5))]))
-    assert anatomy.refusals == ()
+@pytest.mark.parametrize("named", ["BertModel", "AntiBERTy"])
+def test_strangers_on_top_refuse_nothing(named: str) -> None:
+    """Nor does a class that nobody knows, without a pooler."""
+    header = tiny_bert(prefix="bert.", extra=[("crf.transitions", (5, 5))])
+    header = {name: shape for name, shape in header.items() if "pooler" not in name}
+    anatomy = anatomy_of({**CONFIG, "architectures": [named]}, header)
+    assert (anatomy.refusals, anatomy.missing, anatomy.problems) == ((), (), ())
+    assert anatomy.computable().heads == 3
     assert [(row.name, row.component) for row in anatomy.extra] == [("crf.transitions", "crf")]
 
 

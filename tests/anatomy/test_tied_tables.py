@@ -1,8 +1,7 @@
-"""Files that keep a tied table once, and files like AntiBERTy's, against transformers' own reading of them."""
+"""Files that keep a tied table once, against transformers' own reading of them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 import safetensors
 import torch
 import transformers
-from safetensors.torch import save_file, save_model
+from safetensors.torch import save_model
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, BertTokenizer
 
 import headscope as hs
 from headscope.anatomy.fit import fit
 from headscope.errors import CheckpointError
-from random_models import FAMILIES, SIZES, random_model
+from random_models import FAMILIES, random_model
 
 TEXT = "a cat sat on the mat near one dog"
 REWRITTEN = {"NomicBert", "Gte"}
@@ -113,50 +111,3 @@ def test_an_untied_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "roberta.embeddings.word_embeddings.weight" in report["missing_keys"]
     with pytest.raises(CheckpointError, match=r"embeddings\.word_embeddings\.weight"):
         hs.open(tmp_path).trace(ids=[3, 5, 6])
-
-
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-RESIDUES = list("ACDEFGHIKLMNPQRSTVWY")
-SEQUENCE = "E V Q L V E S G G G"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    config = BertConfig(**{**SIZES, "vocab_size": 25, "num_hidden_layers": 2})
-    model = BertModel(config, add_pooling_layer=False)
-    tensors = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors["species_head.weight"], tensors["species_head.bias"] = torch.randn(6, 32), torch.zeros(6)
-    tensors["chain_head.weight"], tensors["chain_head.bias"] = torch.randn(2, 32), torch.zeros(2)
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), "architectures": ["AntiBERTy"]}))
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *RESIDUES]) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": False})
-    )
-    return tmp_path
-
-
-def test_every_parameter_is_there_and_the_heads_on_top_apart(folder: Path) -> None:
-    model = hs.open(folder)
-    config = BertConfig.from_pretrained(folder)
-    assert model.parameters.total == sum(p.numel() for p in BertModel(config, add_pooling_layer=False).parameters())
-    extra = {row.name for row in model.anatomy.extra}
-    assert extra == {"species_head.weight", "species_head.bias", "chain_head.weight", "chain_head.bias"}
-
-
-def test_its_heads_are_those_of_transformers(folder: Path) -> None:
-    trace = hs.open(folder).trace(SEQUENCE)
-    assert trace.tokens == ("[CLS]", *SEQUENCE.split(), "[SEP]")
-    tokenizer = BertTokenizer(str(folder / "vocab.txt"), do_lower_case=False)
-    module = BertModel(BertConfig.from_pretrained(folder), add_pooling_layer=False)
-    from safetensors.torch import load_file
-
-    base = {name[5:]: tensor for name, tensor in load_file(folder / "model.safetensors").items() if name[:5] == "bert."}
-    module.load_state_dict(base)
-    module.set_attn_implementation("eager")
-    with torch.no_grad():
-        output = module.eval()(**tokenizer(SEQUENCE, return_tensors="pt"), output_attentions=True)
-    for layer, head in np.ndindex(2, 4):
-        np.testing.assert_allclose(trace[layer, head].weights[:], output.attentions[layer][0, head].numpy(), atol=2e-6)
-    assert trace.verify().agrees

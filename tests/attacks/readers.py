@@ -56,6 +56,7 @@ from headscope.screens.terminal import Sheet, put, put_machine
 from making import SIZES, header_bytes
 from small_bert import VOCABULARY, small_bert
 from tokenizer_folders import Folder as TokenizerFolder
+from tokenizer_folders import wordpiece_tokenizer
 
 
 @dataclass(frozen=True)
@@ -360,14 +361,8 @@ def tokenizer_json_files(folder: Path) -> list[bytes]:
 
     _write_config(folder)
     vocabulary = {piece: index for index, piece in enumerate(VOCABULARY)}
-    wordpiece = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    wordpiece = wordpiece_tokenizer(vocabulary)
     wordpiece.normalizer = normalizers.BertNormalizer(lowercase=True)
-    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    wordpiece.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
     wordpiece.decoder = decoders.WordPiece()
     wordpiece.add_special_tokens(["[MASK]", "[CLS]", "[SEP]"])
     wordpiece.enable_truncation(8)

@@ -1,4 +1,4 @@
-"""The mathematics against plain definitions in fp64, for NumPy and torch; activations against transformers' own."""
+"""The mathematics against plain definitions in fp64: NumPy, torch, fused kernels; activations against transformers'."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.activations import ACT2FN
 
+from by_hand import by_definition
 from headscope.anatomy import entries as rules
 from headscope.anatomy.modules import ACTIVATION_CLASSES
 from headscope.attention.activations import ACTIVATIONS, BLOCK, FEW_BLOCKS, activate, gelu, slope
-from headscope.attention.scores import Mask, attend, join_heads, scores, split_heads, weights
+from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
+from headscope.attention.scores import EVERYTHING, Mask, attend, scores, weights
 from headscope.errors import InputError, UnsupportedError
+from headscope.live import capture
 from headscope.verify.health import entropy
+from largest import Largest
 
 MASKS = {
     "everything": lambda n, m: Mask(),
@@ -28,33 +33,6 @@ MASKS = {
     "no key": lambda n, m: Mask(keys=np.zeros(m, dtype=bool)),
     "bias": lambda n, m: Mask(bias=np.where(np.arange(n * m).reshape(1, n, m) % 5 == 0, -np.inf, 0.3).astype("f4")),
 }
-
-
-def plain(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: Mask) -> tuple[np.ndarray, ...]:
-    """Cell by cell, in fp64: scores, weights, contexts, log-sum-exps."""
-    heads, n, _ = q.shape
-    m = k.shape[1]
-    s = np.full((heads, n, m), -np.inf)
-    for h in range(heads):
-        for i in range(n):
-            for j in range(m):
-                offset = j - (i + m - n)
-                if mask.causal and offset > 0:
-                    continue
-                left, right = mask.window or (None, None)
-                if (left is not None and offset < -left) or (right is not None and offset > right):
-                    continue
-                if mask.keys is not None and not mask.keys[j]:
-                    continue
-                shared = h * len(k) // heads
-                s[h, i, j] = scale * float(q[h, i].astype("f8") @ k[shared, j].astype("f8"))
-                if mask.bias is not None:
-                    s[h, i, j] += mask.bias[min(h, len(mask.bias) - 1), i, j]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lse = np.log(np.exp(s).sum(-1))
-        p = np.nan_to_num(np.exp(s - lse[..., None]))
-    values = np.repeat(v.astype("f8"), heads // len(v), axis=0)
-    return s, p, p @ values, lse
 
 
 def case(heads: int, kv_heads: int, n: int, m: int, d: int, spread: float, seed: int) -> tuple[np.ndarray, ...]:
@@ -74,7 +52,7 @@ def test_tiles_contexts_and_sums_agree_with_the_definition(
 ) -> None:
     q, k, v = case(heads, kv_heads, n, m, 8, 1.0, 7)
     mask = MASKS[mask_name](n, m)
-    s, p, context, lse = plain(q, k, v, 0.3, mask)
+    s, p, context, lse = by_definition(q, k, v, 0.3, mask)
 
     def here(array: Any) -> Any:
         return torch.from_numpy(array) if kind == "torch" else array
@@ -117,14 +95,6 @@ def test_blocks_agree_with_the_whole_map_at_any_size_and_spread(
     assert np.isfinite(context).all()
 
 
-def test_torch_runs_where_the_tensors_lie_and_in_their_precision() -> None:
-    q = torch.randn(2, 9, 4, dtype=torch.float64)
-    context, lse = attend(q, q, q, scale=0.5)
-    expected = torch.softmax(0.5 * q @ q.mT, -1) @ q
-    torch.testing.assert_close(context, expected)
-    assert lse.dtype == torch.float64
-
-
 def test_heads_that_cannot_share_keys_are_refused() -> None:
     q, k, v = case(3, 2, 4, 4, 4, 1.0, 0)
     with pytest.raises(InputError, match="3 query heads can't share 2 key heads"):
@@ -135,15 +105,6 @@ def test_the_entropy_identity_refuses_a_bias() -> None:
     q, k, _ = case(1, 1, 3, 3, 4, 1.0, 0)
     with pytest.raises(InputError, match="additive bias"):
         entropy(q, k, np.zeros((1, 3), "f4"), scale=1.0, mask=Mask(bias=np.zeros((1, 3, 3), "f4")))
-
-
-@given(heads=st.integers(1, 5), tokens=st.integers(1, 9), width=st.integers(1, 6))
-def test_split_and_join_undo_each_other(heads: int, tokens: int, width: int) -> None:
-    x = np.arange(tokens * heads * width, dtype="f4").reshape(tokens, heads * width)
-    split = split_heads(x, heads)
-    assert split.shape == (heads, tokens, width)
-    np.testing.assert_array_equal(join_heads(split), x)
-    np.testing.assert_array_equal(split[heads - 1], x[:, -width:])
 
 
 X = np.concatenate([np.linspace(-12, 12, 200_001), [-1e30, 1e30, 0.0, -0.0, 1e-30]]).astype(np.float32)
@@ -192,3 +153,101 @@ def test_the_glossary_and_the_tree_know_the_same_names() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with ThreadPoolExecutor(1) as threads, pytest.raises(UnsupportedError, match="'snake'"):
         activate("snake", np.zeros((1, 1), np.float32), threads)
+
+
+KEYS = np.array([True] * 7 + [False] * 2)
+KERNEL_MASKS = {
+    "everything": EVERYTHING,
+    "causal": Mask(causal=True),
+    "padding": Mask(keys=KEYS),
+    "causal and padding": Mask(causal=True, keys=KEYS),
+    "window": Mask(window=(2, 1)),
+    "nothing at all": Mask(keys=np.zeros(9, dtype=bool)),
+    "bias": Mask(
+        bias=torch.randn(4, 9, 9, generator=torch.Generator().manual_seed(0)).masked_fill(
+            torch.eye(9) > 0, float("-inf")
+        )
+    ),
+    "bias with an empty row": Mask(bias=torch.zeros(1, 9, 9).index_fill(1, torch.tensor([3]), float("-inf"))),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("name", KERNEL_MASKS)
+def test_all_agree_with_the_formula(name: str, kv_heads: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(1)
+    q = torch.randn(2, 4, 9, 8, generator=generator).to(dtype)
+    k, v = (torch.randn(2, kv_heads, 9, 8, generator=generator).to(dtype) for _ in range(2))
+    mask = KERNEL_MASKS[name]
+    wide = mask if mask.bias is None else Mask(bias=mask.bias.double().numpy())
+    context, lse = attend_with_lse(q, k, v, scale=0.5, mask=mask)
+    assert context.dtype == dtype
+    for row in range(2):
+        exact, exact_lse = attend(*(x[row].double().numpy() for x in (q, k, v)), scale=0.5, mask=wide)
+        np.testing.assert_allclose(lse[row].double().numpy(), exact_lse, atol=2e-2 if dtype == torch.bfloat16 else 1e-5)
+        tolerance = 3e-2 if dtype == torch.bfloat16 else 1e-5
+        np.testing.assert_allclose(context[row].double().numpy(), exact, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["everything", "causal", "padding"])
+def test_what_is_common_is_fused(name: str) -> None:
+    q = torch.randn(2, 4, 9, 8)
+    watch = KernelWatch()
+    with watch:
+        attend_with_lse(q, q, q, scale=0.5, mask=KERNEL_MASKS[name])
+    assert is_fused(q, q, q, None, False, 0.5)
+
+
+@pytest.mark.parametrize(("factor", "message"), [(1 / np.log(2), "in powers of 2"), (3.0, "returned the log-sum-exp")])
+@pytest.mark.parametrize("name", ["everything", "causal", "padding"])
+def test_log_sum_exps_of_another_base_are_an_error(
+    name: str, factor: float, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of the operator below flex_attention, whose log-sum-exps are in powers of 2."""
+    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
+    q = torch.randn(2, 4, 9, 8, generator=torch.Generator().manual_seed(0))
+    attend_with_lse(q, q, q, scale=0.5, mask=KERNEL_MASKS[name])
+    right = KernelNotes.lse
+    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
+    monkeypatch.setattr(KernelNotes, "lse", lambda *given: right(*given) * factor)  # type: ignore[operator]
+    with pytest.raises(UnsupportedError, match=rf"flash_attention_for_cpu[\s\S]*{message}[\s\S]*sdpa_kernel"):
+        attend_with_lse(q, q, q, scale=0.5, mask=KERNEL_MASKS[name])
+
+
+def test_other_widths_of_values_go_in_blocks() -> None:
+    q, v = torch.randn(4, 9, 8), torch.randn(4, 9, 3)
+    context, _ = attend_with_lse(q, q, v, scale=0.5)
+    exact, _ = attend(q.double().numpy(), q.double().numpy(), v.double().numpy(), scale=0.5)
+    np.testing.assert_allclose(context.numpy(), exact, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "mask", [EVERYTHING, Mask(causal=True), Mask(keys=np.arange(3000) < 2900), Mask(window=(8, None))]
+)
+def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
+    q = torch.randn(1, 1, 3000, 8)
+    with torch.no_grad(), Largest() as largest:
+        attend_with_lse(q, q, q, scale=0.5, mask=mask)
+    assert largest.cells < 3000 * 3000 / 8
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_capture_makes_nothing_as_large_as_a_map(padded: bool) -> None:
+    """At 4,096 tokens, a capture creates no tensor of a map's size beyond those of the model's forward pass."""
+    tokens = 4096
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 16}
+    config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
+    if padded:
+        inputs["attention_mask"] = (torch.arange(tokens) < 4000).long()[None]
+    with torch.no_grad():
+        with Largest() as alone:
+            model(**inputs)
+        with Largest() as watched, capture(model) as captured:
+            model(**inputs)
+        assert len(captured.trace) == (4000 if padded else tokens)
+    assert watched.maps(tokens) == alone.maps(tokens)
+    if not padded:
+        assert watched.maps(tokens) == 0

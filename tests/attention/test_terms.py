@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headscope as hs
-from by_hand import axis_of, roles_for
+from by_hand import axis_of, by_definition, roles_for
 from headscope.attention.kernels import attend_with_lse
 from headscope.attention.scores import Mask, attend, log_sum_exps, scores, softmax_rows
 from headscope.attention.terms import TABLES, Terms
@@ -45,45 +45,11 @@ def made(kind: str, queries: int, keys: int, seed: int = 0) -> tuple[np.ndarray,
     return q, k, v, terms
 
 
-def cell_by_cell(q: np.ndarray, k: np.ndarray, scale: float, terms: Terms) -> np.ndarray:
-    """The formula at the top of headscope/attention/terms.py."""
-    heads, queries, _ = q.shape
-    keys = k.shape[1]
-    s = np.zeros((heads, queries, keys))
-    for h, i, j in np.ndindex(s.shape):
-        key = k[h * len(k) // heads, j]
-        inside, outside = float(q[h, i] @ key), 0.0
-        b = 0 if terms.buckets is None else terms.buckets[j - i + queries - 1]
-        if terms.relative_keys is not None:
-            inside += q[h, i] @ terms.relative_keys[h, b]
-        if terms.relative_queries is not None:
-            inside += key @ terms.relative_queries[h, b]
-        if terms.by_distance is not None:
-            outside += terms.by_distance[h, b]
-        if terms.by_key is not None:
-            outside += terms.by_key[h, j]
-        s[h, i, j] = scale * inside + outside
-        if terms.cap is not None:
-            s[h, i, j] = terms.cap * np.tanh(s[h, i, j] / terms.cap)
-    return s
-
-
-def softmax(s: np.ndarray, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and log-sum-exps, with the sink as a column that is dropped."""
-    if terms.sinks is None:
-        total = np.exp(s).sum(-1)
-    else:
-        seen = np.isfinite(s).any(-1)
-        total = np.exp(s).sum(-1) + np.where(seen, np.exp(terms.sinks)[:, None], 0)
-    with np.errstate(divide="ignore"):
-        return np.exp(s) / np.where(total == 0, 1, total)[..., None], np.log(total)
-
-
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tile_of_any_queries_and_keys(kind: str, sizes: tuple[int, int]) -> None:
-    q, k, _, terms = made(kind, *sizes)
-    expected = cell_by_cell(q, k, 0.3, terms)
+    q, k, v, terms = made(kind, *sizes)
+    expected = by_definition(q, k, v, 0.3, terms=terms)[0]
     every = (np.arange(sizes[0]), np.arange(sizes[1]))
     parts = [every, (every[0][1:3], every[1][1:3]), (every[0][::-2], every[1][[0, -1, 0]]), (every[0][:1], every[1])]
     for rows, columns in parts:
@@ -116,10 +82,7 @@ def test_contexts_lses_and_entropies(kind: str, mask: str) -> None:
     sizes = (30, 40)
     q, k, v, terms = made(kind, *sizes)
     rule = MASKS[mask](*sizes)
-    allowed = rule.allowed(*map(np.arange, sizes), sizes)
-    s = cell_by_cell(q, k, 0.3, terms)
-    s = s if allowed is None else np.where(allowed, s, -np.inf)
-    p, lse = softmax(s, terms)
+    _, p, expected, lse = by_definition(q, k, v, 0.3, rule, terms)
     spare = np.where(np.isfinite(lse), 1 - p.sum(-1), 0) if terms.sinks is not None else np.zeros(lse.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         nats = -np.nan_to_num(p * np.log(p)).sum(-1) - np.nan_to_num(spare * np.log(spare))
@@ -131,7 +94,7 @@ def test_contexts_lses_and_entropies(kind: str, mask: str) -> None:
         attend(*tensors, scale=0.3, mask=rule, terms=in_torch),
         attend_with_lse(*tensors, scale=0.3, mask=rule, terms=in_torch),
     ):
-        np.testing.assert_allclose(np.asarray(context), p @ np.repeat(v, 2, 0), atol=1e-12)
+        np.testing.assert_allclose(np.asarray(context), expected, atol=1e-12)
         np.testing.assert_allclose(np.asarray(sums), lse, atol=1e-12)
     np.testing.assert_allclose(log_sum_exps(q, k, scale=0.3, mask=rule, terms=terms), lse, atol=1e-4)
     np.testing.assert_allclose(entropy(q, k, ours[1], scale=0.3, mask=rule, terms=terms), nats, atol=1e-11)
@@ -155,9 +118,7 @@ def test_fast_statistics_are_the_definitions(kind: str, mask: str) -> None:
         plain = reference_statistics(LayerArrays(*row[:3], 0.3, rule, row[3], W_O), token_roles)
         for name, values in plain.items():
             np.testing.assert_allclose(fast[name][at], values, atol=1e-6, err_msg=name)
-        allowed = rule.allowed(*map(np.arange, sizes), sizes)
-        s = cell_by_cell(row[0], row[1], 0.3, row[3])
-        p, _ = softmax(s if allowed is None else np.where(allowed, s, -np.inf), row[3])
+        p = by_definition(*row[:3], 0.3, rule, row[3])[1]
         spare = 1 - p.sum(-1) if row[3].sinks is not None else np.zeros(p.shape[:2])
         seeing = np.isfinite(plain["entropy"])
         squares = 1 / (np.square(p).sum(-1) + np.square(spare))
@@ -186,13 +147,10 @@ def test_a_trace_and_its_file(kind: str, dtype: str, tmp_path: Path) -> None:
     again = hs.load(path)
     for layer in range(2):
         record = trace.layers[layer]
-        s = cell_by_cell(record.q, record.k, 0.3, record.terms)
-        if layer:
-            s = np.where(np.tril(np.ones(s.shape[1:], dtype=bool)), s, -np.inf)
-        p, lse = softmax(s, record.terms)
+        s, p, context, lse = by_definition(record.q, record.k, record.v, 0.3, Mask(causal=bool(layer)), record.terms)
         np.testing.assert_allclose(trace[layer].weights[:], p, atol=1e-5)
         np.testing.assert_allclose(trace[layer].lse, lse, atol=1e-5)
-        np.testing.assert_allclose(trace[layer].context, p @ np.repeat(record.v, 2, 0), atol=1e-4)
+        np.testing.assert_allclose(trace[layer].context, context, atol=1e-4)
         np.testing.assert_allclose(trace[layer, 3].scores[2, 1], s[3, 2, 1], atol=1e-5)
         np.testing.assert_allclose(again[layer].weights[:], p, atol=1e-5 if dtype == "fp32" else 2e-2)
         assert again[layer].terms.named == record.terms.named

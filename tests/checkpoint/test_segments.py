@@ -17,29 +17,23 @@ from commands import run
 from headscope.checkpoint.tokenizer import load_tokenizer
 from making import change_json
 from small_bert import small_bert
-from tokenizer_folders import BERT_SPECIALS, folder_with
+from tokenizer_folders import BERT_SPECIALS, folder_with, wordpiece_tokenizer
 
 PAIR = ("the cat", "sat on it")
 
 
 def saved(folder: Path, **options: Any) -> Path:
     """A small BERT whose tokenizer the installed transformers saved as one of no class of its own."""
-    from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
     from transformers import __version__ as version
 
     small_bert(folder)
     vocabulary = {line: at for at, line in enumerate((folder / "vocab.txt").read_text().splitlines())}
     (folder / "vocab.txt").unlink()
-    rust = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    rust.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
-    )
     specials = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
-    PreTrainedTokenizerFast(tokenizer_object=rust, **specials, **options).save_pretrained(str(folder))
+    PreTrainedTokenizerFast(tokenizer_object=wordpiece_tokenizer(vocabulary), **specials, **options).save_pretrained(
+        str(folder)
+    )
     change_json(folder / "config.json", transformers_version=version)
     return folder
 

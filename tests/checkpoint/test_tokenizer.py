@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_tokenizer_parity import KINDS
 
 from commands import imported
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.errors import InputError
 from tokenizer_folders import (
     BERT_SPECIALS,
-    TEXTS,
     Folder,
-    byte_level_files,
     folder_with,
     unigram_json,
     wordpiece_vocabulary,
@@ -32,35 +31,13 @@ def bert(path: Path, vocabulary: list[str] | None = None, **files: Any) -> Token
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
-    vocabulary, merges = byte_level_files()
-    folders = {
-        "wordpiece": folder_with(
-            tmp_path_factory.mktemp("wordpiece"), {"model_type": "bert"}, vocab_txt=wordpiece_vocabulary(lower=True)
-        ),
-        "byte-level": folder_with(
-            tmp_path_factory.mktemp("byte"), {"model_type": "roberta"}, vocab=vocabulary, merges_txt=merges
-        ),
-        "unigram": folder_with(
-            tmp_path_factory.mktemp("unigram"), {"model_type": "xlm-roberta"}, tokenizer=unigram_json()
-        ),
-    }
-    return {kind: load_tokenizer(folder) for kind, folder in folders.items()}
+    names = {"wordpiece": "bert-uncased", "byte-level": "roberta", "unigram": "xlm-roberta"}
+    return {kind: load_tokenizer(KINDS[name](tmp_path_factory.mktemp(kind))) for kind, name in names.items()}
 
 
 def test_importing_needs_no_tokenizers() -> None:
     heavy = ("tokenizers", "numpy", "torch", "transformers", "fugashi")
     assert imported("import headscope.checkpoint.tokenizer", heavy) == []
-
-
-def test_pair_of_a_bert(tmp_path: Path) -> None:
-    encoded = bert(tmp_path).encode("The cats [MASK].", "the zebra")
-    assert encoded.tokens == ("[CLS]", "the", "cat", "##s", "[MASK]", ".", "[SEP]", "the", "[UNK]", "[SEP]")
-    assert encoded.ids == (2, 5, 6, 7, 4, 9, 3, 5, 1, 3)
-    assert encoded.segments == (0, 0, 0, 0, 0, 0, 0, 1, 1, 1)
-    assert [position for position, special in enumerate(encoded.special) if special] == [0, 6, 9]
-    assert encoded.words == (None, 0, 1, 1, 2, 3, None, 4, 5, None)
-    assert encoded.spans == (None, (0, 3), (4, 7), (7, 8), (9, 15), (15, 16), None, (0, 3), (4, 9), None)
-    assert len(encoded) == 10
 
 
 def test_tokenizer_json_comes_first_and_cuts_only_when_asked(tmp_path: Path) -> None:
@@ -138,16 +115,6 @@ def test_vocabulary_lines(tmp_path: Path) -> None:
     tokenizer = bert(tmp_path, "\r\n".join([*BERT_SPECIALS, "cat ", "do\u2028g", "\u3000", "the"]))  # type: ignore[arg-type]
     assert [tokenizer.token(index) for index in range(5, 9)] == ["cat", "do\u2028g", "\u3000", "the"]
     assert tokenizer.encode("cat the").ids == (2, 5, 8, 3)
-
-
-def test_roberta_mask_takes_its_space(kinds: dict[str, Tokenizer]) -> None:
-    encoded = kinds["byte-level"].encode("the <mask> sat")
-    assert "<mask>" in encoded.tokens
-    assert "Ġ" not in encoded.tokens
-    assert encoded.segments == (0,) * len(encoded)
-    pair = kinds["byte-level"].encode("a", "b")
-    assert pair.tokens == ("<s>", "a", "</s>", "</s>", "b", "</s>")
-    assert pair.segments == (0,) * 6
 
 
 def test_left_out_segments(tmp_path: Path) -> None:
@@ -235,14 +202,6 @@ def test_long_text(kinds: dict[str, Tokenizer], kind: str) -> None:
     assert len(text) > 1_000_000
     assert len(kinds[kind].encode(text, max_length=512)) == 512
     assert len(kinds[kind].encode("x" * 1_000_000, max_length=512)) <= 512
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
-def test_texts_survive_the_trip_by_words(kinds: dict[str, Tokenizer], kind: str) -> None:
-    for text in TEXTS:
-        encoded = kinds[kind].encode_words(text.split())
-        again = kinds[kind].encode_ids(encoded.ids)
-        assert again.tokens == encoded.tokens
 
 
 def test_only_the_files_that_matter_are_asked_for(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import tokenizers
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
@@ -291,18 +289,6 @@ def test_inputs(tokenizer: Tokenizer, case: str) -> None:
     assert caught.value.advice
 
 
-@given(ids=st.lists(st.integers(-3, 12), max_size=5), segments=st.none() | st.lists(st.integers(-1, 3), max_size=5))
-@settings(max_examples=100)
-def test_any_ids(ids: list[int], segments: list[int] | None) -> None:
-    without = load_tokenizer(Folder(Path("nowhere"), {"vocab_size": 10, "type_vocab_size": 2}))
-    fits = segments is None or (len(segments) == len(ids) and all(0 <= segment < 2 for segment in segments))
-    if ids and fits and all(0 <= index < 10 for index in ids):
-        assert without.encode_ids(ids, segments).ids == tuple(ids)
-    else:
-        with pytest.raises(InputError):
-            without.encode_ids(ids, segments)
-
-
 def test_no_tokenizer_at_all(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}))
     for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
@@ -390,18 +376,35 @@ def test_sentencepiece_alone(tmp_path: Path) -> None:
         load_tokenizer(folder).encode("le chat")
 
 
-def test_unknown_model_with_a_vocabulary(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "mystery"}, vocab_txt=SMALL))
-    with pytest.raises(UnsupportedError, match=r"the tokenizer's class is unknown: .*mystery"):
-        tokenizer.encode("the")
-    assert tokenizer.encode_ids([5]).tokens == ("the",)
+OWN_CODE = {"tokenizer_class": "BertTokenizer", "auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}}
+NEED_MORE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "an unknown model": (
+        {"model_type": "mystery"},
+        {"vocab_txt": SMALL},
+        r"the tokenizer's class is unknown: .*mystery",
+    ),
+    "code of its own": ({}, {"vocab_txt": SMALL, "tokenizer_config": OWN_CODE}, "code from the checkpoint"),
+    "casing that nothing proves": (
+        {"model_type": "bert"},
+        {"vocab_txt": [*BERT_SPECIALS, *(f"word{i}" for i in range(300)), "Stray"]},
+        r"1 of the vocabulary's 301 tokens .*'Stray'[\s\S]*do_lower_case",
+    ),
+    "a segmenter that nothing names": (
+        {"model_type": "bert"},
+        {"vocab_txt": [*BERT_SPECIALS, "東京", "猫", "the"]},
+        r"word segmenter that no file names[\s\S]*ids=",
+    ),
+}
 
 
-def test_code_of_its_own(tmp_path: Path) -> None:
-    options = {"tokenizer_class": "BertTokenizer", "auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}}
-    tokenizer = load_tokenizer(folder_with(tmp_path, {}, vocab_txt=SMALL, tokenizer_config=options))
-    with pytest.raises(UnsupportedError, match="code from the checkpoint"):
-        tokenizer.encode("the")
+@pytest.mark.parametrize("kind", NEED_MORE)
+def test_vocabularies_that_are_not_enough(tmp_path: Path, kind: str) -> None:
+    config, files, message = NEED_MORE[kind]
+    tokenizer = load_tokenizer(folder_with(tmp_path, config, **files))
+    for call in (lambda: tokenizer.encode("word1"), lambda: tokenizer.encode_words(["word1"])):
+        with pytest.raises(UnsupportedError, match=message):
+            call()
+    assert tokenizer.encode_ids([5]).tokens == (files["vocab_txt"][5],)
 
 
 def test_tweet_normalizer_beside_a_tokenizer_json(tmp_path: Path) -> None:
@@ -409,25 +412,6 @@ def test_tweet_normalizer_beside_a_tokenizer_json(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, {}, tokenizer=unigram_json(), tokenizer_config=options)
     with pytest.raises(UnsupportedError, match="tweet normalizer"):
         load_tokenizer(folder).encode("the")
-
-
-def test_casing_that_nothing_proves(tmp_path: Path) -> None:
-    vocabulary = [*BERT_SPECIALS, *(f"word{i}" for i in range(300)), "Stray"]
-    folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=vocabulary)
-    tokenizer = load_tokenizer(folder)
-    with pytest.raises(UnsupportedError, match=r"1 of the vocabulary's 301 tokens .*'Stray'") as caught:
-        tokenizer.encode("word1")
-    assert "do_lower_case" in str(caught.value.advice)
-    assert tokenizer.encode_ids([len(vocabulary) - 1]).tokens == ("Stray",)
-
-
-def test_a_vocabulary_made_by_an_unnamed_segmenter(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, {"model_type": "bert"}, vocab_txt=[*BERT_SPECIALS, "東京", "猫", "the"])
-    tokenizer = load_tokenizer(folder)
-    for ask in (lambda: tokenizer.encode("猫"), lambda: tokenizer.encode_words(["猫"])):
-        with pytest.raises(UnsupportedError, match=r"word segmenter that no file names[\s\S]*ids="):
-            ask()
-    assert tokenizer.encode_ids([len(BERT_SPECIALS)]).tokens == ("東京",)
 
 
 def test_the_same_refusal_twice(tmp_path: Path) -> None:

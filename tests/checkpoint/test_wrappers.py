@@ -18,7 +18,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
-    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertModel,
@@ -29,10 +28,10 @@ from transformers import (
 )
 
 import headscope as hs
-from explain.tops import TEXT, readable
 from headscope.anatomy.refused_checkpoints import NOT_LOADED, SAVE_PLAIN
 from headscope.checkpoint.pickle_header import RESAVE
 from headscope.errors import HeadscopeError
+from products import pairwise
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 WIDTHS = {**SIZES, "hidden_size": 32, "intermediate_size": 64}
@@ -94,9 +93,7 @@ def same_as_transformers(opened: Any, expected: Any) -> None:
     assert (opened.anatomy.problems, opened.anatomy.missing) == ((), ())
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize(("name", "part", "wrap"), pairwise(tuple(MODELS), tuple(PARTS), tuple(WRAPS)))
 def test_wrapped_parts_are_read_as_what_they_wrap(name: str, part: str, wrap: str, tmp_path: Path) -> None:
     """From a file with the wrapped names, and from the model in memory."""
     model, expected = plain(name)
@@ -106,24 +103,6 @@ def test_wrapped_parts_are_read_as_what_they_wrap(name: str, part: str, wrap: st
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     same_as_transformers(hs.open(tmp_path), expected)
     same_as_transformers(hs.open(model), expected)
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_masks_are_filled_by_a_compiled_model(part: str, tmp_path: Path) -> None:
-    """The best words and their probabilities are those of the plain model in transformers."""
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    model, tokenizer = BertForMaskedLM.from_pretrained(tmp_path).eval(), AutoTokenizer.from_pretrained(tmp_path)
-    inputs = tokenizer(TEXT, return_tensors="pt")
-    place = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
-    with torch.no_grad():
-        best = model(**inputs).logits[0, place].softmax(-1).topk(5)
-    PARTS[part](model, WRAPS["compiled"])
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    for opened in (hs.open(tmp_path), hs.open(model, tokenizer=tokenizer)):
-        (filled,) = opened.fill(TEXT)
-        assert (filled.position, list(filled.ids)) == (place, best.indices.tolist())
-        np.testing.assert_allclose(filled.probabilities, best.values.numpy(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("wrap", ["compiled", "DataParallel"])

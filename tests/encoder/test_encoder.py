@@ -21,7 +21,7 @@ from headscope.anatomy import Disentangled
 from headscope.attention.scores import Mask, attend
 from headscope.encoder import Input, attending, forward
 from headscope.encoder.attending import attend_everywhere, attend_nearby
-from headscope.encoder.distances import deberta_buckets, default_frequencies, distances_of, rotate, t5_buckets
+from headscope.encoder.distances import deberta_buckets, default_frequencies, distances_of, t5_buckets
 from headscope.encoder.products import (
     BEYOND,
     FEW_TEXTS,
@@ -241,29 +241,6 @@ def test_frequencies_are_torchs_to_a_unit_in_the_last_place(base: float, d_head:
     ours = default_frequencies(base, d_head)
     theirs = 1.0 / (base ** (torch.arange(0, d_head, 2, dtype=torch.float) / d_head))
     np.testing.assert_array_max_ulp(ours, theirs.numpy(), 2)
-
-
-@pytest.mark.parametrize("pairs", [True, False])
-def test_rotated_products_depend_on_distances_alone(pairs: bool) -> None:
-    """Su et al. 2021, eq. 16, with the paper's matrix written out for one position."""
-    generator = np.random.default_rng(3)
-    q, k = generator.normal(size=(2, 8)).astype(np.float32)
-    theta = 100.0 ** (-np.arange(4) / 4)
-    angles = np.arange(30)[:, None] * theta
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    many_q, many_k = (
-        rotate(np.repeat(x[None, None], 30, axis=1), cos, sin, pairs=pairs)[0].astype(np.float64) for x in (q, k)
-    )
-    products = many_q @ many_k.T
-    for distance in (-7, 0, 3):
-        line = np.diagonal(products, distance)
-        np.testing.assert_allclose(line, line[0], atol=2e-6)
-    matrix = np.zeros((8, 8))
-    for at in range(4):
-        first, second = (2 * at, 2 * at + 1) if pairs else (at, at + 4)
-        c, s = np.cos(5 * theta[at]), np.sin(5 * theta[at])
-        matrix[np.ix_([first, second], [first, second])] = [[c, -s], [s, c]]
-    np.testing.assert_allclose(many_q[5], matrix @ q, atol=2e-6)
 
 
 @pytest.mark.parametrize("window", [0, 3, 16, 200])

@@ -17,31 +17,13 @@ from golden.models import TEXTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "live"))
 
-from families import FAMILIES, Family
+from families import BART, DECODER, FAMILIES, Family
 
 NEW = 5
 SIZES = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LLAMA = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 16,
-    "max_position_embeddings": 64,
-    **SIZES,
-}
-BART = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "max_position_embeddings": 64,
-    "forced_eos_token_id": None,
-    **SIZES,
-}
+LLAMA = {**DECODER, "intermediate_size": 16, **SIZES}
+SMALL_BART = {**BART, **dict.fromkeys(("encoder_layers", "decoder_layers"), 1), "decoder_attention_heads": 4}
+SMALL_BART |= {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "forced_eos_token_id": None, **SIZES}
 GENERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": ("Llama", {}),
     "static": ("Llama", {"cache_implementation": "static"}),
@@ -54,7 +36,7 @@ GENERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def decoder(family: str) -> Any:
     """A model whose weights NumPy draws, so that they are the same on every processor, and wide enough to be sure."""
-    config = {"Llama": LLAMA, "Mistral": {**LLAMA, "sliding_window": 4}, "Bart": BART}[family]
+    config = {"Llama": LLAMA, "Mistral": {**LLAMA, "sliding_window": 4}, "Bart": SMALL_BART}[family]
     suffix = "ForConditionalGeneration" if family == "Bart" else "ForCausalLM"
     model = getattr(transformers, family + suffix)(getattr(transformers, f"{family}Config")(**config)).eval()
     drawn = np.random.default_rng(7)

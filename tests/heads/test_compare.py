@@ -122,21 +122,22 @@ def test_a_planted_change_in_one_head_is_found(tmp_path: Path) -> None:
     assert repr(result).splitlines()[1].startswith("What changed most: layer 1, head 2, its QK by 50")
 
 
-def test_a_rotated_head_is_the_same_head(tmp_path: Path) -> None:
-    """W_Q and W_K turned by one orthogonal matrix, biases too: the weights differ, the head does not."""
+def test_a_head_in_another_basis_is_the_same_head(tmp_path: Path) -> None:
+    """W_Q M and W_K M^-T, biases too, for an invertible M: the weights differ, the head does not."""
     sizes = hs.open().anatomy.known()
     head = slice(sizes.d_head, 2 * sizes.d_head)
-    turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(sizes.d_head, sizes.d_head)))
+    basis = np.random.default_rng(0).normal(size=(sizes.d_head, sizes.d_head)) + 9 * np.eye(sizes.d_head)
 
-    def turned(array: np.ndarray) -> np.ndarray:
+    def turned(array: np.ndarray, by: np.ndarray) -> np.ndarray:
         array = array.astype(np.float64)
-        array[head] = turn @ array[head]
+        array[head] = by @ array[head]
         return array
 
-    names = [
-        f"encoder.layer.1.attention.self.{part}.{kind}" for part in ("query", "key") for kind in ("weight", "bias")
-    ]
-    result = hs.compare("-", edited(tmp_path / "b", dict.fromkeys(names, turned)), TEXTS)
+    turns = {"query": partial(turned, by=basis.T), "key": partial(turned, by=np.linalg.inv(basis))}
+    names = {
+        f"encoder.layer.1.attention.self.{part}.{kind}": turns[part] for part in turns for kind in ("weight", "bias")
+    }
+    result = hs.compare("-", edited(tmp_path / "b", names), TEXTS)
     assert result.parts["attention"][1] > 0.05  # parameter by parameter a good part of the layer moved
     assert result.qk.max() < 1e-6
     assert result.weights["qk_bias"].max() < 1e-6
@@ -171,29 +172,6 @@ def test_documents_are_cut_and_one_gives_no_interval() -> None:
     assert any("cut at 8 tokens: 1 of 1" in note for note in result.notes)
     assert any("no interval" in note for note in result.notes)
     assert np.isnan(result.statistics["entropy"].low).all()
-
-
-def test_fine_tuning_changes_what_it_trains(tmp_path: Path) -> None:
-    """A few steps of SGD on a random BERT whose first layer is frozen: that layer alone is as it was."""
-    module = made(tmp_path / "base", "Bert", "ForSequenceClassification").module
-    frozen = [*module.bert.embeddings.parameters(), *module.bert.encoder.layer[0].parameters()]
-    for parameter in frozen:
-        parameter.requires_grad_(False)
-    optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
-    ids = torch.randint(5, 60, (8, 12), generator=torch.Generator().manual_seed(0))
-    for _ in range(3):
-        optimiser.zero_grad()
-        module(input_ids=ids, labels=torch.arange(8) % 3).loss.backward()
-        optimiser.step()
-    module.save_pretrained(tmp_path / "tuned")
-    result = hs.compare(tmp_path / "base", tmp_path / "tuned")
-    assert (result.qk[0] == 0).all()
-    assert (result.ov[0] == 0).all()
-    assert (result.qk[1:] > 0).all()
-    assert (result.ov[1:] > 0).all()
-    assert result.outside["embeddings.word"] == 0
-    assert result.outside["pooler"] > 0
-    assert result.strongest(1)[0][0] > 0
 
 
 @pytest.mark.parametrize(
@@ -303,26 +281,6 @@ def test_the_change_of_a_product_is_that_of_the_full_matrices(step: float) -> No
     wanted = [naive_change(*factors) for factors in zip(left, right, new_left, new_right, strict=True)]
     # The full matrices lose digits where the step is small: B - A is rounded at 1e-16 of A.
     np.testing.assert_allclose(found, wanted, rtol=1e-12 + 1e-15 / step)
-
-
-def test_equal_factors_change_by_exactly_nothing() -> None:
-    left, right = rows(0), rows(1)
-    assert (product_change(left, right, left.copy(), right.copy()) == 0).all()
-
-
-def test_a_rotation_of_both_factors_changes_nothing() -> None:
-    left, right = rows(0), rows(1)
-    turn, _ = np.linalg.qr(np.random.default_rng(4).normal(size=(D_HEAD, D_HEAD)))
-    assert (product_change(left, right, turn.T @ left, turn.T @ right) < 1e-7).all()
-
-
-def test_any_change_of_basis_leaves_the_product() -> None:
-    """W_Q M and W_K M^-T are the same head for every invertible M, though W_Q M is far from W_Q."""
-    left, right = rows(0), rows(1)
-    basis = np.random.default_rng(5).normal(size=(D_HEAD, D_HEAD)) + 3 * np.eye(D_HEAD)
-    new_left, new_right = basis.T @ left, np.linalg.inv(basis) @ right
-    assert np.linalg.norm(new_left - left) / np.linalg.norm(left) > 1
-    assert (product_change(left, right, new_left, new_right) < 1e-6).all()
 
 
 def test_what_came_from_nothing_changed_without_bound() -> None:

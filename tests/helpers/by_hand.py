@@ -1,4 +1,4 @@
-"""Parts of traces made by hand: an axis of tokens, their roles, a model that has a W_O and nothing else."""
+"""Made by hand: an axis of tokens, their roles, a model that has a W_O and nothing else; attention as defined."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from headscope.attention.scores import EVERYTHING, Mask
+from headscope.attention.terms import Terms
 from headscope.heads import Roles
 from headscope.results.arrays import TokenAxis
 
@@ -34,6 +36,46 @@ def roles_for(queries: int, keys: int | None = None) -> Roles:
     rarest = ~special & ~punctuation & (np.arange(n) % 4 == 1)
     of_queries = (sentences[n - queries :], special[n - queries :])
     return Roles(cls, special & ~cls, punctuation, rarest, special, sentences, *of_queries)
+
+
+def by_definition(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: Mask = EVERYTHING, terms: Terms | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, weights, contexts and log-sum-exps in fp64, cell by cell, by the formula in headscope/attention/terms.py.
+
+    The sink is a column of the softmax that is dropped.
+    """
+    terms = terms or Terms()
+    left, right = mask.window or (None, None)
+    (heads, n, _), m = q.shape, k.shape[1]
+    s = np.full((heads, n, m), -np.inf)
+    for h, i, j in np.ndindex(s.shape):
+        ahead = j - (i + m - n)
+        hidden = (mask.causal and ahead > 0) or (mask.keys is not None and not mask.keys[j])
+        if hidden or (left is not None and ahead < -left) or (right is not None and ahead > right):
+            continue
+        query, key = q[h, i].astype("f8"), k[h * len(k) // heads, j].astype("f8")
+        inside, outside = float(query @ key), 0.0
+        bucket = 0 if terms.buckets is None else terms.buckets[j - i + n - 1]
+        if terms.relative_keys is not None:
+            inside += query @ terms.relative_keys[h, bucket]
+        if terms.relative_queries is not None:
+            inside += key @ terms.relative_queries[h, bucket]
+        if terms.by_distance is not None:
+            outside += terms.by_distance[h, bucket]
+        if terms.by_key is not None:
+            outside += terms.by_key[h, j]
+        if mask.bias is not None:
+            outside += mask.bias[min(h, len(mask.bias) - 1), i, j]
+        s[h, i, j] = scale * inside + outside
+        if terms.cap is not None:
+            s[h, i, j] = terms.cap * np.tanh(s[h, i, j] / terms.cap)
+    total = np.exp(s).sum(-1)
+    if terms.sinks is not None:
+        total = total + np.where(np.isfinite(s).any(-1), np.exp(terms.sinks)[:, None], 0)
+    with np.errstate(divide="ignore"):
+        p, lse = np.exp(s) / np.where(total == 0, 1, total)[..., None], np.log(total)
+    return s, p, p @ np.repeat(v.astype("f8"), heads // len(v), axis=0), lse
 
 
 class Projection:

@@ -36,6 +36,15 @@ BERT_CONFIG = {
     "pad_token_id": 0,
 }
 
+SPECIAL_IDS = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "cls_token_id": 1,
+    "eos_token_id": 2,
+    "sep_token_id": 2,
+    "mask_token_id": 4,
+}
+
 
 def header_bytes(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str] | None = None

@@ -12,6 +12,8 @@ import torch
 import transformers
 from transformers.utils import logging
 
+from making import SPECIAL_IDS
+
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 
@@ -22,14 +24,6 @@ SIZES = {
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "max_position_embeddings": 64,
-}
-SPECIAL_IDS = {
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "cls_token_id": 1,
-    "eos_token_id": 2,
-    "sep_token_id": 2,
-    "mask_token_id": 4,
 }
 DEBERTA_V3 = {
     "relative_attention": True,

@@ -140,6 +140,20 @@ def roberta_folder(path: Path, **options: Any) -> Folder:
     )
 
 
+def wordpiece_tokenizer(vocabulary: Mapping[str, int]) -> Any:
+    """The library's tokenizer of these pieces, with BERT's special tokens and segments."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
 def wordpiece_json(vocabulary: Mapping[str, int], **parts: Any) -> dict[str, Any]:
     """A tokenizer.json of these pieces, and these parts."""
     model = {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"}

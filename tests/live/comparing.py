@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from families import FAMILIES, Family
+from headscope.errors import UnsupportedError
 from headscope.live import capture
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
@@ -20,6 +22,27 @@ def captured_of(model: Any, *given: Any, **named: Any) -> Any:
     with torch.no_grad(), capture(model) as captured:
         model(*given, **named)
     return captured
+
+
+def refused(match: str, model: Any, *given: Any, **named: Any) -> UnsupportedError:
+    """The error of a pass that can't be captured."""
+    with pytest.raises(UnsupportedError, match=match) as raised:
+        captured_of(model, *given, **named)
+    return raised.value
+
+
+class Seen(torch.overrides.TorchFunctionMode):
+    """Records the arguments of scaled_dot_product_attention, after autocast's own cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[torch.Tensor, ...]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is scaled_dot_product_attention:
+            self.calls.append(tuple(x.to(result.dtype) for x in args[:3]))
+        return result
 
 
 class Mixer(nn.Module):
@@ -40,6 +63,16 @@ class Mixer(nn.Module):
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)
         return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
+
+
+def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
+    q, k, _ = mixer.parts(x)
+    raw = q @ k.mT * q.shape[-1] ** -0.5
+    if mask is not None:
+        raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
+    weights = raw.softmax(-1).nan_to_num(0)
+    return weights if mixer.heads else weights[:, None]
 
 
 def own(forward: Any, **parts: Any) -> Any:

@@ -10,7 +10,12 @@ import transformers
 
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 TEXT = {**SHAPE, "vocab_size": 99}
+PADDED = {**TEXT, "pad_token_id": 1}
+LONGER = {**PADDED, "max_position_embeddings": 64}
 DECODER = {**TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
+SLIDING = {**DECODER, "head_dim": 8, "sliding_window": 3}
+MODERN = {**TEXT, "local_attention": 4, "global_attn_every_n_layers": 2, "num_hidden_layers": 3, "pad_token_id": 0}
+MODERN |= {"cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 VISION = {**SHAPE, "image_size": 16, "patch_size": 4}
 GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}
 WAVES = {
@@ -35,8 +40,12 @@ BART = {
     "pad_token_id": 1,
 }
 BOTH = (("encoder", "encoder_attentions"), ("decoder", "decoder_attentions"), ("cross", "cross_attentions"))
+WHISPER = {**BART, "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 16}
+WHISPER |= {"decoder_start_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
 T5["decoder_start_token_id"] = 0
+SWITCH = {**T5, "num_experts": 2, "num_decoder_layers": 2}
+SWITCH |= {"num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0}
 DEBERTA = {**TEXT, "relative_attention": True, "max_position_embeddings": 32}
 DEBERTA |= {"type_vocab_size": 0, "position_biased_input": False}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
@@ -123,7 +132,7 @@ def towers(**settings: Any) -> dict[str, Any]:
 FAMILIES = [
     Family("BertModel", TEXT),
     *(
-        Family(f"{name}Model", {**TEXT, "pad_token_id": 1})
+        Family(f"{name}Model", PADDED)
         for name in ("Roberta", "XLMRoberta", "XLMRobertaXL", "RobertaPreLayerNorm", "Camembert")
     ),
     Family("ElectraModel", {**TEXT, "embedding_size": 16}),
@@ -145,31 +154,12 @@ FAMILIES = [
     Family("LayoutLMModel", TEXT, takes="boxes", trap="no is_causal"),
     Family("MarkupLMModel", {**TEXT, "max_depth": 5, "xpath_unit_hidden_size": 8}, trap="no is_causal"),
     Family("ErnieModel", TEXT),
-    Family("XmodModel", {**TEXT, "pad_token_id": 1}, extra={"lang_ids": torch.tensor([0, 0])}),
-    Family(
-        "EsmModel",
-        {**TEXT, "pad_token_id": 1, "position_embedding_type": "rotary"},
-        stage="rotated",
-        trap="scaled before",
-    ),
-    Family(
-        "EsmModel",
-        {**TEXT, "pad_token_id": 1, "position_embedding_type": "absolute", "mask_token_id": 2},
-        stage="scaled",
-    ),
+    Family("XmodModel", PADDED, extra={"lang_ids": torch.tensor([0, 0])}),
+    Family("EsmModel", {**PADDED, "position_embedding_type": "rotary"}, stage="rotated", trap="scaled before"),
+    Family("EsmModel", {**PADDED, "position_embedding_type": "absolute", "mask_token_id": 2}, stage="scaled"),
     Family(
         "ModernBertModel",
-        {
-            **TEXT,
-            "pad_token_id": 0,
-            "local_attention": 4,
-            "global_attn_every_n_layers": 2,
-            "num_hidden_layers": 3,
-            "cls_token_id": 1,
-            "sep_token_id": 2,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-        },
+        MODERN,
         stage="rotated",
         trap="window on both sides",
     ),
@@ -177,42 +167,23 @@ FAMILIES = [
     Family("GPT2Model", GPT, trap="one fused projection"),
     Family("GPTNeoXModel", {**TEXT, "max_position_embeddings": 64}, stage="rotated"),
     Family("GPTBigCodeModel", GPT, trap="one key head"),
-    Family(
-        "OPTModel",
-        {**TEXT, "ffn_dim": 48, "word_embed_proj_dim": 32, "max_position_embeddings": 64, "pad_token_id": 1},
-        stage="scaled",
-    ),
-    Family("BioGptModel", {**TEXT, "pad_token_id": 1, "max_position_embeddings": 64}),
+    Family("OPTModel", {**LONGER, "ffn_dim": 48, "word_embed_proj_dim": 32}, stage="scaled"),
+    Family("BioGptModel", LONGER),
     Family("LlamaModel", DECODER, stage="rotated", trap="grouped queries"),
     Family("MistralModel", {**DECODER, "sliding_window": 3}, stage="rotated", trap="sliding window"),
     Family("Qwen2Model", DECODER, stage="rotated"),
     Family("Qwen3Model", {**DECODER, "head_dim": 8}, stage="rotated", trap="normed q and k"),
-    Family(
-        "Gemma2Model",
-        {**DECODER, "head_dim": 8, "sliding_window": 3, "attn_logit_softcapping": None},
-        stage="rotated",
-        trap="windows in every other layer",
+    *(
+        Family("Gemma2Model", {**SLIDING, "attn_logit_softcapping": cap}, stage="rotated", trap=trap)
+        for cap, trap in ((None, "windows in every other layer"), (2.0, "soft cap"))
     ),
-    Family(
-        "Gemma2Model",
-        {**DECODER, "head_dim": 8, "sliding_window": 3, "attn_logit_softcapping": 2.0},
-        stage="rotated",
-        trap="soft cap",
-    ),
-    Family(
-        "Gemma3TextModel", {**DECODER, "head_dim": 8, "sliding_window": 3}, config="Gemma3TextConfig", stage="rotated"
-    ),
+    Family("Gemma3TextModel", SLIDING, config="Gemma3TextConfig", stage="rotated"),
     Family("PhiModel", DECODER, stage="rotated", trap="rotates a part"),
     Family(
         "Phi3Model", {**DECODER, "bos_token_id": 1, "eos_token_id": 2}, stage="rotated", trap="one fused projection"
     ),
     *(Family(f"{name}Model", DECODER, stage="rotated") for name in ("Olmo2", "Cohere", "StableLm", "Starcoder2")),
-    Family(
-        "GptOssModel",
-        {**DECODER, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 3},
-        stage="rotated",
-        trap="sinks",
-    ),
+    Family("GptOssModel", {**SLIDING, **EXPERTS}, stage="rotated", trap="sinks"),
     *(
         Family(name, {**DECODER, "head_dim": 8, **settings}, stage="rotated", trap=trap)
         for name, settings, trap in (
@@ -239,29 +210,10 @@ FAMILIES = [
     Family("T5Model", T5, takes="both", stacks=BOTH, trap="position bias, no scale"),
     Family("MT5Model", T5, takes="both", stacks=BOTH),
     Family("UMT5Model", T5, takes="both", stacks=BOTH, trap="a position bias in every layer"),
-    Family(
-        "SwitchTransformersModel",
-        {
-            **T5,
-            "num_experts": 2,
-            "num_decoder_layers": 2,
-            "num_sparse_encoder_layers": 0,
-            "num_sparse_decoder_layers": 0,
-        },
-        takes="both",
-        stacks=BOTH,
-    ),
+    Family("SwitchTransformersModel", SWITCH, takes="both", stacks=BOTH),
     Family(
         "WhisperModel",
-        {
-            **BART,
-            "num_mel_bins": 8,
-            "max_source_positions": 20,
-            "max_target_positions": 16,
-            "decoder_start_token_id": 2,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-        },
+        WHISPER,
         takes="features",
         stacks=BOTH,
         stage="scaled",
@@ -269,12 +221,7 @@ FAMILIES = [
     ),
     Family("ViTModel", VISION, takes="image", trap="patches; no layer_idx"),
     *(Family(f"{name}Model", VISION, takes="image") for name in ("DeiT", "Dinov2")),
-    Family(
-        "Dinov2WithRegistersModel",
-        {**VISION, "num_register_tokens": 2},
-        takes="image",
-        config="Dinov2WithRegistersConfig",
-    ),
+    Family("Dinov2WithRegistersModel", {**VISION, "num_register_tokens": 2}, takes="image"),
     *(Family(f"{name}Model", VISION, takes="image") for name in ("Beit", "ViTMSN")),
     Family("YolosModel", {**VISION, "image_size": [16, 16], "num_detection_tokens": 3}, takes="image"),
     Family("IJepaModel", VISION, takes="image"),
@@ -323,26 +270,18 @@ FAMILIES = [
         )
     ),
     Family("MPNetModel", {**TEXT, "max_position_embeddings": 32}, trap="position bias"),
-    Family("RoFormerModel", {**TEXT, "max_position_embeddings": 32}, stage="rotated"),
-    Family(
-        "RoFormerModel",
-        {**TEXT, "max_position_embeddings": 32, "rotary_value": True},
-        stage="rotated",
-        trap="rotated values",
+    *(
+        Family("RoFormerModel", {**TEXT, "max_position_embeddings": 32, **more}, stage="rotated", trap=trap)
+        for more, trap in (({}, ""), ({"rotary_value": True}, "rotated values"))
     ),
     Family("BloomModel", {"hidden_size": 36, "n_layer": 2, "n_head": 6, "vocab_size": 99}, trap="ALiBi"),
     Family("MptModel", {"d_model": 36, "n_layers": 2, "n_heads": 6, "vocab_size": 99, "max_seq_len": 20}, trap="ALiBi"),
-    Family(
-        "FalconModel",
-        {**TEXT, "new_decoder_architecture": False, "attn_implementation": "eager"},
-        stage="rotated",
-        trap="one key head",
-    ),
-    Family(
-        "FalconModel",
-        {**TEXT, "new_decoder_architecture": True, "num_kv_heads": 2, "attn_implementation": "eager"},
-        stage="rotated",
-        trap="grouped queries",
+    *(
+        Family("FalconModel", {**TEXT, **more, "attn_implementation": "eager"}, stage="rotated", trap=trap)
+        for more, trap in (
+            ({"new_decoder_architecture": False}, "one key head"),
+            ({"new_decoder_architecture": True, "num_kv_heads": 2}, "grouped queries"),
+        )
     ),
 ]
 """The architectures whose every weight is compared with transformers' eager attention."""
@@ -351,6 +290,11 @@ IN_GROUPS = Family("AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_lay
 """Two modules, each called three times."""
 
 BY_NAME = {family.name: family for family in reversed(FAMILIES)}
+
+
+def built(name: str, *, padded: bool = False) -> tuple[Any, dict[str, Any]]:
+    """A family's model and its inputs."""
+    return BY_NAME[name].build(), BY_NAME[name].inputs(padded)
 
 
 def here(*names: str) -> list[str]:

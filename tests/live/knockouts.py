@@ -49,6 +49,11 @@ def bert(function: Attend | None = None, dtype: torch.dtype = torch.float32, fac
     return model.to(dtype)
 
 
+def interface(contexts: Callable[..., torch.Tensor]) -> Attend:
+    """A function of transformers' interface that computes (batch, heads, queries, d) so, from q, k and v."""
+    return lambda module, q, k, v, mask, **given: (contexts(q, k, v).transpose(1, 2).contiguous(), None)
+
+
 def subtracted(edge: Edge) -> Attend:
     """The context without what one key contributes: its weight has become 0."""
 

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
-from comparing import Mixer, captured_of
+from comparing import Mixer, Seen, captured_of, refused, weights_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.masks.cells import Cells
-from headscope.live.seeing.parts import compact
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
 PLACES = torch.arange(TOKENS)
@@ -57,14 +54,28 @@ class Model(nn.Module):
 IDS = torch.arange(ROWS * TOKENS).view(ROWS, TOKENS)
 
 
-def in_chunks(sizes: int | list[int], change: Callable[[torch.Tensor], torch.Tensor] = lambda q: q) -> Attend:
-    return lambda q, k, v: torch.cat([sdpa(change(part), k, v) for part in q.split(sizes, 2)], 2)
+def in_chunks(
+    sizes: int | list[int],
+    mask: torch.Tensor | None = None,
+    change: Callable[[torch.Tensor], torch.Tensor] = lambda q: q,
+) -> Attend:
+    """Chunks of queries over all keys, each with the rows of a mask that are its own."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        parts = q.split(sizes, 2)
+        rows = [None] * len(parts) if mask is None else mask.split(sizes, -2)
+        return torch.cat([sdpa(change(part), k, v, attn_mask=one) for part, one in zip(parts, rows, strict=True)], 2)
+
+    return attend
 
 
-def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Chunks with an offset, over all keys."""
-    below = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-    return torch.cat([sdpa(q[:, :, at : at + 5], k, v, attn_mask=below[at : at + 5]) for at in (0, 5, 10)], 2)
+def through_a_buffer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Chunks whose masks lie in one place, one after another."""
+    room, found = torch.empty(4, TOKENS, dtype=torch.bool), []
+    for part, rows in zip(q.split(4, 2), SOME.split(4), strict=True):
+        found.append(sdpa(part, k, v, attn_mask=room.copy_(rows)))
+    room.fill_(True)
+    return torch.cat(found, 2)
 
 
 def growing(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -86,12 +97,6 @@ def sliding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def near(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Chunks over all keys, of which those at most 3 away are seen."""
-    seen = [(PLACES[None] - PLACES[at : at + 4, None]).abs() <= 3 for at in (0, 4, 8)]
-    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(4, 2), seen, strict=True)], 2)
-
-
 def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     def part(start: int) -> torch.Tensor:
         def masked(score: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
@@ -100,10 +105,6 @@ def by_flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
         return flex_attention(q[:, :, start : start + 5], k, v, score_mod=masked)
 
     return torch.cat([part(start) for start in (0, 5, 10)], 2)
-
-
-def per_head_biases(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.cat([sdpa(q[:, :, at : at + 6], k, v, attn_mask=BIAS[None, :, at : at + 6]) for at in (0, 6)], 2)
 
 
 def buffers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -127,13 +128,17 @@ BIAS = torch.randn(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_see
 FULL, BELOW = torch.zeros(TOKENS, TOKENS), torch.ones(TOKENS, TOKENS).tril().log()
 BLOCKS = (PLACES[:, None] // 5 == PLACES[None] // 5).float().log()
 NEAR = ((PLACES[:, None] - PLACES[None]).abs() <= 3).float().log()
+HIDDEN = ((PLACES < 9) & (PLACES != 5) & (PLACES[None] <= PLACES[:, None])).float().log()
+EARLIER = (PLACES[None] < PLACES[:, None]).float().log()
+OF_HEADS_RANGES = (torch.arange(HEADS * TOKENS).view(HEADS, TOKENS, 1) % 13 >= PLACES).float().log()
+SOME = torch.rand(TOKENS, TOKENS, generator=torch.Generator().manual_seed(2)) + torch.eye(TOKENS) > 0.5
 
 JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     "equal chunks": (in_chunks(4), FULL),
     "a shorter last chunk": (in_chunks(5), FULL),
     "unequal chunks": (in_chunks([1, 7, 4]), FULL),
     "one query at a time": (in_chunks(1), FULL),
-    "copies of chunks": (in_chunks(5, torch.clone), FULL),
+    "copies of chunks": (in_chunks(5, change=torch.clone), FULL),
     "keys made again for each chunk": (
         lambda q, k, v: torch.cat([sdpa(part, k.clone(), v + 0) for part in q.split(5, 2)], 2),
         FULL,
@@ -142,9 +147,15 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         lambda *qkv: torch.cat([sdpa(*part) for part in zip(*(x.split(5, 2) for x in qkv), strict=True)], 2),
         BLOCKS,
     ),
-    "causal, with an offset": (causal, BELOW),
-    "near, with an offset": (near, NEAR),
-    "numbers for each head": (per_head_biases, BIAS),
+    "causal, with an offset": (in_chunks(5, BELOW == 0), BELOW),
+    "causal, the smallest number": (in_chunks(5, BELOW.clamp(min=torch.finfo().min)), BELOW),
+    "near, with an offset": (in_chunks(4, NEAR), NEAR),
+    "padding and a hidden key": (in_chunks(5, HIDDEN == 0), HIDDEN),
+    "a query without keys": (in_chunks(4, EARLIER == 0), EARLIER),
+    "other ranges in each head": (in_chunks(5, OF_HEADS_RANGES[None]), OF_HEADS_RANGES),
+    "no ranges": (in_chunks([1, 7, 4], SOME), SOME.float().log()),
+    "masks in a buffer": (through_a_buffer, SOME.float().log()),
+    "numbers for each head": (in_chunks(6, BIAS[None]), BIAS),
     "flex attention": (by_flex_attention, BIAS + BELOW),
 }
 OF_ROWS, OF_HEADS = "3 parts over rows of the batch", "4 parts over heads"
@@ -175,25 +186,18 @@ NOT_JOINED: dict[str, tuple[Attend, str]] = {
 }
 
 
-def expected(block: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(batch, heads, queries, keys) by the formula."""
-    q, k, _ = block.parts(x)
-    return (q @ k.mT * WIDTH**-0.5 + mask).softmax(-1)
-
-
-def check(model: Model, mask: torch.Tensor) -> None:
+def check(model: Model, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
+    with mode(), capture(model) as captured:
+        watched = model(IDS)
+    assert captured.stacks == ("self",)
+    assert captured.unrecorded == ()
+    assert [trace.row for trace in captured.traces] == [*range(ROWS)]
     with torch.no_grad():
-        alone = model(IDS)
-        with capture(model) as captured:
-            watched = model(IDS)
-        assert torch.equal(alone, watched)
-        assert captured.stacks == ("self",)
-        assert captured.unrecorded == ()
-        assert [trace.row for trace in captured.traces] == [*range(ROWS)]
+        assert torch.equal(model(IDS), watched)
         x = model.embed(IDS)
         for layer, block in enumerate(model.blocks):
-            weights = expected(block, x, mask if layer in (1, 2) else FULL)
+            weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
             written = block(x)
             for trace in captured.traces:
                 kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
@@ -205,12 +209,19 @@ def check(model: Model, mask: torch.Tensor) -> None:
         assert all(trace.verify().agrees for trace in captured.traces)
 
 
+MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
+"""The ways take turns in them, but flex attention, which has no gradients on a CPU."""
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("way", JOINED)
-def test_parts_are_put_together(way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "mode"),
+    [*((way, MODES[at % 3]) for at, way in enumerate(list(JOINED)[:-1])), ("flex attention", torch.no_grad)],
+)
+def test_parts_are_put_together(way: str, mode: Any) -> None:
     attend, mask = JOINED[way]
-    check(Model(attend), mask)
+    check(Model(attend), mask, mode)
 
 
 def error_of(
@@ -218,13 +229,12 @@ def error_of(
 ) -> str:
     """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
     message = rf"not recorded: scaled_dot_product_attention in {parts} in {where}"
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, capture(model):
-        model(IDS)
+    raised = refused(message, model, IDS)
     with torch.no_grad(), capture(model, strict=False) as captured:
         model(IDS)
     assert [one.module.split(".")[:2] for one in captured.unrecorded] == [["blocks", "1"], ["blocks", "2"]]
     assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {(numbers, 2)}
-    return str(raised.value)
+    return str(raised)
 
 
 @pytest.mark.parametrize("way", NOT_JOINED)
@@ -235,21 +245,6 @@ def test_parts_over_rows_or_heads_are_refused(way: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-@pytest.mark.parametrize("way", ["a shorter last chunk", "windows of keys"])
-def test_in_every_mode(way: str, mode: Any) -> None:
-    attend, mask = JOINED[way]
-    model = Model(attend)
-    with mode(), capture(model) as captured:
-        model(IDS)
-    with torch.no_grad():
-        x = model.embed(IDS)
-        x = x + model.blocks[0](x)
-        weights = expected(model.blocks[1], x, mask)
-    for trace in captured.traces:
-        np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
-
-
 def test_rules_are_found_in_masks_of_parts() -> None:
     for way, causal_rule, window in (("causal, with an offset", True, None), ("near, with an offset", False, (3, 3))):
         model = Model(JOINED[way][0])
@@ -258,59 +253,19 @@ def test_rules_are_found_in_masks_of_parts() -> None:
         assert (mask.causal, mask.window, mask.bias) == (causal_rule, window, None)
 
 
-MASKS = {
-    "a chunk of a causal map": PLACES[None] <= torch.arange(4, 9)[:, None],
-    "a window": (PLACES[None] - torch.arange(4, 9)[:, None]).abs() <= 3,
-    "padding and a hidden key": (PLACES < 9) & (PLACES != 5) & (PLACES[None] <= torch.arange(4, 9)[:, None]),
-    "a query without keys": PLACES[None] < torch.arange(5)[:, None],
-    "one query": PLACES[None] <= 7,
-    "all keys": torch.ones(5, TOKENS, dtype=torch.bool),
-    "other ranges in each head": torch.arange(10).view(2, 5, 1) >= PLACES,
-}
-
-
-@pytest.mark.parametrize("masked", [None, -torch.inf, torch.finfo().min], ids=["bool", "-inf", "the smallest number"])
-@pytest.mark.parametrize("name", MASKS)
-def test_a_compact_mask_has_the_same_cells(name: str, masked: float | None) -> None:
-    mask = MASKS[name].expand(1, *(1,) * (3 - MASKS[name].dim()), *MASKS[name].shape)
-    mask = mask if masked is None else torch.zeros(mask.shape).masked_fill(~mask, masked)
-    found = compact(mask, mask.shape[2])
-    assert isinstance(found, Cells)
-    assert (found.shape, found.dtype) == (mask.shape, mask.dtype)
-    assert torch.equal(found[0][:, :], mask[0])
-    assert torch.equal(found[0][:, 1:2, 3:], mask[0][:, 1:2, 3:])
-    assert torch.equal(found.transpose(0, 1)[0][:, :], mask[:, 0])
-
-
-def test_a_mask_without_ranges_is_copied() -> None:
-    mask = torch.rand(1, 2, 5, TOKENS) < 0.5
-    for x in (mask, mask.float() * 0.5 + torch.eye(5, TOKENS), BIAS[None], torch.full((1, 1, 2, 3), torch.nan)):
-        found = compact(x, x.shape[2])
-        assert isinstance(found, torch.Tensor)
-        assert found.data_ptr() != x.data_ptr()
-        torch.testing.assert_close(found, x, rtol=0, atol=0, equal_nan=True)
-    shared = mask[:, :, :1].expand(1, 2, 5, TOKENS)  # one row for all queries is linear as it is
-    assert isinstance(compact(shared, 5), torch.Tensor)
-
-
 CHUNK, LONG = 40, 600
+FAR = torch.arange(LONG)[:, None] - torch.arange(LONG)
 
 
-def in_long_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Chunks of a long text, each with the part of a causal mask that is its own."""
-    starts = range(0, LONG, CHUNK)
-    below = ((torch.arange(LONG)[None] <= torch.arange(at, at + CHUNK)[:, None]).float().log() for at in starts)
-    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(CHUNK, 2), below, strict=True)], 2)
-
-
-def test_masks_of_chunks_take_linear_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seen", "rule"), [(FAR >= 0, (True, None)), (FAR.abs() <= 9, (False, (9, 9)))])
+def test_masks_of_chunks_take_linear_memory(seen: torch.Tensor, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All chunks' masks together are a map of all pairs, which nobody holds."""
     monkeypatch.setattr("headscope.live.masks.cells.BLOCK_CELLS", CHUNK * LONG)
-    model, x = Attention(in_long_chunks), torch.randn(1, LONG, 32)
+    model, x = Attention(in_chunks(CHUNK, seen)), torch.randn(1, LONG, 32)
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
         model(x)
     mask = captured.trace[0].mask
-    assert (mask.causal, mask.window, mask.bias) == (True, None, None)
+    assert (mask.causal, mask.window, mask.bias) == (*rule, None)
     assert max(event.self_cpu_memory_usage for event in profile.events() or ()) < LONG * LONG
 
 
@@ -339,7 +294,7 @@ def test_a_loop_around_a_module_without_projections() -> None:
         model(IDS)
         x = model.embed(IDS)
         x = x + model.blocks[0](x)
-        weights = expected(model.blocks[1], x, FULL)
+        weights = weights_of(model.blocks[1], x, FULL)
     for trace in captured["blocks.*.inner"]:
         np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
         assert trace.ids == tuple(IDS[trace.row].tolist())
@@ -397,8 +352,7 @@ class Flat(Attention):
 def test_rows_of_images_are_not_taken_for_chunks_of_one_sequence() -> None:
     """No argument says how many rows and tokens there are, and the contexts fit both."""
     model, image = Flat(NOT_JOINED["rows"][0]), torch.randn(ROWS, 3, 4, 32)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="in 3 parts at unknown positions"), capture(model):
-        model(image)
+    refused("in 3 parts at unknown positions", model, image)
 
 
 class EachProjected(Attention):
@@ -411,8 +365,7 @@ class EachProjected(Attention):
 
 def test_rows_that_are_projected_one_by_one_are_reported() -> None:
     model = Model(sdpa, EachProjected)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="in 3 parts at unknown positions"), capture(model):
-        model(IDS)
+    refused("in 3 parts at unknown positions", model, IDS)
 
 
 class Looped(nn.Module):
@@ -451,12 +404,11 @@ class TokensFirst(Attention):
 def test_tokens_first() -> None:
     model = Looped(TokensFirst(in_chunks(5)), lambda inner, x: inner(x.transpose(0, 1)))
     captured = captured_of(model, IDS)
-    weights = expected(model.inner, model.embed(IDS), FULL)
+    weights = weights_of(model.inner, model.embed(IDS), FULL)
     for trace in captured.traces:
         np.testing.assert_allclose(trace[0].weights[...], weights[trace.row], atol=1e-6)
     model.inner.attend = NOT_JOINED["heads"][0]
-    with pytest.raises(UnsupportedError, match="in 4 parts over heads"):
-        captured_of(model, IDS)
+    refused("in 4 parts over heads", model, IDS)
 
 
 def mha(module: Any, query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -488,14 +440,12 @@ def test_a_loop_around_a_module_is_refused(cls: type[Looped], way: str) -> None:
     make, loop = AROUND[way]
     model = cls(make(), loop).eval()
     given = IDS if cls is Looped else torch.randn(ROWS, 1, 8, 6)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="several times in one forward pass"), capture(model):
-        model(given)
+    refused("several times in one forward pass", model, given)
 
 
 def test_a_module_called_around_its_hooks_is_refused_if_it_attends_again() -> None:
     model = Looped(Attention(lambda q, k, v: sdpa(q, k, v) - sdpa(k, q, v)), lambda inner, x: inner.forward(x))
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="around its hooks"), capture(model):
-        model(IDS)
+    refused("around its hooks", model, IDS)
 
 
 @pytest.mark.parametrize("heads", [4, 1])
@@ -535,7 +485,7 @@ def test_no_batch_at_all() -> None:
     model = Looped(block, lambda inner, x: inner(x))
     with torch.no_grad(), capture(model) as captured:
         model(IDS[1:2])
-        weights = expected(block, model.embed(IDS[1:2]), FULL)[0]
+        weights = weights_of(block, model.embed(IDS[1:2]), FULL)[0]
     np.testing.assert_allclose(captured.trace[0].weights[...], weights, atol=1e-6)
     assert captured.trace.ids == tuple(IDS[1].tolist())
 
@@ -596,26 +546,18 @@ def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[
     model = Vision(Qwen2VLVisionConfig(**VISION, attn_implementation=implementation)).eval()
     grid = torch.tensor([(1, *size) for size in sizes])
     ends = grid.prod(1).cumsum(0).tolist()
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    table, key = transformers.AttentionInterface._global_mapping, "sdpa"
-    with torch.no_grad():
-        captured = captured_of(model, torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
-        original = table[key]
-        try:
-            table[key] = lambda module, q, k, *rest, **named: (
-                seen.append((q, k)),
-                original(module, q, k, *rest, **named),
-            )[1]
-            model.set_attn_implementation("sdpa")
-            model(torch.randn(32, 96, generator=torch.Generator().manual_seed(2)), grid)
-        finally:
-            table[key] = original
-            model.set_attn_implementation(implementation)
+    patches = torch.randn(32, 96, generator=torch.Generator().manual_seed(2))
+    captured = captured_of(model, patches, grid)
+    model.set_attn_implementation("sdpa")
+    with torch.no_grad(), Seen() as seen:
+        model(patches, grid)
+    model.set_attn_implementation(implementation)
     trace = captured.trace
     assert (captured.stacks, len(trace.queries), trace.numbers) == (("self",), 32, (0, 1))
     for layer in range(2):
         weights = torch.zeros(4, 32, 32)
-        for (start, stop), (q, k) in zip(pairwise([0, *ends]), seen[len(sizes) * layer :], strict=False):
+        calls = seen.calls[len(sizes) * layer :]
+        for (start, stop), (q, k, _) in zip(pairwise([0, *ends]), calls, strict=False):
             weights[:, start:stop, start:stop] = (q[0] @ k[0].mT * WIDTH**-0.5).softmax(-1)
         np.testing.assert_allclose(trace[layer].weights[...], weights, atol=1e-5)
     assert trace.verify().agrees

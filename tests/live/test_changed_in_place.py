@@ -244,22 +244,17 @@ def test_functions_of_flex_attention_that_look_at_what_changes() -> None:
     def score_mod(score: Any, b: Any, h: Any, q: Any, k: Any) -> torch.Tensor:
         return score + slopes[h] * (k - q) + HELD[k]
 
-    class Flexible(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.into = nn.Linear(32, 96)
-
-        def forward(self, x: torch.Tensor, block_mask: Any) -> torch.Tensor:
-            q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
-            places = torch.arange(12)
-            added = slopes[:, None, None] * (places - places[:, None]) + HELD
-            added = added.masked_fill((places > places[:, None]) | hidden, float("-inf"))
-            self.weights = weights_by_hand(q, k, added)
-            mixed = flex.flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask)
-            return x + mixed.transpose(1, 2).flatten(2)  # type: ignore[union-attr]
+    def attend(self: Any, x: torch.Tensor, block_mask: Any) -> torch.Tensor:
+        q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
+        places = torch.arange(12)
+        added = slopes[:, None, None] * (places - places[:, None]) + HELD
+        added = added.masked_fill((places > places[:, None]) | hidden, float("-inf"))
+        self.weights = weights_by_hand(q, k, added)
+        mixed: Any = flex.flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask)
+        return x + mixed.transpose(1, 2).flatten(2)
 
     torch.manual_seed(0)
-    layers = nn.ModuleList(Flexible() for _ in range(4)).eval()
+    layers = nn.ModuleList(own(attend, into=nn.Linear(32, 96)) for _ in range(4))
     changes: list[Callable[[], Any]] = [
         lambda: None,
         lambda: hidden[5].fill_(True),

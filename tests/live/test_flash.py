@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from inspect import Parameter, Signature
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from comparing import assert_same_weights, eager_attentions, watched
+from comparing import assert_same_weights, eager_attentions, refused, watched
 from test_generation import agrees_with, eager, generated, model_of
 from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
 from transformers.integrations import hub_kernels
 
 from families import BY_NAME
-from headscope.errors import UnsupportedError
-from headscope.live import capture
 from products import pairwise
 
 # The kernels, with the signatures of flash-attn 2, flash-attn 3 and kernels from the hub.
@@ -78,94 +78,49 @@ def apart(
     return torch.cat([context[0] for context, _ in parts]), torch.cat([lse[0] for _, lse in parts], -1)
 
 
-class Flash2:
-    """flash-attn 2, and kernels-community/flash-attn2: they return contexts."""
-
-    @staticmethod
-    def flash_attn_func(
-        q: Any,
-        k: Any,
-        v: Any,
-        dropout_p: float = 0.0,
-        softmax_scale: float | None = None,
-        causal: bool = False,
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
-        alibi_slopes: Any = None,
-        deterministic: bool = False,
-        return_attn_probs: bool = False,
-    ) -> torch.Tensor:
-        return attend(q, k, v, scale=softmax_scale, causal=causal, window=window_size, cap=softcap)[0]
-
-    @staticmethod
-    def flash_attn_varlen_func(
-        q: Any,
-        k: Any,
-        v: Any,
-        cu_seqlens_q: Any,
-        cu_seqlens_k: Any,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        dropout_p: float = 0.0,
-        softmax_scale: float | None = None,
-        causal: bool = False,
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
-        alibi_slopes: Any = None,
-        deterministic: bool = False,
-        return_attn_probs: bool = False,
-        block_table: Any = None,
-    ) -> torch.Tensor:
-        options = {"scale": softmax_scale, "causal": causal, "window": window_size, "cap": softcap}
-        return apart(q, k, v, cu_seqlens_q, cu_seqlens_k, **options)[0]
+DEFAULTS = {"softmax_scale": None, "causal": False, "window_size": (-1, -1), "softcap": 0.0, "s_aux": None}
+TEXTS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
+FLASH_2 = ("dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes", "deterministic")
+FLASH_2 += ("return_attn_probs",)
+FLASH_3 = ("softmax_scale", "causal", "qv", "window_size", "softcap", "num_splits", "pack_gqa", "deterministic")
+FLASH_3 += ("sm_margin", "s_aux")
 
 
-class Flash3:
-    """kernels-community/vllm-flash-attn3, and early versions of flash-attn 3: contexts and log-sum-exps, and sinks."""
+def kernel(names: tuple[str, ...], *, of_texts: bool = False, sums: bool = False) -> Callable[..., Any]:
+    """A kernel with parameters of these names, which transformers looks at before it calls it.
 
-    @staticmethod
-    def flash_attn_func(
-        q: Any,
-        k: Any,
-        v: Any,
-        softmax_scale: float | None = None,
-        causal: bool = False,
-        qv: Any = None,
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
-        num_splits: int = 1,
-        pack_gqa: Any = None,
-        deterministic: bool = False,
-        sm_margin: int = 0,
-        s_aux: Any = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return attend(q, k, v, scale=softmax_scale, causal=causal, window=window_size, cap=softcap, sinks=s_aux)
+    Args:
+        names: of the parameters after queries, keys and values; DEFAULTS has their defaults, if not None.
+        of_texts: True for one that takes several texts in a row.
+        sums: True for one that returns log-sum-exps, too.
+    """
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    given = [Parameter(name, kind) for name in ("q", "k", "v", *TEXTS * of_texts)]
+    signature = Signature([*given, *(Parameter(name, kind, default=DEFAULTS.get(name)) for name in names)])
 
-    @staticmethod
-    def flash_attn_varlen_func(
-        q: Any,
-        k: Any,
-        v: Any,
-        cu_seqlens_q: Any,
-        cu_seqlens_k: Any,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        seqused_q: Any = None,
-        seqused_k: Any = None,
-        softmax_scale: float | None = None,
-        causal: bool = False,
-        qv: Any = None,
-        window_size: tuple[int, int] = (-1, -1),
-        softcap: float = 0.0,
-        num_splits: int = 1,
-        pack_gqa: Any = None,
-        deterministic: bool = False,
-        sm_margin: int = 0,
-        s_aux: Any = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        options = {"scale": softmax_scale, "causal": causal, "window": window_size, "cap": softcap, "sinks": s_aux}
-        return apart(q, k, v, cu_seqlens_q, cu_seqlens_k, **options)
+    def run(*args: Any, **named: Any) -> Any:
+        bound = signature.bind(*args, **named)
+        bound.apply_defaults()
+        of = bound.arguments
+        options = {"scale": of["softmax_scale"], "causal": of["causal"], "window": of["window_size"]}
+        options |= {"cap": of["softcap"], "sinks": of.get("s_aux")}
+        tensors = [of[name] for name in ("q", "k", "v", *TEXTS[: 2 * of_texts])]
+        found = (apart if of_texts else attend)(*tensors, **options)
+        return found if sums else found[0]
 
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    return run
+
+
+FLASH_ATTN_2 = SimpleNamespace(
+    flash_attn_func=kernel(FLASH_2), flash_attn_varlen_func=kernel((*FLASH_2, "block_table"), of_texts=True)
+)
+"""flash-attn 2, and kernels-community/flash-attn2: they return contexts."""
+FLASH_ATTN_3 = SimpleNamespace(
+    flash_attn_func=kernel(FLASH_3, sums=True),
+    flash_attn_varlen_func=kernel(("seqused_q", "seqused_k", *FLASH_3), of_texts=True, sums=True),
+)
+"""kernels-community/vllm-flash-attn3, and early versions of flash-attn 3: contexts and log-sum-exps, and sinks."""
 
 HUB = "kernels-community/flash-attn2"
 HUB_3 = "kernels-community/vllm-flash-attn3"
@@ -179,10 +134,10 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
     """A function that builds a model of a family with an attention implementation of this name."""
     library = ModuleType("flash_attn_interface")
     library.__spec__ = ModuleSpec("flash_attn_interface", None)
-    vars(library).update(flash_attn_with_kvcache=None, **{name: getattr(Flash3, name) for name in dir(Flash3)[-2:]})
+    vars(library).update(flash_attn_with_kvcache=None, **vars(FLASH_ATTN_3))
     monkeypatch.setitem(sys.modules, "flash_attn_interface", library)
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda *_: True)
-    monkeypatch.setattr(hub_kernels, "get_kernel", lambda name, **_: Flash3 if name == HUB_3 else Flash2)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda name, **_: FLASH_ATTN_3 if name == HUB_3 else FLASH_ATTN_2)
     monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
     for name in (HUB, HUB_3):
         for table in (AttentionInterface._global_mapping, AttentionMaskInterface._global_mapping):
@@ -220,16 +175,14 @@ def test_weights_are_the_eager_ones(name: str, family: str, padding: str, loaded
 def test_what_transformers_loses_on_the_way_is_refused(name: str, family: str, loaded: Loaded) -> None:
     """It unpads cross-attention's queries by the mask of the keys, and drops sinks that a kernel doesn't take."""
     model, inputs = loaded(family, name), BY_NAME[family].inputs(padded=True)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="recomputed contexts differ"), capture(model):
-        model(**inputs)
+    refused("recomputed contexts differ", model, **inputs)
 
 
 def test_texts_packed_into_one_row_are_refused(loaded: Loaded) -> None:
     """transformers takes them apart by their positions, and a trace has no rule for that."""
     model = loaded("LlamaModel", "flash_attention_2")
     ids, positions = torch.arange(3, 12)[None], torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="recomputed contexts differ"), capture(model):
-        model(input_ids=ids, position_ids=positions)
+    refused("recomputed contexts differ", model, input_ids=ids, position_ids=positions)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -245,23 +198,20 @@ def test_generation(name: str, family: str, cache: str, loaded: Loaded) -> None:
         agrees_with(trace, attentions, row)
 
 
-class Wrong(Flash2):
-    """Kernels that do what a call doesn't say: what a comparison of log-sum-exps would find, that of contexts finds."""
-
-    changes: dict[str, Any]
-
-    @classmethod
-    def flash_attn_func(cls, *given: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]
-        return Flash2.flash_attn_func(*given, **{**options, **cls.changes})
-
-
 @pytest.mark.parametrize(
     "changes", [{"softmax_scale": 0.36}, {"causal": False}, {"window_size": (4, 0)}, {"softcap": 5.0}], ids=str
 )
 def test_a_kernel_that_ignores_its_arguments_is_refused(
     changes: dict[str, Any], loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *_, **__: type("Changed", (Wrong,), {"changes": changes}))
+    """What a comparison of log-sum-exps would find, that of contexts finds."""
+    right = FLASH_ATTN_2.flash_attn_func
+
+    @wraps(right)
+    def wrong(*given: Any, **options: Any) -> torch.Tensor:
+        return right(*given, **{**options, **changes})
+
+    library = SimpleNamespace(**{**vars(FLASH_ATTN_2), "flash_attn_func": wrong})
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *_, **__: library)
     model = loaded("LlamaModel", "flash_attention_2")
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="recomputed contexts differ"), capture(model):
-        model(**BY_NAME["LlamaModel"].inputs(padded=False))
+    refused("recomputed contexts differ", model, **BY_NAME["LlamaModel"].inputs(padded=False))

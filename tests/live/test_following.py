@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from comparing import captured_of
+from comparing import captured_of, own
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -413,23 +413,16 @@ def test_as_many_rows_as_tokens(batch_first: bool, given_sequence_first: bool) -
     assert [list(trace.ids) for trace in run(case, batch_first).traces] == SQUARE.tolist()
 
 
-class Translator(nn.Module):
-    """An nn.Transformer with words of its own on each side."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.source, self.target = nn.Embedding(WORDS, WIDTH), nn.Embedding(WORDS, WIDTH)
-        self.inner = nn.Transformer(WIDTH, 2, 2, 2, 24, batch_first=True)
-        self.eval()
-
-    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return self.inner(self.source(source), self.target(target))
-
-
 def test_both_sides_of_a_transformer_have_their_own_words() -> None:
     source, target = ids_of(2, seed=1), ids_of(2, seed=2)
-    captured = captured_of(model := Translator(), source, target)
+
+    def forward(self: Any, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.source(source), self.target(target))
+
+    torch.manual_seed(0)
+    words = {side: nn.Embedding(WORDS, WIDTH) for side in ("source", "target")}
+    model = own(forward, **words, inner=nn.Transformer(WIDTH, 2, 2, 2, 24, batch_first=True))
+    captured = captured_of(model, source, target)
     for row in range(2):
         encoder, decoder, cross = (captured[stack][row] for stack in ("encoder", "decoder", "cross"))
         assert list(encoder.ids) == list(cross.keys.ids) == source[row].tolist()

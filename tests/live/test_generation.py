@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -253,16 +252,6 @@ def test_steps_share_their_keys_and_values() -> None:
             assert np.shares_memory(record.v, last.v)
             with pytest.raises(ValueError, match="read-only"):
                 record.k[:] = 0
-
-
-def test_a_generation_is_saved_as_any_trace(tmp_path: Path) -> None:
-    captured, final, mask = generated(model_of("llama"), 3)
-    trace = captured.generations[2]
-    again = hs.load(trace.save(tmp_path / "generation.safetensors"))
-    assert (again.row, *map(tuple, (again.positions, again.key_positions))) == (2, *[tuple(trace.positions)] * 2)
-    assert again.cut == trace.cut
-    attentions = eager(model_of("llama"), final[:, :-1], mask[:, :-1])
-    assert again.verify(against=attentions).agrees
 
 
 @pytest.mark.parametrize("beams", [1, 2])

@@ -27,14 +27,22 @@ IDS = torch.arange(3, 9)[None]
 VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
 
 
-class Attention(nn.Module):
+class Plain(nn.Module):
+    """Code that TorchScript compiles."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.out = nn.Linear(32, 32)
+        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q = x.view(1, 6, 4, 8).transpose(1, 2)
-        return self.out(scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(1, 6, 32))  # type: ignore
+        q = self.q(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        k = self.k(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        v = self.v(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def weights(self, x: torch.Tensor) -> torch.Tensor:
+        q, k = (one(x).unflatten(-1, [4, 8]).transpose(1, 2) for one in (self.q, self.k))
+        return (q @ k.mT * 8**-0.5).softmax(-1)
 
 
 @cache
@@ -54,14 +62,14 @@ def loaded() -> Any:
 
 
 def exported() -> Any:
-    return torch.export.export(Attention().eval(), (torch.randn(1, 6, 32),))
+    return torch.export.export(Plain().eval(), (torch.randn(1, 6, 32),))
 
 
 GRAPHS: dict[str, Callable[[], Any]] = {
     "traced": traced,
     "frozen": lambda: torch.jit.freeze(traced()),
     "loaded": loaded,
-    "scripted": lambda: torch.jit.script(Attention().eval()),
+    "scripted": lambda: torch.jit.script(Plain().eval()),
     "a traced function": lambda: torch.jit.trace(lambda x: x * 2, (torch.ones(2),)),
     "exported": exported,
     "the module of an exported program": lambda: exported().module(),
@@ -142,24 +150,6 @@ WHOLE: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
     "fx": lambda model, x: torch.fx.symbolic_trace(model),
     "export": lambda model, x: torch.export.export(model, (x,)).module(),
 }
-
-
-class Plain(nn.Module):
-    """Code that TorchScript compiles."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q = self.q(x).unflatten(-1, [4, 8]).transpose(1, 2)
-        k = self.k(x).unflatten(-1, [4, 8]).transpose(1, 2)
-        v = self.v(x).unflatten(-1, [4, 8]).transpose(1, 2)
-        return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
-
-    def weights(self, x: torch.Tensor) -> torch.Tensor:
-        q, k = (one(x).unflatten(-1, [4, 8]).transpose(1, 2) for one in (self.q, self.k))
-        return (q @ k.mT * 8**-0.5).softmax(-1)
 
 
 @pytest.mark.parametrize("kind", WHOLE)

@@ -1,29 +1,29 @@
-"""Layers are numbered as in the model: attention twice in a layer, skipped layers, models that are called twice."""
+"""Layers are numbered as in the model that is there: attention twice, layers skipped or replaced, two calls."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of, own
+from comparing import Mixer, captured_of, own, pass_of, weights_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-import headscope as hs
 from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
+from headscope.live.names.sources import MEMORIES
+from headscope.live.plan.plans import plan_of
 
 
 class Attention(Mixer):
     """Four heads of 8."""
-
-    def weights(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, _ = self.parts(x)
-        return (q @ k.mT / 8**0.5).softmax(-1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.out(scaled_dot_product_attention(*self.parts(x)).transpose(1, 2).flatten(2))
@@ -57,20 +57,6 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
         for layer, theirs in enumerate(eager):
             np.testing.assert_allclose(trace[layer].weights[:], theirs[0], atol=1e-6)
     assert [trace.stack for trace in captured["self.2"]] == ["self.2"]
-
-
-def test_silencing_a_layer_of_diff_llama_silences_that_layer() -> None:
-    model = diff_llama()
-    ids = torch.arange(3, 9)[None]
-    inputs: dict[int, torch.Tensor] = {}
-    for layer, one in enumerate(model.layers):  # type: ignore[arg-type]
-        one.self_attn.o_proj.register_forward_pre_hook(  # type: ignore[union-attr]
-            lambda module, given, layer=layer: inputs.__setitem__(layer, given[0])
-        )
-    with torch.no_grad(), capture(model) as captured, ablate(model, [(1, head) for head in range(4)]):
-        model(ids, use_cache=False)
-    assert [bool(inputs[layer].abs().sum()) for layer in range(3)] == [True, False, True]
-    assert all(trace.ablated == {(1, head) for head in range(4)} for trace in captured.traces)
 
 
 def test_a_part_can_be_silenced_alone() -> None:
@@ -107,7 +93,7 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
             silenced = model(x)
         hidden = model.layers[0](x)
         expected = model.layers[3](hidden + model.layers[2].out.bias)  # type: ignore[union-attr,operator]
-        weights = model.layers[2].weights(hidden)  # type: ignore[operator]
+        weights = weights_of(model.layers[2], hidden)
     trace = captured.trace
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
@@ -187,7 +173,7 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     for layer, block in enumerate(model):
         given = x.roll(layer, 0)
         for stack, part in zip(captured.stacks, (given, given.transpose(0, 1)), strict=True):
-            weights = block.attention.weights(part)  # type: ignore[union-attr,operator]
+            weights = weights_of(block.attention, part)
             for row, trace in enumerate(captured[stack]):
                 assert trace.numbers == (0, 1)
                 np.testing.assert_allclose(trace[layer, 2].weights[:], weights[row, 2], atol=1e-6)
@@ -204,58 +190,143 @@ def test_parts_of_a_layers_input_are_not_maps_of_a_layer(sizes: int | list[int],
         model(torch.randn(6, 6, 32))
 
 
-@pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
-@torch.no_grad()
-def test_parts_of_the_models_own_input(sizes: int | list[int]) -> None:
-    model = Block(lambda x: list(x.split(sizes, 1))).eval()
-    with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
-        model(torch.randn(2, 6, 32))
-
-
-class Siamese(nn.Module):
-    """One encoder called for each of two texts, as in training embeddings."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self._of(a), self._of(b)], 1)
-
-    def _of(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.encoder(x)
-        return found if isinstance(found, torch.Tensor) else found.last_hidden_state
-
-
 @pytest.mark.parametrize("second", [[9, 8, 7, 6, 5], [9, 8, 7]])
 def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
     family = BY_NAME["BertModel"]
-    model = Siamese(family.build()).eval()
+
+    def forward(self: Any, *texts: torch.Tensor) -> torch.Tensor:
+        """One encoder called for each of two texts, as in training embeddings."""
+        return torch.cat([self.encoder(text).last_hidden_state for text in texts], 1)
+
+    model = own(forward, encoder=family.build())
     texts = [torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([second])]
-    layers = model.encoder.config.num_hidden_layers  # type: ignore[union-attr]
-    with torch.no_grad():
-        captured = captured_of(model, *texts)
-        apart = [hs_trace for text in texts for hs_trace in _traces(model.encoder, text)]
+    captured = captured_of(model, *texts)
+    apart = [trace for text in texts for trace in captured_of(model.encoder, text).traces]
     assert [trace.ids for trace in captured.traces] == [(4, 5, 6, 7, 8), tuple(second)]
     for trace, alone in zip(captured.traces, apart, strict=True):
-        assert trace.numbers == tuple(range(layers))
+        assert trace.numbers == (0, 1)
         assert trace.verify().agrees
         for layer in trace.numbers:
             np.testing.assert_allclose(trace[layer, 0].weights[:], alone[layer, 0].weights[:], atol=1e-6)
 
 
-def _traces(model: nn.Module, text: torch.Tensor) -> list[hs.Trace]:
-    with capture(model) as captured:
-        model(text)
-    return list(captured.traces)
+BERT = BY_NAME["BertModel"]
 
 
-def test_the_page_names_the_parts(tmp_path: object) -> None:
-    from pathlib import Path
+class UnreadableAttention(Attention):
+    """Attention that capture can't see."""
 
-    model, x = nn.Sequential(Twice(), Twice()).eval(), torch.randn(1, 6, 32)
-    captured = captured_of(model, x)
-    assert isinstance(tmp_path, Path)
-    kept = [hs.load(trace.save(tmp_path / f"{trace.stack}.safetensors")) for trace in captured.traces]
-    assert [(trace.stack, trace.numbers) for trace in kept] == [("self", (0, 1)), ("self.2", (0, 1))]
-    assert "self.2" in repr(kept[1])
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        q, k, v = self.into(x).chunk(3, -1)
+        weights: torch.Tensor = torch.softmax(q @ k.transpose(1, 2), -1)
+        return weights @ v
+
+
+def two_layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(Attention(), Attention())
+
+
+def traced(model: nn.Module) -> tuple[int, ...]:
+    """The layers that a capture records."""
+    captured = captured_of(model, torch.randn(1, 5, 32))
+    return captured.trace.numbers
+
+
+def test_a_replaced_module_is_seen() -> None:
+    model = two_layers()
+    assert traced(model) == (0, 1)
+    model[1] = nn.Identity()
+    assert traced(model) == (0,)
+    model[1] = UnreadableAttention()
+    with pytest.raises(UnsupportedError, match="UnreadableAttention computes its attention itself"):
+        capture(model)
+    model[1] = Attention()
+    model.append(Attention())
+    assert traced(model) == (0, 1, 2)
+
+
+def test_a_replaced_child_of_a_child_is_seen() -> None:
+    model = BERT.build()
+    inputs = BERT.inputs(padded=False)
+    dense = model.encoder.layer[0].attention.output
+    for _ in range(2):
+        captured = captured_of(model, **inputs)
+        old = captured.traces[0].source.W_O(0, 1)
+        dense.dense = nn.Linear(dense.dense.in_features, dense.dense.out_features)
+    assert id(dense.dense) in plan_of(model).readers
+    captured = captured_of(model, **inputs)
+    d_head = len(old)
+    expected = dense.dense.weight.detach().T[d_head : 2 * d_head].numpy()
+    np.testing.assert_array_equal(captured.traces[0].source.W_O(0, 1), expected)
+
+
+def test_a_changed_forward_or_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = two_layers()
+    assert traced(model) == (0, 1)
+    with monkeypatch.context() as changed:
+        changed.setattr(Attention, "forward", UnreadableAttention.forward)
+        with pytest.raises(UnsupportedError):
+            capture(model)
+    assert traced(model) == (0, 1)
+    model[0].__class__ = UnreadableAttention
+    with pytest.raises(UnsupportedError, match="UnreadableAttention"):
+        capture(model)
+
+
+def test_a_changed_layer_number_is_seen() -> None:
+    model = two_layers()
+    assert traced(model) == (0, 1)
+    model[0].layer_idx, model[1].layer_idx = 4, 7
+    assert traced(model) == (4, 7)
+
+
+def test_a_changed_setting_of_a_reader_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, captured, _ = pass_of(BY_NAME["MPNetModel"], padded=False)
+    assert captured.traces
+    from headscope.live.seeing.readers import READERS
+
+    name = next(name for name in READERS if name.endswith("MPNetSelfAttention"))
+    refusing = type(READERS[name])(**{**vars(READERS[name]), "refusal": lambda module: "it is told so"})
+    monkeypatch.setitem(READERS, name, refusing)
+    with pytest.raises(UnsupportedError, match="it is told so"):
+        capture(model)
+
+
+def test_strict_and_lenient_plans_are_apart() -> None:
+    model = nn.Sequential(Attention(), UnreadableAttention())
+    capture(model, strict=False)
+    with pytest.raises(UnsupportedError):
+        capture(model)
+
+
+def test_what_is_remembered_keeps_no_model_alive() -> None:
+    model = two_layers()
+    captured_of(model, torch.randn(1, 5, 32))
+    at, gone = id(model), weakref.ref(model[0])
+    assert at in MEMORIES
+    del model
+    gc.collect()
+    assert gone() is None
+    assert at not in MEMORIES
+
+
+def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:
+    """Where these arrays begin and end in memory."""
+    starts = [array.__array_interface__["data"][0] for array in arrays]
+    return min(starts), max(start + array.nbytes for start, array in zip(starts, arrays, strict=True))
+
+
+def test_copies_of_a_row_lie_in_one_piece() -> None:
+    """So they leave no room for temporary tensors between them, and none of another row is kept with them."""
+    _, captured, _ = pass_of(BERT, padded=True)
+    pieces = []
+    for trace in captured.traces:
+        queries = [layer.q for layer in trace.layers]
+        others = [array for layer in trace.layers for array in (layer.k, layer.v)]
+        for arrays in (queries, others):
+            begin, end = bounds(arrays)
+            assert end - begin == sum(array.nbytes for array in arrays)
+            pieces.append((begin, end))
+    pieces.sort()
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(pieces))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own
+from comparing import captured_of, own, refused
 from torch import nn
 from torch.nn.functional import layer_norm, multi_head_attention_forward, scaled_dot_product_attention
 
@@ -88,20 +88,18 @@ class Functional(Loop):
         return x + mixed.transpose(0, 1)
 
 
-class Inside(nn.Module):
+def inside(loop: Loop) -> nn.Module:
     """A model with attention that is read, and a loop in one of its parts."""
 
-    def __init__(self, loop: Loop) -> None:
-        super().__init__()
-        self.first, self.encoder = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), loop
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         return self.encoder(x + self.first(x, x, x, need_weights=False)[0])
 
+    return own(forward, first=nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), encoder=loop)
 
-def build(cls: type[nn.Module], *given: nn.Module) -> tuple[nn.Module, torch.Tensor]:
+
+def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
     torch.manual_seed(0)
-    return cls(*given).eval(), torch.randn(1, TOKENS, WIDTH)
+    return make().eval(), torch.randn(1, TOKENS, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +127,7 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
 
 @torch.no_grad()
 def test_a_loop_in_a_part_of_a_model() -> None:
-    model, x = build(Inside, build(Loop)[0])
+    model, x = build(lambda: inside(Loop()))
     captured = captured_of(model, x)
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("first", (0,)), ("encoder", (0, 1, 2))]
 
@@ -154,26 +152,20 @@ def test_heads_of_a_loop_s_layers_are_silenced(cls: type[Loop], silenced: int) -
 
 @torch.no_grad()
 def test_self_and_cross_attention_in_one_loop() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            names = ("q", "k", "v", "o", "cross_q", "cross_k", "cross_v", "cross_o")
-            self.layers = nn.ModuleList(
-                nn.ModuleDict({name: nn.Linear(WIDTH, WIDTH) for name in names}) for _ in range(3)
-            )
+    def forward(self: Any, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            q, k, v = (split(layer[name](x)) for name in ("q", "k", "v"))
+            x = x + layer["o"](merged(scaled_dot_product_attention(q, k, v)))
+            q = split(layer["cross_q"](x))
+            k, v = (split(layer[name](memory)) for name in ("cross_k", "cross_v"))
+            given.append((q, k))
+            x = x + layer["cross_o"](merged(scaled_dot_product_attention(q, k, v)))
+        return x
 
-        def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-            for layer in self.layers:
-                q, k, v = (split(layer[name](x)) for name in ("q", "k", "v"))  # type: ignore[index]
-                x = x + layer["o"](merged(scaled_dot_product_attention(q, k, v)))  # type: ignore[index]
-                q = split(layer["cross_q"](x))  # type: ignore[index]
-                k, v = (split(layer[name](memory)) for name in ("cross_k", "cross_v"))  # type: ignore[index]
-                given.append((q, k))
-                x = x + layer["cross_o"](merged(scaled_dot_product_attention(q, k, v)))  # type: ignore[index]
-            return x
-
+    names = ("q", "k", "v", "o", "cross_q", "cross_k", "cross_v", "cross_o")
+    layers = nn.ModuleList(nn.ModuleDict({name: nn.Linear(WIDTH, WIDTH) for name in names}) for _ in range(3))
     given: list[tuple[torch.Tensor, torch.Tensor]] = []
-    model, x = build(Both)
+    model, x = build(lambda: own(forward, layers=layers))
     captured = captured_of(model, x, torch.randn(1, 5, WIDTH))
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
     for layer, (q, k) in enumerate(given):
@@ -186,20 +178,15 @@ def test_self_and_cross_attention_in_one_loop() -> None:
 def test_plain_lists_of_linears(sequential: bool) -> None:
     """Projections side by side are two maps of a layer; those that follow each other are layers."""
 
-    class Lists(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.into = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(2))
-            self.out = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        found = x
+        for into, out in zip(self.into, self.out, strict=True):
+            parts = into(found if sequential else x).chunk(3, -1)
+            found = found + out(merged(scaled_dot_product_attention(*map(split, parts))))
+        return found
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found = x
-            for into, out in zip(self.into, self.out, strict=True):
-                parts = into(found if sequential else x).chunk(3, -1)
-                found = found + out(merged(scaled_dot_product_attention(*map(split, parts))))
-            return found
-
-    model, x = build(Lists)
+    into, out = (nn.ModuleList(nn.Linear(WIDTH, width) for _ in range(2)) for width in (3 * WIDTH, WIDTH))
+    model, x = build(lambda: own(forward, into=into, out=out))
     captured = captured_of(model, x)
     expected = [("self", (0, 1))] if sequential else [("self", (0,)), ("self.2", (0,))]
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == expected
@@ -209,7 +196,7 @@ def test_plain_lists_of_linears(sequential: bool) -> None:
 @pytest.mark.parametrize("cls", [SkippingTheFirst, Shared, Functional])
 @torch.no_grad()
 def test_a_loop_whose_layers_are_unknown_is_refused(cls: type[Loop]) -> None:
-    model, x = build(Inside, build(cls)[0])
+    model, x = build(lambda: inside(cls()))
     with capture(model), pytest.raises(UnsupportedError, match=f"{cls.__name__} attends several times") as raised:
         model(x)
     assert raised.value.where == "encoder"
@@ -219,7 +206,7 @@ def test_a_loop_whose_layers_are_unknown_is_refused(cls: type[Loop]) -> None:
 # Heads that are modules of their own, in a list: heads of one layer, if a Linear reads them joined in order.
 
 TEXTS = torch.arange(3, 3 + 2 * TOKENS).view(2, TOKENS)
-Mix = Callable[["Joined", torch.Tensor], torch.Tensor]
+Mix = Callable[[Any, torch.Tensor], torch.Tensor]
 
 
 class Head(nn.Module):
@@ -257,47 +244,26 @@ MIXES: dict[str, Mix] = {
 JOINED = ("side by side", "called backwards", "with a norm each")
 
 
-class Joined(nn.Module):
-    """The heads of a layer, as `mix` puts them together."""
-
-    def __init__(self, mix: Mix, cls: type[Head]) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(cls() for _ in range(HEADS))
-        self.proj = nn.Linear(WIDTH, WIDTH)
-        self.mix = mix
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.mix(self, x)
+def residual(mix: Mix, cls: type[Head]) -> nn.Module:
+    """The heads of a layer, as `mix` puts them together, beside what they read."""
+    heads = nn.ModuleList(cls() for _ in range(HEADS))
+    joined = own(lambda self, x: mix(self, x), heads=heads, proj=nn.Linear(WIDTH, WIDTH))
+    return own(lambda self, x: x + self.sa(self.ln(x)), ln=nn.LayerNorm(WIDTH), sa=joined)
 
 
-class Residual(nn.Module):
-    def __init__(self, mix: Mix, cls: type[Head]) -> None:
-        super().__init__()
-        self.ln, self.sa = nn.LayerNorm(WIDTH), Joined(mix, cls)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.sa(self.ln(x))
-
-
-class LanguageModel(nn.Module):
+def language_model(mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> Any:
     """A language model with three layers of four heads."""
-
-    def __init__(self, mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = nn.Embedding(50, WIDTH)
-        self.blocks = nn.Sequential(*(Residual(mix, cls) for _ in range(3)))
-        self.head = nn.Linear(WIDTH, 50)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(self.blocks(self.embed(ids)))
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(residual(mix, cls) for _ in range(3)))
+    parts = {"embed": nn.Embedding(50, WIDTH), "blocks": blocks, "head": nn.Linear(WIDTH, 50)}
+    return own(lambda self, ids: self.head(self.blocks(self.embed(ids))), **parts)
 
 
 @pytest.mark.parametrize("cls", [Head, WithAxis])
 @pytest.mark.parametrize("mix", JOINED)
 @torch.no_grad()
 def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
-    model = LanguageModel(MIXES[mix], cls).eval()
+    model = language_model(MIXES[mix], cls)
     captured = captured_of(model, TEXTS)
     assert captured.stacks == ("self",)
     for row, trace in enumerate(captured.traces):
@@ -325,7 +291,7 @@ def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
 
 @torch.no_grad()
 def test_one_layer_alone_and_one_selected() -> None:
-    model = LanguageModel().eval()
+    model = language_model()
     with capture(model.blocks[1].sa) as captured:
         model(TEXTS)
     assert [trace.numbers for trace in captured.traces] == [(0,), (0,)]
@@ -337,17 +303,13 @@ def test_one_layer_alone_and_one_selected() -> None:
 
 @torch.no_grad()
 def test_lists_in_stages_and_lists_that_run_again() -> None:
-    class Stages(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            make = lambda: nn.Sequential(*(Residual(MIXES["side by side"], Head) for _ in range(2)))  # noqa: E731
-            self.stages = nn.Sequential(make(), make())
+    def stage() -> nn.Module:
+        return nn.Sequential(*(residual(MIXES["side by side"], Head) for _ in range(2)))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.stages(self.stages(x))
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.stages(self.stages(x))
 
-    torch.manual_seed(0)
-    model, x = Stages().eval(), torch.randn(1, TOKENS, WIDTH)
+    model, x = build(lambda: own(forward, stages=nn.Sequential(stage(), stage())))
     captured = captured_of(model, x)
     trace = captured.trace
     assert trace.numbers == tuple(range(8))
@@ -361,11 +323,10 @@ def test_lists_in_stages_and_lists_that_run_again() -> None:
 @pytest.mark.parametrize("mix", [name for name in MIXES if name not in JOINED])
 @torch.no_grad()
 def test_side_by_side_but_not_joined(mix: str) -> None:
-    model = LanguageModel(MIXES[mix]).eval()
-    with pytest.raises(UnsupportedError, match="side by side, each with one head") as raised:
-        captured_of(model, TEXTS)
-    assert raised.value.where == "blocks.0.sa.heads"
-    assert "torch.cat" in str(raised.value)
+    model = language_model(MIXES[mix])
+    raised = refused("side by side, each with one head", model, TEXTS)
+    assert raised.where == "blocks.0.sa.heads"
+    assert "torch.cat" in str(raised)
     with capture(model, strict=False) as captured:
         model(TEXTS)
     assert [call.operator for call in captured.unrecorded] == [
@@ -385,8 +346,7 @@ def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
                 x = x + layer(x)
         return x
 
-    torch.manual_seed(0)
-    model, x = own(forward, layers=nn.ModuleList(Head(WIDTH) for _ in range(3))), torch.randn(1, TOKENS, WIDTH)
+    model, x = build(lambda: own(forward, layers=nn.ModuleList(Head(WIDTH) for _ in range(3))))
     captured = captured_of(model, x)
     trace = captured.trace
     assert [record.name for record in trace.layers] == ["layers.0", "layers.1", "layers.2"]
@@ -397,7 +357,7 @@ def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
 
 @torch.no_grad()
 def test_a_head_that_is_a_module_is_silenced_there() -> None:
-    model = LanguageModel().eval()
+    model = language_model()
     with ablate(model, [(1, 3)]), pytest.raises(InputError, match="attends with 1 in one call"):
         model(TEXTS)
     with ablate(model, [(1, 0)]), pytest.raises(UnsupportedError, match="one head of several") as raised:

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of, pass_of
+from comparing import captured_of, own, pass_of
 from torch import nn
 from transformers import AutoTokenizer, BertModel
 
 import headscope
-from families import BY_NAME, DECODER, TEXT, Family, here
+from families import BY_NAME, DECODER, TEXT, Family, built, here
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
+from tokenizer_folders import wordpiece_tokenizer
 
 BERT = BY_NAME["BertModel"]
 
@@ -48,8 +49,7 @@ def test_ablation_of_what_is_not_there(heads: dict[tuple[int, int], str]) -> Non
 
 
 def test_ablation_asks_which_stack() -> None:
-    family = BY_NAME["BartModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
+    model, inputs = built("BartModel")
     with pytest.raises(InputError, match="3 stacks"):
         ablate(model, [(0, 0)])
     with torch.no_grad(), ablate(model, [(1, 1)], stack="cross"), capture(model) as captured:
@@ -59,27 +59,10 @@ def test_ablation_asks_which_stack() -> None:
 
 
 def test_ablation_in_a_shared_module() -> None:
-    family = BY_NAME["AlbertModel"]
-    model, inputs = family.build(), family.inputs(padded=False)
+    model, inputs = built("AlbertModel")
     with torch.no_grad(), ablate(model, [(2, 1)]), capture(model) as captured:
         model(**inputs)
     assert captured.traces[0].ablated == {(2, 1)}
-
-
-@pytest.mark.parametrize(
-    "name", here("BertModel", "T5Model", "LlamaModel", "ModernBertModel", "CLIPModel", "ViTModel", "BartModel")
-)
-def test_verify_reaches_the_eager_weights(name: str) -> None:
-    family = BY_NAME[name]
-    model, captured, _ = pass_of(family, padded=family.takes != "image")
-    config = model.config.to_dict()
-    report = captured.traces[-1].verify()
-    assert report.agrees, report
-    assert [check.name for check in report.checks[:2]] == ["row sums", "module output"]
-    tokens = [] if name == "ViTModel" else ["tokens"]  # an image has none
-    assert [check.name for check in report.checks[2:]] == [*tokens, "weights (eager)"]
-    assert model.config.to_dict() == config
-    assert model.config._attn_implementation == "sdpa"
 
 
 def passes_of(model: nn.Module) -> list[Any]:
@@ -89,42 +72,46 @@ def passes_of(model: nn.Module) -> list[Any]:
     return passes
 
 
-@pytest.mark.parametrize("name", here("BertModel", "LlamaModel", "BartModel"))
+@pytest.mark.parametrize(
+    "name", here("BertModel", "LlamaModel", "BartModel", "ModernBertModel", "CLIPModel", "ViTModel")
+)
 def test_verify_runs_the_model_twice(name: str) -> None:
-    """Once with other ids, however many there are, and once in eager attention."""
-    model, captured, _ = pass_of(BY_NAME[name], padded=True)
-    passes = passes_of(model)
+    """Once with other ids, however many there are, and once in eager attention; an image has none."""
+    model, captured, _ = pass_of(BY_NAME[name], padded=name != "ViTModel")
+    passes, config = passes_of(model), model.config.to_dict()
     for found in captured.traces:
         passes.clear()
         report = found.verify()
         assert report.agrees
-        assert report.skipped == ()
-        assert len(passes) == 2
+        tokens = [] if name == "ViTModel" or found.stack == "vision_model" else ["tokens"]
+        assert [check for check, _ in report.skipped] == ["tokens"] * (not tokens)
+        checks = ["row sums", "module output", *tokens, "weights (eager)"]
+        assert [check.name for check in report.checks] == checks
+        assert len(passes) == 1 + len(tokens)
+    assert model.config.to_dict() == config
+    assert model.config._attn_implementation == "sdpa"
 
 
-class Particular(nn.Module):
-    """An encoder that is particular about the rows of its input."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.bert = BERT.build()
-        self.eval()
-
-    def forward(self, ids: torch.Tensor) -> Any:
-        if self.way == "no more rows":
-            assert len(ids) == 2
-        if self.way == "tokens first":
-            ids = ids.T
-        if self.way == "rows in another order":
-            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(ids).flip(0))
-        return self.bert(ids)
+def two_rows(self: Any, ids: torch.Tensor) -> Any:
+    assert len(ids) == 2
+    return self.bert(ids)
 
 
-@pytest.mark.parametrize("way", ["no more rows", "tokens first", "rows in another order", "rows as they are"])
+PARTICULAR: dict[str, Callable[..., Any]] = {
+    "no more rows": two_rows,
+    "tokens first": lambda self, ids: self.bert(ids.T),
+    "rows in another order": lambda self, ids: self.bert(
+        inputs_embeds=self.bert.embeddings.word_embeddings(ids).flip(0)
+    ),
+    "rows as they are": lambda self, ids: self.bert(ids),
+}
+"""Encoders that are particular about the rows of their input."""
+
+
+@pytest.mark.parametrize("way", PARTICULAR)
 def test_ids_of_models_that_are_particular_about_rows(way: str) -> None:
     """Where a batch of copies tells nothing, or something else, each trial is a pass of its own."""
-    model, ids = Particular(way), BERT.inputs(padded=False)["input_ids"]
+    model, ids = own(PARTICULAR[way], bert=BERT.build()), BERT.inputs(padded=False)["input_ids"]
     captured = captured_of(model, ids.T if way == "tokens first" else ids)
     passes = passes_of(model)
     for found in captured.traces:
@@ -137,7 +124,7 @@ def test_ids_of_models_that_are_particular_about_rows(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["no more rows", "rows as they are"])
 def test_verify_finds_a_wrong_id(way: str) -> None:
-    model, ids = Particular(way), BERT.inputs(padded=False)["input_ids"]
+    model, ids = own(PARTICULAR[way], bert=BERT.build()), BERT.inputs(padded=False)["input_ids"]
     found = captured_of(model, ids).traces[1]
     named = list(found.ids)
     named[2] = next(number for number in range(5, 50) if number not in named)
@@ -179,12 +166,8 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
 
 
 def tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
-    inner = Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    inner = wordpiece_tokenizer({piece: at for at, piece in enumerate(pieces)})
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
@@ -222,14 +205,6 @@ def test_the_one_liner_takes_its_tokenizer_by_name() -> None:
         trace(BERT.build(), words, "the cat")
     with pytest.raises(InputError, match=r"got NoneType[\s\S]*tokenizer=transformers"):
         trace(BERT.build(), "the cat")
-
-
-def test_packages_that_share_a_name_with_a_function() -> None:
-    import headscope.live
-
-    with torch.no_grad(), headscope.capture(model := BERT.build()) as captured:
-        model(torch.tensor([[4, 5]]))
-    assert len(captured.trace) == 2
 
 
 def test_describe_counts_ties_once_and_repeats_together() -> None:
@@ -320,17 +295,11 @@ def test_the_example() -> None:
 def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
     """Random numbers are drawn alike in each pass, but what a model counts itself goes on."""
 
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert, self.passes = BERT.build(), 0
-            self.train()
+    def forward(self: Any, input_ids: torch.Tensor) -> Any:
+        self.passes += 1
+        return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
 
-        def forward(self, input_ids: torch.Tensor) -> Any:
-            self.passes += 1
-            return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
-
-    model = Counting()
+    model = own(forward, bert=BERT.build(), passes=0).train()
     with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
         model(BERT.inputs(padded=False)["input_ids"])
     report = captured.traces[0].verify()

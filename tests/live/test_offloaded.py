@@ -42,20 +42,28 @@ class Kept(Mapping[str, torch.Tensor]):
 
 
 class Align:
-    """accelerate's AlignDevicesHook, as far as it matters: `weights_map`, and parameters that come and go."""
+    """accelerate's AlignDevicesHook, as far as it matters: `weights_map`, and parameters that come and go.
 
-    def __init__(self, weights_map: Kept) -> None:
-        self.weights_map = weights_map
+    Args:
+        weights_map: where they come from.
+        inside: bring those of the modules inside, too.
+    """
+
+    def __init__(self, weights_map: Kept, *, inside: bool = False) -> None:
+        self.weights_map, self.inside = weights_map, inside
+
+    def move(self, module: nn.Module, to: Callable[[str, torch.Tensor], torch.Tensor]) -> None:
+        for path, part in module.named_modules() if self.inside else [("", module)]:
+            for name, parameter in part._parameters.items():
+                if parameter is not None:
+                    full = f"{path}.{name}" if path else name
+                    part._parameters[name] = nn.Parameter(to(full, parameter.detach()))
 
     def before(self, module: nn.Module) -> None:
-        for name in module._parameters:
-            if module._parameters[name] is not None:
-                module._parameters[name] = nn.Parameter(self.weights_map[name])
+        self.move(module, lambda name, _: self.weights_map[name])
 
     def after(self, module: nn.Module) -> None:
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                module._parameters[name] = nn.Parameter(parameter.detach().to("meta"))
+        self.move(module, lambda _, x: x.to("meta"))
 
 
 class Sequence:
@@ -73,6 +81,12 @@ def run_with(hook: Align, module: nn.Module, forward: Callable[..., Any], *args:
         hook.after(module)
 
 
+def put_on(module: nn.Module, hook: Align, *, sequence: bool = False) -> None:
+    module._hf_hook = Sequence(hook) if sequence else hook  # type: ignore[assignment]
+    module.forward = partial(run_with, hook, module, module.forward)  # type: ignore[method-assign]
+    hook.after(module)
+
+
 def offload(model: nn.Module, *, disk: bool = False, sequence: bool = False) -> nn.Module:
     """A copy of a model with the parameters of each module on the meta device until the module runs."""
     model = copy.deepcopy(model)
@@ -80,10 +94,7 @@ def offload(model: nn.Module, *, disk: bool = False, sequence: bool = False) -> 
     for path, module in model.named_modules():
         if not any(parameter is not None for parameter in module._parameters.values()):
             continue
-        hook = Align(Kept(tensors, f"{path}." if path else "", disk))
-        module._hf_hook = Sequence(hook) if sequence else hook  # type: ignore[assignment]
-        module.forward = partial(run_with, hook, module, module.forward)  # type: ignore[method-assign]
-        hook.after(module)
+        put_on(module, Align(Kept(tensors, f"{path}." if path else "", disk)), sequence=sequence)
     assert all(parameter.is_meta for parameter in model.parameters())
     return model
 
@@ -149,24 +160,7 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
     plain = own(forward, embed=nn.Embedding(60, 32), mha=nn.MultiheadAttention(32, 4, batch_first=True))
     model = copy.deepcopy(plain)
     kept = {name: x.detach() for name, x in model.mha.named_parameters()}
-    model.mha._hf_hook = Align(Kept(kept, "", disk=True))  # type: ignore[assignment]
-    run = model.mha.forward
-
-    def move(to: Callable[[str, nn.Parameter], torch.Tensor]) -> None:
-        for path, part in model.mha.named_modules():
-            for name, parameter in part._parameters.items():
-                if parameter is not None:
-                    part._parameters[name] = nn.Parameter(to(f"{path}.{name}" if path else name, parameter.detach()))
-
-    def new_forward(*args: Any, **kwargs: Any) -> Any:
-        move(lambda name, _: kept[name])
-        try:
-            return run(*args, **kwargs)
-        finally:
-            move(lambda _, x: x.to("meta"))
-
-    model.mha.forward = new_forward  # type: ignore[method-assign]
-    move(lambda _, x: x.to("meta"))
+    put_on(model.mha, Align(Kept(kept, "", disk=True), inside=True))
     found = [captured_of(one, IDS).traces[0] for one in (plain, model)]
     np.testing.assert_allclose(found[0][0].weights[...], found[1][0].weights[...], atol=1e-6)
     np.testing.assert_allclose(found[0][0, 1].output[:], found[1][0, 1].output[:], atol=1e-6)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of
+from comparing import Mixer, captured_of, own, refused, weights_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -21,7 +21,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
-from commands import python
 from families import BY_NAME
 from headscope.errors import InputError, NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
@@ -51,16 +50,6 @@ class InheritsTwice(Inherits):
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(x, mask)
-
-
-def weights_of(mixer: Mixer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """(batch, heads, queries, keys) by the formula."""
-    q, k, _ = mixer.parts(x)
-    raw = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if mask is not None:
-        raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
-    weights = raw.softmax(-1)
-    return weights if weights.dim() == 4 else weights[:, None]
 
 
 LOWER = torch.ones(6, 6, dtype=torch.bool).tril()
@@ -141,11 +130,8 @@ def test_one_head_without_an_axis_of_heads(kind: str) -> None:
 
 
 def test_more_axes_than_a_trace_has_are_refused() -> None:
-    class Windows(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return scaled_dot_product_attention(x, x, x)
-
-    with pytest.raises(UnsupportedError, match=r"Windows calls[\s\S]*5 dimensions"), capture(model := Windows()):
+    model = own(lambda self, x: scaled_dot_product_attention(x, x, x))
+    with pytest.raises(UnsupportedError, match=r"Own calls[\s\S]*5 dimensions"), capture(model):
         model(torch.randn(1, 2, 3, 4, 8))
 
 
@@ -175,25 +161,18 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
         _ = captured.trace
 
 
-class Parts(nn.Module):
-    """Attention over nested tensors of both layouts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@torch.no_grad()
+def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         parts = [one(x).view(x.size(0), -1, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v)]
         if x.layout == torch.strided:
             parts = [part.contiguous() for part in parts]
         return scaled_dot_product_attention(*parts).transpose(1, 2)
 
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
-@torch.no_grad()
-def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
-    model, x = Parts(), torch.nested.nested_tensor([torch.randn(n, 32) for n in (3, 5)], layout=layout)
+    model = own(forward, **{name: nn.Linear(32, 32) for name in "qkv"})
+    x = torch.nested.nested_tensor([torch.randn(n, 32) for n in (3, 5)], layout=layout)
     with capture(model), pytest.raises(UnsupportedError, match="attention ran that was not recorded") as raised:
         model(x)
     assert "x.to_padded_tensor(0)" in str(raised.value)
@@ -277,21 +256,14 @@ def test_a_softmax_that_is_not_attention_is_ignored() -> None:
     assert all(trace.verify().agrees for trace in captured.traces)
 
 
-class AttentionPool(nn.Module):
-    """A transformers model whose tokens are pooled with softmax weights."""
+def test_a_softmax_on_top_of_a_transformers_model_is_ignored() -> None:
+    """The tokens are pooled with softmax weights."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.bert = BY_NAME["BertModel"].build()
-        self.weigh = nn.Linear(32, 1)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
         found = self.bert(ids).last_hidden_state
         return (self.weigh(found).softmax(1) * found).sum(1)
 
-
-def test_a_softmax_on_top_of_a_transformers_model_is_ignored() -> None:
-    model = AttentionPool().eval()
+    model = own(forward, bert=BY_NAME["BertModel"].build(), weigh=nn.Linear(32, 1))
     captured = captured_of(model, torch.tensor([[4, 5, 6]]))
     assert captured.trace.ids == (4, 5, 6)
     assert captured.trace.verify().agrees
@@ -309,8 +281,7 @@ def test_a_model_that_was_changed_before_the_block_opened() -> None:
 def test_numbers_that_are_not_finite_are_reported(name: str) -> None:
     model = BY_NAME["BertModel"].build()
     model.encoder.layer[1].attention.self.get_parameter(name).data.view(-1)[3] = float("nan")
-    with pytest.raises(UnsupportedError, match=r"not finite[\s\S]*layer 1"):
-        captured_of(model, **BY_NAME["BertModel"].inputs(padded=False))
+    refused(r"not finite[\s\S]*layer 1", model, **BY_NAME["BertModel"].inputs(padded=False))
 
 
 @pytest.mark.parametrize(
@@ -331,31 +302,16 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
         ablate(Mixer(), [3])  # type: ignore[list-item]
 
 
-def test_transformers_stays_away_from_models_of_torch_nn() -> None:
-    code = (
-        "import sys, torch, headscope as hs; model = torch.nn.MultiheadAttention(8, 2); x = torch.randn(5, 1, 8)\n"
-        "with hs.capture(model) as captured: model(x, x, x)\n"
-        "assert captured.trace.verify().agrees; assert 'transformers' not in sys.modules"
-    )
-    python(code)
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
-    class Checkpointed(nn.Module):
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         """Its parts are called again in the backward pass, around the model itself."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = Mixer(), Mixer()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for part in (self.first, self.second):
-                x = checkpoint(part, x, use_reentrant=reentrant)  # type: ignore[assignment]
-            return x
+        for part in (self.first, self.second):
+            x = checkpoint(part, x, use_reentrant=reentrant)
+        return x
 
     torch.manual_seed(0)
-    model, x = Checkpointed(), torch.randn(2, 6, 32, requires_grad=True)
+    model, x = own(forward, first=Mixer(), second=Mixer()), torch.randn(2, 6, 32, requires_grad=True)
     expected = torch.autograd.grad(model.second(model.first(x)).sum(), x)[0]
     with capture(model) as captured:
         model(x).sum().backward()

@@ -93,26 +93,6 @@ def test_the_page_measures_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.statistics("distance")["distance"].array, expected, atol=2e-5)
 
 
-def test_a_mean_leaves_masked_tokens_out() -> None:
-    """A silenced head's mean is taken over the tokens that are not masked."""
-    model, inputs = bert(), batch({0: [4, 5]})
-    real = inputs["attention_mask"][0].numpy().astype(bool)
-    (whole,) = captured(model, inputs)
-    mean = whole[0, 1].context[real].mean(0)
-    with torch.no_grad(), hs.ablate(model, {(0, 1): "mean"}), hs.capture(model) as found:
-        model(**inputs)
-    trace = found.trace
-    layer = model.encoder.layer[0].attention
-    joined = np.concatenate([trace[0, head].context if head != 1 else np.tile(mean, (12, 1)) for head in range(4)], 1)
-    with torch.no_grad():
-        states = model.embeddings(inputs["input_ids"])
-        expected = layer.output(torch.from_numpy(joined)[None], states)
-        inner = model.encoder.layer[0]
-        expected = inner.output(inner.intermediate(expected), expected)
-        q = model.encoder.layer[1].attention.self.query(expected)[0].view(12, 4, 8).transpose(0, 1)
-    np.testing.assert_allclose(trace.layers[1].q, q.numpy(), atol=1e-5)
-
-
 def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
     model = bert()
     inputs = batch({0: [10, 11], 1: [0, 1, 2, 6], 2: []}, rows=3)

@@ -1,4 +1,4 @@
-"""W_O of live models, which test_families.py compares: what is no one matrix, has changed since, or is gone."""
+"""W_O of live models, which test_architectures.py compares: what is no one matrix, has changed since, or is gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from comparing import captured_of, pass_of
+from comparing import captured_of, own, pass_of
 from torch import nn
 
 from families import BY_NAME
@@ -17,30 +17,16 @@ from headscope.live import ablate, capture
 from headscope.page.trace import page_bytes
 
 
-class Adapted(nn.Module):
+def adapted(base: nn.Linear) -> Any:
     """A Linear with a low-rank addition."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.base = base
-        self.down = nn.Linear(base.in_features, 2, bias=False)
-        self.up = nn.Linear(2, base.out_features, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base(x) + self.up(self.down(x))
+    down, up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
+    return own(lambda self, x: self.base(x) + self.up(self.down(x)), base=base, down=down, up=up)
 
 
-class WithNumbers(nn.Module):
+def with_numbers(base: nn.Linear) -> Any:
     """The same, with the additions stored as parameters and multiplied by hand."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.base = base
-        self.down = nn.Parameter(torch.randn(base.in_features, 2))
-        self.up = nn.Parameter(torch.randn(2, base.out_features))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base(x) + x @ self.down @ self.up
+    down, up = (nn.Parameter(torch.randn(*size)) for size in ((base.in_features, 2), (2, base.out_features)))
+    return own(lambda self, x: self.base(x) + x @ self.down @ self.up, base=base, down=down, up=up)
 
 
 class OwnLinear(nn.Linear):
@@ -69,8 +55,8 @@ def llama(change: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (Adapted, "2 modules read the contexts"),
-        (WithNumbers, "2 modules read the contexts"),
+        (adapted, "2 modules read the contexts"),
+        (with_numbers, "2 modules read the contexts"),
         (OwnLinear.of, r"OwnLinear\) overrides forward"),
         (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear reads the contexts"),
     ],

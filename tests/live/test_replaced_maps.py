@@ -14,7 +14,7 @@ from comparing import Mixer, own
 from torch import nn
 from torch.nn import functional
 
-from families import BY_NAME, FAMILIES, Family
+from families import BY_NAME, FAMILIES, Family, built
 from headscope.attention.patterns import draws
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.live import ablate, capture
@@ -217,8 +217,7 @@ def test_a_map_that_does_not_fit_is_refused(way: Any, message: str) -> None:
 
 def test_a_map_has_no_rows_for_padding() -> None:
     """A callable is given each text alone, and a map for seven tokens doesn't fit the shorter text."""
-    family = BY_NAME["BertModel"]
-    model, inputs = family.build(), family.inputs(padded=True)
+    model, inputs = built("BertModel", padded=True)
     lengths = inputs["attention_mask"].sum(1).tolist()
     seen: list[tuple[int, ...]] = []
 
@@ -324,8 +323,7 @@ def test_maps_are_refused_in_transforms_of_torch_func() -> None:
 @pytest.mark.parametrize("way", [*NAMED, "mean", squared])
 def test_what_a_trace_says_of_a_head_under_another_map(way: Any) -> None:
     """Weights are the head's own; the output is what it wrote, or an error where the trace lacks the map."""
-    family = BY_NAME["BertModel"]
-    model, inputs = family.build(), family.inputs(padded=True)
+    model, inputs = built("BertModel", padded=True)
     written = []
     linear = model.encoder.layer[LAYER].attention.output.dense
     handle = linear.register_forward_pre_hook(lambda module, args: written.append(args[0]))

@@ -5,45 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import Mixer, captured_of, own, refused
 from torch import nn
 
 import headscope as hs
 from families import BY_NAME
 from headscope.errors import UnsupportedError
+from patience import PATIENCE
 
 THREADS = 4
-PATIENCE = 600
-"""Seconds after which a test fails instead of hanging; no test waits that long."""
-
-
-class Sdpa(nn.Module):
-    """Custom attention that calls PyTorch's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([SdpaLayer() for _ in range(2)])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-class SdpaLayer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = nn.Linear(16, 48)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.mix(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
-        out = nn.functional.scaled_dot_product_attention(q, k, v)
-        return out.transpose(1, 2).flatten(2)
 
 
 def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
@@ -52,43 +28,32 @@ def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Te
     return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
 
 
+def numbers(at: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, 32 * (5 + at)).view(1, 5 + at, 32)
+
+
+def torch_layer() -> nn.Module:
+    return nn.TransformerEncoderLayer(32, 2, 32, batch_first=True)
+
+
 def torch_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-    return model, model.layers[1], lambda at: torch.linspace(-1, 1, 16 * (5 + at)).view(1, 5 + at, 16)
+    model = nn.TransformerEncoder(torch_layer(), 2, enable_nested_tensor=False).eval()
+    return model, model.layers[1], numbers
 
 
 def own_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
-    model = Sdpa().eval()
-    return model, model.layers[1], lambda at: torch.linspace(-1, 1, 16 * (5 + at)).view(1, 5 + at, 16)
+    """Custom attention that calls PyTorch's."""
+    model = nn.Sequential(Mixer(), Mixer())
+    return model, model[1], numbers
 
 
 MODELS = [transformers_model, torch_model, own_model]
 
 
-def together(run: Callable[[int], None], count: int = THREADS) -> None:
-    """Run functions in threads, and raise the first error of any thread."""
-    errors: list[BaseException] = []
-
-    def guarded(at: int) -> None:
-        try:
-            run(at)
-        except BaseException as error:  # noqa: BLE001 - handed on below
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(at,)) for at in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
-
-
-def alone(model: nn.Module, given: torch.Tensor) -> Any:
-    captured = captured_of(model, given)
-    return captured.trace
+def together(run: Callable[[int], Any], count: int = THREADS) -> list[Any]:
+    """What a function gives in threads that run at the same time."""
+    with ThreadPoolExecutor(count) as pool:
+        return [given.result(PATIENCE) for given in [pool.submit(run, at) for at in range(count)]]
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
@@ -96,27 +61,22 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
     """All blocks are open and all forward passes are running at the same time."""
     torch.manual_seed(0)
     model, inner, given = make()
-    expected = [alone(model, given(at)) for at in range(THREADS)]
+    expected = [captured_of(model, given(at)).trace for at in range(THREADS)]
     opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
-    captures: dict[int, Any] = {}
 
-    def run(at: int) -> None:
+    def run(at: int) -> Any:
         with torch.no_grad(), hs.capture(model) as captured:
             opened.wait()
             model(given(at))
             done.wait()
-        captures[at] = captured
+        return captured
 
-    hook = inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
-    try:
-        together(run)
-    finally:
-        hook.remove()
-    for at in range(THREADS):
-        assert len(captures[at].forwards) == 1
-        trace = captures[at].trace
+    inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
+    for captured, alone in zip(together(run), expected, strict=True):
+        assert len(captured.forwards) == 1
+        trace = captured.trace
         assert len(trace.layers) == 2
-        for ours, theirs in zip(trace.layers, expected[at].layers, strict=True):
+        for ours, theirs in zip(trace.layers, alone.layers, strict=True):
             np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
             np.testing.assert_allclose(ours.k, theirs.k, atol=1e-6)
         assert trace.verify(reference=False).agrees
@@ -131,39 +91,30 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     model, inner, given = make()
     inside, changed = threading.Event(), threading.Event()
     slow: list[int] = []
-    found: dict[int, Any] = {}
 
     def wait(*_: Any) -> None:
         if threading.get_ident() in slow:
             inside.set()
             assert changed.wait(PATIENCE)
 
-    def run(at: int) -> None:
+    def run(at: int) -> Any:
         if at == 0:
             slow.append(threading.get_ident())
-            captured = captured_of(model, given(0))
-            found[0] = captured
-            return
+            return captured_of(model, given(0))
         try:
-            if first == "closes":
-                with torch.no_grad(), hs.capture(model) as captured:
-                    model(given(1))
-                    assert inside.wait(PATIENCE)
-                changed.set()
-            else:
-                assert inside.wait(PATIENCE)
-                with torch.no_grad(), hs.capture(model) as captured:
+            assert first == "closes" or inside.wait(PATIENCE)
+            with torch.no_grad(), hs.capture(model) as captured:
+                if first == "opens":
                     changed.set()
-                    model(given(1))
-            found[1] = captured
+                model(given(1))
+                assert inside.wait(PATIENCE)
         finally:
             changed.set()
+        return captured
 
     hook = inner.register_forward_pre_hook(wait)
-    try:
-        together(run, 2)
-    finally:
-        hook.remove()
+    found = together(run, 2)
+    hook.remove()
     for at in range(2):
         assert len(found[at].trace.queries) == 5 + at
         assert len(found[at].trace.layers) == 2
@@ -185,23 +136,15 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
     """If one thread has a block, the forward pass belongs to it; if several do, it belongs to none of them."""
     model, _, given = transformers_model()
     opened, ran = threading.Barrier(3, timeout=PATIENCE), threading.Barrier(3, timeout=PATIENCE)
-    found: dict[int, Any] = {}
 
-    def run(at: int) -> None:
-        with torch.no_grad():
-            if at == 2:
-                opened.wait()
-                model(given(2))
-                ran.wait()
-                return
-            with hs.capture(model) as captured:
-                opened.wait()
-                model(given(at))
-                ran.wait()
-            found[at] = captured
+    def run(at: int) -> Any:
+        with torch.no_grad(), nullcontext() if at == 2 else hs.capture(model) as captured:
+            opened.wait()
+            model(given(at))
+            ran.wait()
+        return captured
 
-    together(run, 3)
-    assert [len(found[at].trace.queries) for at in range(2)] == [5, 6]
+    assert [len(captured.trace.queries) for captured in together(run, 3)[:2]] == [5, 6]
     with torch.no_grad(), hs.capture(model) as captured:
         together(lambda at: [model(given(at)) for _ in range(5)] and None)
     assert sorted(trace.ids for trace in captured.traces) == [
@@ -212,56 +155,34 @@ def test_a_forward_pass_of_a_thread_without_a_block() -> None:
         assert trace.verify(reference=False).agrees
 
 
-class Divided(nn.Module):
+def divided(layers: Sequence[nn.Module], elsewhere: Collection[int], *, directly: bool = False) -> Any:
     """A model that runs some of its layers in another thread, by calling them or their forward."""
 
-    def __init__(self, layers: Sequence[nn.Module], elsewhere: Collection[int], *, directly: bool = False) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.elsewhere = elsewhere
-        self.directly = directly
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         with ThreadPoolExecutor(1) as pool:
             for at, layer in enumerate(self.layers):
-                call = layer.forward if self.directly else layer
-                x = pool.submit(call, x).result() if at in self.elsewhere else layer(x)
+                call = layer.forward if directly else layer
+                x = pool.submit(call, x).result() if at in elsewhere else layer(x)
         return x
 
-
-class Named(nn.Module):
-    """The same with layers that are the model's own children."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = SdpaLayer(), SdpaLayer()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with ThreadPoolExecutor(1) as pool:
-            result: torch.Tensor = pool.submit(self.second, self.first(x)).result()
-        return result
+    return own(forward, layers=nn.ModuleList(layers))
 
 
-def torch_layer() -> nn.Module:
-    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-
-
-X = torch.linspace(-1, 1, 80).view(1, 5, 16)
+X = numbers(0)
 
 
 @pytest.mark.parametrize("directly", [False, True])
 @pytest.mark.parametrize("elsewhere", [{1}, {0, 1, 2}])
-@pytest.mark.parametrize("layer", [SdpaLayer, torch_layer])
+@pytest.mark.parametrize("layer", [Mixer, torch_layer])
 def test_a_layer_that_another_thread_runs_is_named(
     layer: Callable[[], nn.Module], elsewhere: set[int], directly: bool
 ) -> None:
     """A forward pass is recorded in one thread: a layer that it has sent to another ends it with an error."""
-    model = Divided([layer() for _ in range(3)], elsewhere, directly=directly).eval()
+    model = divided([layer() for _ in range(3)], elsewhere, directly=directly)
     with torch.no_grad(), hs.capture(model, strict=False) as captured:
         expected = model(X)
     assert {call.module.split(".")[1] for call in captured.unrecorded} == {str(at) for at in elsewhere}
-    with pytest.raises(UnsupportedError, match=rf"attention in another thread in layers\.{min(elsewhere)}"):
-        captured_of(model, X)
+    refused(rf"attention in another thread in layers\.{min(elsewhere)}", model, X)
     with torch.no_grad(), hs.capture(model.layers[1]) as captured:
         torch.testing.assert_close(model(X), expected)
     assert directly or len(captured.traces) == 1  # which is captured alone, whichever thread runs it
@@ -276,21 +197,25 @@ def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
             return pool.submit(run, *args, **kwargs).result()
 
     model.encoder.layer[1].forward = elsewhere  # type: ignore[method-assign]
-    with pytest.raises(UnsupportedError, match=r"another thread in encoder\.layer\.1"):
-        captured_of(model, ids(0))
+    refused(r"another thread in encoder\.layer\.1", model, ids(0))
 
 
 def test_a_child_that_another_thread_runs_is_named() -> None:
     """What begins a forward pass of its own elsewhere is missing here all the same."""
-    model = Named().eval()
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            result: torch.Tensor = pool.submit(self.second, self.first(x)).result()
+        return result
+
+    model = own(forward, first=Mixer(), second=Mixer())
     with torch.no_grad(), hs.capture(model), pytest.raises(UnsupportedError, match="another thread in second"):
         model(X)
 
 
 def test_layers_without_a_call_are_listed() -> None:
     """A model may skip layers, so that is no error; the trace and its report say so."""
-    model = Sdpa().eval()
-    model.forward = lambda x: model.layers[1](x)  # type: ignore[method-assign]
+    model = own(lambda self, x: self.layers[1](x), layers=nn.ModuleList([Mixer(), Mixer()]))
     captured = captured_of(model, X)
     note = "no attention of layers.0 was seen in this forward pass"
     assert captured.trace.numbers == (1,)

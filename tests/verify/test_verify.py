@@ -19,7 +19,7 @@ from headscope.errors import InputError
 from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import Trace
-from headscope.verify import Report, Worst
+from headscope.verify import Report
 from making import change_json
 from random_models import SIZES, ids, made
 
@@ -138,17 +138,6 @@ def test_untrained_weights_are_called_so(trace: Trace, tmp_path: Path) -> None:
     assert not any("newly initialised" in note for note in trace.verify(reference=False).notes)
 
 
-def test_worst_keeps_the_first_nan() -> None:
-    worst = Worst("x", "", 1.0, "")
-    worst.see(np.array([1.0, 2.0]), np.array([1.0, 1.0]), ("query",), layer=0)
-    worst.see(np.array([np.nan, 9.0]), np.array([1.0, 1.0]), ("query",), layer=1)
-    worst.see(np.array([99.0]), np.array([1.0]), ("query",), layer=2)
-    check = worst.check()
-    assert np.isnan(check.worst)
-    assert check.place == "layer 1, query 0"
-    assert not check.agrees
-
-
 def test_nothing_compared_is_no_agreement() -> None:
     assert not Report("x", ()).agrees
 
@@ -237,9 +226,11 @@ def test_the_tolerance_tells(batch: Any, times: float, agrees: bool) -> None:
 def test_nan_is_no_agreement(batch: Any) -> None:
     traces, attentions = batch
     wrong = [one.clone() for one in attentions]
-    wrong[0][0, 0, 0, 0] = float("nan")
+    wrong[0][0, 1, 2, 3] = wrong[1][0, 0, 0, 0] = float("nan")
+    wrong[2][0, 0, 0, 0] = 99
     report = traces[0].verify(against=wrong)
     assert not report.agrees
+    assert (np.isnan(report.worst.worst), report.worst.place) == (True, "layer 0, head 1, query 2, key 3")
     assert report.to_dict()["checks"][0]["theirs"] is None
 
 
