@@ -441,7 +441,7 @@ def test_a_file_saves_itself_with_what_is_seen_and_asks_for_nothing(
     )
     assert page.title().startswith("The tired cat sat on the mat.")
     page.locator(".said-word").nth(2).click()  # without special tokens, the third of the text
-    third = shared(again, tmp_path)
+    third = shared(again, tmp_path / "again")
     assert [url for url in again.asked if not url.startswith(("file:", "blob:"))] == []
     for path, address, state in (
         (third, "", "#l=1&h=1&q=3&k=3&special=0"),
