@@ -183,8 +183,14 @@ def test_the_manifest_of_another_survey(copy, corpus, other):
         resume(copy, corpus)
 
 
-def test_parts_that_changed_places(whole, copy, corpus):
+def test_files_that_changed_places(whole, copy, corpus):
     """Each is whole, and of this survey."""
+    one, two = (copy / f"similarity/window-0000{rank}.npy" for rank in (0, 1))
+    assert np.load(one).shape == (16, 16)
+    one.write_bytes(two.read_bytes())
+    (line,) = resume(copy, corpus)
+    assert "window-00000.npy: it is similarity/window-00001.npy of this survey" in line
+    assert is_whole(copy, whole)
     one, two = (copy / f"parts/part-0000{index}.parquet" for index in (0, 1))
     first, second = one.read_bytes(), two.read_bytes()
     one.write_bytes(second)
@@ -255,15 +261,6 @@ def test_a_part_too_many(whole, copy, corpus, other):
     (copy / "parts" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"parts that don't come from this corpus: notes\.txt"):
         resume(copy, corpus)
-
-
-def test_matrices_that_changed_places(whole, copy, corpus):
-    one, two = (copy / f"similarity/window-0000{rank}.npy" for rank in (0, 1))
-    assert np.load(one).shape == (16, 16)
-    one.write_bytes(two.read_bytes())
-    (line,) = resume(copy, corpus)
-    assert "window-00000.npy: it is similarity/window-00001.npy of this survey" in line
-    assert is_whole(copy, whole)
 
 
 def rows_of(data: bytes) -> pyarrow.Table:

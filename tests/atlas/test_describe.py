@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from built_heads import TREEBANK, Made, Weights, choices, no_vectors, observed, random_vectors, sentences
+from built_heads import TREEBANK, Made, Weights, no_vectors, observed, random_vectors, sentences
 
 from headscope.atlas.labels.evidence import pairs_of
 from headscope.atlas.labels.labelling import unions
@@ -287,20 +287,6 @@ def test_even_shares_beyond_other_clauses_are_counted_once() -> None:
     assert gain == pytest.approx(gain_of(*search._beyond(third, state), state.h, state.b, 1))
 
 
-def test_a_clause_that_is_refused_leaves_room_for_the_next_best() -> None:
-    """Of two classes, the one that gains less is found where the other must not be used."""
-    shares = {"VERB": (0.9, 0.1), "ADJ": (0.5, 0.1)}
-
-    def facts(at: int, count: int) -> Facts:
-        return Facts({"key": {of: np.arange(count) < round(pair[at] * count) for of, pair in shares.items()}}, count)
-
-    ground = Ground(facts(1, 1000), np.full(1000, 1.0), np.arange(1000), 1000)
-    search = Search(facts(0, 100), ground, {})
-    assert search.description()[0].clause == Clause(key="VERB")
-    search.refused.add(Clause(key="VERB"))
-    assert search.description()[0].clause == Clause(key="ADJ")
-
-
 def test_another_clause_is_sought_instead_of_one_that_fails(made: list[Made]) -> None:
     """Every fourth word looks at the previous word; the others at the first adjective, in the other half the first
     adverb. Adjectives fail there, and both together don't."""
@@ -475,12 +461,6 @@ def test_other_languages_and_letters_have_fewer_labels(made: list[Made]) -> None
     seen, pairs = observed(strange, [offset(1), first_word, noise(2.0), longest], trees=False)
     rows = labels_of(seen, [(0, at) for at in range(4)], pairs, no_vectors)[0].to_pylist()
     assert [row["label"] for row in rows] == ["the next word", "the first word", "none", "none"]
-
-
-def test_choices_are_above_an_even_share_of_tokens() -> None:
-    """Even weights over tokens are no choice, though a word of three tokens gets three times as much."""
-    even = np.array([[1, 3, 1, 1]] * 4, dtype=float) / 6
-    assert [strength for _, strength, _ in choices(even, (1, 3, 1, 1))] == [0, 0, 0, 0]
 
 
 def test_every_clause_has_words_in_every_language() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,21 +19,7 @@ from headscope.atlas.folder import Folder
 from headscope.atlas.survey_data import DamageWarning
 from headscope.errors import InputError
 from known_heads import VOCABULARY, known_treebank
-from patience import PATIENCE
 from small_bert import small_bert
-
-KILLED = """
-import os, signal, sys
-import headscope as hs
-
-def kill(event, args):
-    if event == "os.rename" and os.path.basename(args[1]) == "part-00002.parquet":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(kill)
-hs.survey("-", sys.argv[1], out=sys.argv[2], **eval(sys.argv[3]))
-"""
-"""A process that is killed when it is about to give its third part its name."""
 
 EVERYTHING: dict[str, Any] = {
     **OPTIONS,
@@ -49,18 +32,6 @@ EVERYTHING: dict[str, Any] = {
     "writes": 12,
     "report": True,
 }
-
-
-@pytest.mark.slow
-def test_killed_and_run_again(corpus: Path, whole: hs.Survey, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    options = {"head_distances": 2, **OPTIONS}
-    words = [sys.executable, "-c", KILLED, str(corpus), str(out), repr(options)]
-    died = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    assert sorted(path.name for path in out.glob("parts/part-*")) == ["part-00000.parquet", "part-00001.parquet"]
-    hs.survey("-", corpus, out=out, **options)
-    assert contents(out) == contents(whole.folder)
 
 
 def test_died_at_random_moments_and_run_again(corpus: Path, whole: hs.Survey, tmp_path: Path) -> None:
@@ -86,7 +57,7 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     whole = hs.survey(model, corpus, out=tmp_path / "whole", **EVERYTHING)
     assert len(whole.manifest["parts"]) > 2
     out = tmp_path / "out"
-    moments = random.Random(8)
+    moments, kept = random.Random(8), {}
     for name, times in (
         *(("part-", 1), ("part-", 2), ("sample.parquet", 1)),
         *(("round-", 3), ("effects.parquet", 1), ("removal.parquet", 1)),
@@ -96,11 +67,11 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     ):
         with dying(name, times, moments.randrange(4)):
             hs.survey(model, corpus, out=out, **EVERYTHING)
-        if name == "round-":
-            rounds = {path: path.stat().st_ino for path in out.glob("effects/round-*")}
+        if name in ("round-", "writes.parquet"):
+            kept[name] = {path: path.stat().st_ino for path in (*out.glob("effects/round-*"), *out.glob("writes/*-*"))}
     hs.survey(model, corpus, out=out, **EVERYTHING)
-    assert len(rounds) >= 2
-    assert all(path.stat().st_ino == inode for path, inode in rounds.items())
+    assert 2 <= len(kept["round-"]) < len(kept["writes.parquet"])
+    assert all(path.stat().st_ino == inode for paths in kept.values() for path, inode in paths.items())
     expected = contents(whole.folder)
     names = (
         "sample",
@@ -151,14 +122,6 @@ def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(beg
     again = hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
     assert contents(begun) == contents(whole.folder)
     assert again.manifest == whole.manifest
-
-
-def test_a_damaged_part_is_made_anew(begun, corpus, whole):
-    part = begun / "parts" / "part-00001.parquet"
-    part.write_bytes(part.read_bytes()[:-20])
-    with pytest.warns(DamageWarning, match=r"parts/part-00001\.parquet: its bytes do not match .*; it is made again"):
-        hs.survey("-", corpus, out=begun, head_distances=2, **OPTIONS)
-    assert contents(begun) == contents(whole.folder)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +205,11 @@ def test_a_finished_survey_is_not_made_again(tmp_path: Path, monkeypatch: pytest
         (out / name).unlink()
         hs.survey("-", texts, out=out, **everything)
         assert len(gathered) == times
+        assert contents(out) == whole
+    for name in ("sample.parquet", max(name for name in arrays if name.startswith("writes/"))):
+        (out / name).write_bytes((out / name).read_bytes()[:-9])
+        with pytest.warns(DamageWarning, match=name.replace(".", r"\.")):
+            hs.survey("-", texts, out=out, **everything)
         assert contents(out) == whole
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from surveying import OPTIONS, SENTENCES, TREEBANK, Looks, Tree, contents, numbers_of, observed, read_trees, screen_of
+from surveying import OPTIONS, SENTENCES, TREEBANK, Looks, Tree, numbers_of, observed, read_trees, screen_of
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
@@ -25,7 +25,6 @@ from headscope.errors import InputError
 from headscope.heads.intervals import Moments
 from headscope.heads.windows import Cutter
 from headscope.results.schemas import SyntaxRow, columns
-from naive_layers import MINILM
 from random_models import SIZES
 from tokenizer_folders import Folder, roberta_folder
 
@@ -158,16 +157,6 @@ def test_a_decoder(random_bert: Path, tmp_path: Path) -> None:
     assert all(example.key < example.query for of in survey.examples.values() for example in of)
 
 
-def test_minilm(tmp_path: Path) -> None:
-    sentences = TREEBANK.read_text(encoding="utf-8").split("\n\n")
-    few = tmp_path / "few.conllu"
-    few.write_text("\n\n".join(sentences[:12]) + "\n\n", encoding="utf-8")
-    options = {**SMALL, "statistics": "entropy"}
-    survey = hs.survey(MINILM, few, out=tmp_path / "out", **options)
-    model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
-    check(survey, MINILM, few, model, AutoTokenizer.from_pretrained(MINILM), **options)
-
-
 def test_tiles(treebank_survey: hs.Survey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A window in many tiles gives what it gives in one."""
     import headscope.atlas.words as words
@@ -198,29 +187,6 @@ def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None
             assert set(of) <= set(np.flatnonzero(window.roles.punctuation).tolist()) or kind != "wordpiece"
             count += 1
     assert count == 20
-
-
-@pytest.mark.slow
-def test_resumed(tmp_path: Path) -> None:
-    """Whatever is missing or damaged is made again, byte for byte; the files are in the manifest."""
-    options = {**SMALL, "statistics": "entropy"}
-    whole = hs.survey("-", TREEBANK, out=tmp_path / "whole", **options)
-    assert "syntax.parquet" in whole.manifest["files"]
-    assert "sample.parquet" in whole.manifest["files"]
-    bytes_of = contents(whole.folder)
-    for name in ("sample.parquet", "parts/part-00000.parquet", "syntax.parquet"):
-        (whole.folder / name).unlink()
-        with pytest.raises(InputError, match="missing"):
-            hs.Survey(whole.folder)
-        hs.survey("-", TREEBANK, out=whole.folder, **options)
-        assert contents(whole.folder) == bytes_of
-    damaged = whole.folder / "sample.parquet"
-    data = bytearray(damaged.read_bytes())
-    data[100] ^= 1
-    damaged.write_bytes(bytes(data))
-    with pytest.warns(UserWarning, match=r"sample\.parquet"):
-        hs.survey("-", TREEBANK, out=whole.folder, **options)
-    assert contents(whole.folder) == bytes_of
 
 
 def test_long_sentences_and_one_document(tmp_path: Path) -> None:

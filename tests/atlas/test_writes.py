@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from surveying import ALICE, OPTIONS, contents, dying
+from surveying import ALICE, OPTIONS
 from test_survey_effects import corpus, naive_masks, naive_windows
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
@@ -148,35 +148,6 @@ def test_random_heads_write_nothing(tmp_path: Path) -> None:
     assert [row for row in rows if row["sure"]] == []
 
 
-@pytest.mark.slow
-def test_interrupted_and_resumed(tmp_path: Path) -> None:
-    """Each file is byte for byte what it would be, and finished batches are not measured again."""
-    texts = [ALICE[start : start + 300] for start in range(0, 9000, 300)]
-    options = {**OPTIONS, "statistics": "entropy", "writes": 60, "batch_tokens": 300}
-    whole = hs.survey("-", texts, out=tmp_path / "whole", **options)
-    out = tmp_path / "out"
-    for name, files in (
-        ("part-", 2),
-        ("sample.parquet", 1),
-        ("choosing-", 2),
-        ("held-out-", 2),
-        ("writes.parquet", 1),
-    ):
-        with dying(name, files):
-            hs.survey("-", texts, out=out, **options)
-        kept = {path: path.stat().st_ino for path in out.glob("writes/*-*")}
-    hs.survey("-", texts, out=out, **options)
-    assert len(kept) > 5
-    assert all(path.stat().st_ino == inode for path, inode in kept.items())
-    assert contents(out) == contents(whole.folder)
-    (out / "writes.parquet").write_bytes(b"damaged")
-    batch = max(out.glob("writes/held-out-*"))
-    batch.write_bytes(batch.read_bytes()[:-9])
-    with pytest.warns(UserWarning, match="made again"):
-        hs.survey("-", texts, out=out, **options)
-    assert contents(out) == contents(whole.folder)
-
-
 def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
     """Four times as many windows take little more: their ids, and a number for each head of each."""
     model, texts = small_bert(tmp_path / "model"), [ALICE[start : start + 110] for start in range(0, 5500, 110)]
@@ -189,15 +160,6 @@ def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
 
     hs.survey(model, texts, **options, writes=72)  # imports and caches, which to trace takes longer than the test
     assert peak(72) <= 1.3 * peak(18)  # 1.1; 1.5 without batches
-
-
-@pytest.mark.slow
-def test_the_same_on_ray(ray_cluster: Any, tmp_path: Path) -> None:
-    texts = [ALICE[start : start + 300] for start in range(0, 9000, 300)]
-    options = {**OPTIONS, "statistics": "entropy", "writes": 60, "batch_tokens": 300}
-    here = hs.survey("-", texts, out=tmp_path / "here", **options)
-    there = hs.survey("-", texts, out=tmp_path / "there", ray=True, workers=2, **options)
-    assert contents(there.folder) == contents(here.folder)
 
 
 def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from scoreboard_pages import BEGIN, END, LINES, PICTURE, ROOT, RUN, SUMMARIES, TABLE, lines, publish, put
 from scoreboard_picture import draw, picture
-from scoreboard_table import TOOLS, figures, shown, table, verdict
+from scoreboard_table import figures, table, verdict
 
 
 def row(*cells: dict[str, Any], unit: str = "s", more: bool = False) -> dict[str, Any]:
@@ -35,10 +35,6 @@ def report(*rows: dict[str, Any]) -> dict[str, Any]:
         "quick": False,
         "rows": {str(at): one for at, one in enumerate(rows)},
     }
-
-
-def cells_of(markdown: str, line: int = 2) -> list[str]:
-    return [one.strip() for one in markdown.splitlines()[line].strip("|").split("|")]
 
 
 @pytest.mark.parametrize(
@@ -81,51 +77,6 @@ def test_verdicts() -> None:
     assert verdict(lost) == "**not measured**"
 
 
-def test_the_table() -> None:
-    no = "it has no function\nfor it"
-    made = table(
-        report(
-            row(
-                cell("headscope", 0.1, 0.2, 0.3),
-                cell("transformers", 1, 1, 1.5),
-                cell("bertviz", 0.05, 0.1, 0.2, way="head view"),
-                {"tool": "bertviz", "way": "model view", "no": "its page drew nothing"},
-                {"tool": "torchinfo", "way": "", "no": no},
-                cell("yardstick", 0.01, way="one SDPA call"),
-            ),
-            row(cell("headscope", 1234.5), {"tool": "torchinfo", "way": "", "no": no}, unit="MB"),
-        )
-    )
-    assert cells_of(made, 0)[:-2] == ["task", *TOOLS]
-    assert cells_of(made)[1:] == [
-        "0.200 s (0.100 to 0.300)",
-        "1.00 s (1.00 to 1.50), 5.00×",
-        "-",
-        "-",
-        "head view: 0.100 s (0.0500 to 0.200), 0.500×<br>model view: no (a)",
-        "no (b)",
-        "-",
-        "-",
-        "one SDPA call: 0.0100 s, 0.100×",
-        "**behind** bertviz (head view): 2.00 times as much; ahead of transformers",
-    ]
-    assert cells_of(made, 3)[1:] == ["1,230 MB", "-", "-", "-", "-", "no (b)", "-", "-", "-", "alone"]
-    assert "(a) its page drew nothing" in made
-    assert "(b) it has no function for it" in made
-    assert "a CPU, 2 cores, 8 GB; Python 3.11.2, torch 2.13.0; headscope 0.1, TransformerLens 4.3.0." in made
-    assert "smoke run" not in made
-    assert "smoke run" in table({**report(row(cell("headscope", 1))), "quick": True})
-    assert "page, survey not measured yet" in table({**report(), "sections_left": ["page", "survey"]})
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.01234, "0.0123"), (9.999, "10.0"), (31.26, "31.3"), (999.6, "1,000"), (1234567, "1,230,000")],
-)
-def test_three_digits(value: float, text: str) -> None:
-    assert shown(value) == text
-
-
 @pytest.mark.parametrize("wrong", ["", BEGIN, END + BEGIN, BEGIN + END + END])
 def test_a_page_without_a_place(wrong: str) -> None:
     with pytest.raises(ValueError, match="no place for the scoreboard"):
@@ -152,13 +103,6 @@ def a_run() -> dict[str, Any]:
     return {**report(), "rows": rows, "sections_left": []}
 
 
-@pytest.mark.parametrize("page", sorted(LINES))
-def test_lines_of_a_readme(page: str) -> None:
-    made = lines(a_run(), page).splitlines()
-    assert len(made) == len(SUMMARIES) == 5
-    assert all("2.00 s" in line and "2.50×" in line for line in made)
-
-
 def test_a_run_is_published_whole(tmp_path: Path) -> None:
     for folder in ("benchmarks", "docs/images"):
         (tmp_path / folder).mkdir(parents=True)
@@ -173,7 +117,8 @@ def test_a_run_is_published_whole(tmp_path: Path) -> None:
         assert text.startswith(f"before {BEGIN}\n")
         assert text.endswith(f"{END} after")
         assert "old" not in text
-    for unfinished in ({"quick": True}, {"sections_left": ["pages"]}):
+    for unfinished, said in (({"quick": True}, "smoke run"), ({"sections_left": ["pages"]}, "pages not measured yet")):
+        assert said in table({**a_run(), **unfinished})
         with pytest.raises(ValueError, match="not finished"):
             publish({**a_run(), **unfinished}, tmp_path)
 

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 import headscope as hs
 from commands import answer, run
 from explain.tops import readable
-from headscope.encoder.task_heads import pooled
 from headscope.errors import CheckpointError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.results.match_record import SIDES
@@ -62,8 +61,12 @@ FAMILIES = [*((kind, stem) for kind in KINDS for stem in ("Bert", "DistilBert"))
 
 @pytest.mark.parametrize(("kind", "stem"), FAMILIES)
 def test_scores_are_sentence_transformers_and_parts_add_up(tmp_path: Path, kind: str, stem: str) -> None:
+    """Of a folder, and of the object that was saved there."""
     model = saved(tmp_path, kind, stem)
     result = hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
+    given = hs.match(model, QUERY, DOCUMENTS, check=False)
+    np.testing.assert_allclose(given.scores, result.scores)
+    assert given[0].checks == ()
     assert result[0].scoring.kind == kind
     np.testing.assert_allclose(result.returned, their_scores(model, QUERY, DOCUMENTS), rtol=1e-5, atol=1e-5)
     assert result.ranking() == list(np.argsort(-result.scores))
@@ -82,14 +85,6 @@ def test_scores_are_sentence_transformers_and_parts_add_up(tmp_path: Path, kind:
     above = result.above(1, 0)
     assert above.difference == pytest.approx(result.scores[1] - result.scores[0])
     assert sum(part.share for part in above.query) + above.rest == pytest.approx(above.difference)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_object_is_matched_like_its_folder(tmp_path: Path, kind: str) -> None:
-    model = saved(tmp_path, kind)
-    given, folder = (hs.match(one, QUERY, DOCUMENTS, check=False) for one in (model, tmp_path / "saved"))
-    np.testing.assert_allclose(given.scores, folder.scores)
-    assert given[0].checks == ()
 
 
 def test_cells_are_the_naive_sum_of_the_pooled_shares(minilm: hs.Model) -> None:
@@ -383,15 +378,3 @@ def test_the_command(tmp_path: Path) -> None:
     assert {part["side"] for part in record["documents"][0]["checks"]} <= {"query", "document"}
     sentences = run("match", str(tmp_path / "saved"), QUERY, "the cat sat . the hat", "--set", "by=sentence")
     assert "the cat sat ." in sentences.output
-
-
-def test_the_default_pooling_is_said(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "Model")
-    match = hs.match(tmp_path, QUERY, DOCUMENTS[0])[0]
-    assert not match.scoring.stated
-    model = hs.open(tmp_path)
-    vectors = [
-        pooled(model.trace(text).outputs["last_hidden_state"].array, model.pooling, 0) for text in (QUERY, DOCUMENTS[0])
-    ]
-    cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
-    assert match.score == pytest.approx(cosine, abs=1e-6)

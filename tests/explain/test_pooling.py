@@ -71,15 +71,6 @@ def test_cells_add_up_to_the_cosine_of_sentence_transformers(minilm: hs.Model) -
     assert found.notes == ()
 
 
-def test_a_long_text_is_cut_where_sentence_transformers_cuts_it(minilm: hs.Model) -> None:
-    long = "The cat sat on the mat and looked at the dog. " * 30
-    vectors = pooled_by_torch(MINILM, [long, B])
-    with pytest.warns(NoteWarning, match="the query was cut to 256 tokens"):
-        found = output_level(minilm, long, B)
-    assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
-    assert found.notes == ("the query was cut from 362 to 256 tokens",)
-
-
 def test_pooling_by_the_first_token(tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         shutil.copy(MINILM / name, tmp_path / name)

@@ -289,7 +289,10 @@ def statistics(trace: hs.Trace, layer: int, head: int, state: str) -> dict[str, 
     signs = np.array([trace.tokens[column[0]] == "." for column in columns])
     across = text[[column[0] for column in columns]]
     other = [shares[r, across == 1 - text[row[0]]].sum() for r, row in enumerate(rows) if text[row[0]] >= 0]
+    first, last = (shares[:, [trace.tokens[column[0]] == one for column in columns]] for one in ("[CLS]", "[SEP]"))
+    resting = {"cls": float(first.sum(-1).mean()), "sep": float(last.sum(-1).mean())}
     return {
+        **(resting if state not in ("special=0", "of=ab") else {}),
         "punctuation": float(shares[:, signs].sum(-1).mean()) if signs.any() else float("nan"),
         "other_sentence": float(np.mean(other)),
         "entropy": float(-(shares * np.log(np.maximum(shares, 1e-300))).sum(-1).mean()),
@@ -299,7 +302,7 @@ def statistics(trace: hs.Trace, layer: int, head: int, state: str) -> dict[str, 
     }
 
 
-@pytest.mark.parametrize("state", ["special=0", "words=1", "of=ab", "normed=1"])
+@pytest.mark.parametrize("state", ["", "special=0", "words=1", "of=ab", "normed=1"])
 def test_the_grid_s_statistics_are_of_what_is_left(watch: Watch, cat: hs.Trace, cat_file: Path, state: str) -> None:
     """In the grid and beside it, one statistic after the other."""
     heads = [statistics(cat, layer, head, state) for layer in cat.numbers for head in cat.head_numbers(layer)]
@@ -342,12 +345,15 @@ def test_hiding_special_tokens_hides_them_in_the_thumbnails(watch: Watch, tmp_pa
     assert pictures(page) == before
 
 
-def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#h=1&by=entropy&order=low&special=0")
+@pytest.mark.parametrize("state", ["", "special=0"])
+def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path, state: str) -> None:
+    """With numbers in one click, and to a head in another."""
+    page = watch().open(f"{cat_file.as_uri()}#h=1&by=entropy&order=low&{state}")
+    page.locator("[data-test=face-values]").click()
     until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent !== '–'")
     table(page)
     expected = {
-        f"{layer}.{head}": statistics(cat, layer, head, "special=0")["entropy"]
+        f"{layer}.{head}": statistics(cat, layer, head, state)["entropy"]
         for layer in cat.numbers
         for head in cat.head_numbers(layer)
     }
@@ -356,6 +362,9 @@ def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path
     assert numbers == pytest.approx(sorted(expected.values())[: len(numbers)], abs=NEAR)
     for button, one in zip(buttons, numbers, strict=True):
         assert expected[str(button.get_attribute("data-head"))] == pytest.approx(one, abs=NEAR)
+    until(page, "location.hash.includes('face=values')")
+    buttons[0].click()
+    assert head_of(page) == f"Head {min(expected, key=lambda name: expected[name])}"
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +409,7 @@ def test_names_keep_their_capitals(watch: Watch, alice: tuple[hs.Trace, Path]) -
     """The model has no capitals; matrix, lists, lines and chain spell its tokens as the writer did."""
     trace, file = alice
     assert "par" in trace.tokens
-    page = watch().open(f"{file.as_uri()}#l=3&h=0&q=10&k=17")
+    page = watch().open(f"{file.as_uri()}#l=3&h=0&q=10&k=17&by=weight")
     page.wait_for_selector("[data-test=open-chain]")
     assert page.locator(".cell h2 bdi").all_inner_texts() == ["Par", "Al"]
     assert page.locator(".looks").first.inner_text().startswith("“\u2068Par\u2069” looks at")
@@ -408,3 +417,4 @@ def test_names_keep_their_capitals(watch: Watch, alice: tuple[hs.Trace, Path]) -
     page.keyboard.press("w")
     until(page, "document.querySelector('.cell h2 bdi')?.textContent === 'Paris'")
     assert page.locator(".cell h2 bdi").all_inner_texts() == ["Paris", "Alice"]
+    assert page.locator("[data-test=asked] bdi").all_inner_texts() == ["Paris", "Alice"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,13 @@ import torch
 from fonts import EVEN, FACTORS, ODD, advance, brought
 from looking import (
     CLIPPED,
-    DRAWN,
     OPTIONS,
     SETTLED,
     SIZES,
     TYPE,
     TYPE_SIZES,
     Watch,
+    Watched,
     box_of,
     go,
     head_of,
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
 
 
-PINNED = "l=1&h=1&q=4&k=2"
+PINNED, LOOKED = "l=3&h=1&q=9&k=2&by=weight", "h=1&q=4&k=3&vs=1&special=0&by=separator"
+"""In the page's own fonts and in those of the tests; the second with a text beside, a filter and a remark."""
 STATES = (
     *("", "chain=1", "pane=compare", "pane=compare&vs=1", "pane=compare&vs=1&order=high"),
     *("pane=follow", "pane=causes", "pane=causes&way=decompx", "pane=causes&run=0-groups&g=6", "pane=anatomy"),
@@ -66,6 +68,14 @@ SOME = (
     *("", "chain=1", "pane=follow", "pane=compare&vs=1", "pane=causes", "pane=causes&run=0-groups"),
     *("pane=anatomy", "mode=text"),
 )
+PANES = (
+    *("", "pane=follow", "pane=compare", "pane=causes", "pane=anatomy"),
+    *("mode=text&dir=to&on=3.4.5.6.7.8", "mode=text&of=ab", "mode=text&heads=0.1.2.3&blend=mean"),
+)
+"""Every pane, and the running text with words that are looked at, both texts, heads mixed."""
+LATE = {"": "[data-test=ranked] li[data-weight]", "pane=follow": "[data-test=way-weight]"}
+LATE |= dict.fromkeys(PANES[5:], ".word.inked")
+"""What a worker computes for a state."""
 
 SEEN = """[...document.querySelectorAll("body *:not(code, pre, kbd, option, script, style, noscript, math, math *)")]
   .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".unseen"))
@@ -82,7 +92,7 @@ NOT_WORDS = {
 }
 
 
-def two() -> Sequence[Trace]:
+def two(_: hs.Model) -> Sequence[Trace]:
     model = hs.open(MINILM)
     traces = [
         model.trace(f"The animal did not cross the street because it was too {end}.") for end in ("tired", "wide")
@@ -90,7 +100,7 @@ def two() -> Sequence[Trace]:
     return [trace.replaced(model="minilm") for trace in traces]
 
 
-def pair() -> Sequence[Trace]:
+def pair(_: hs.Model) -> Sequence[Trace]:
     model = hs.open(MINILM)
     gold = model.trace("What is gold?", "Gold is a soft metal that people have mined for five thousand years.")
     return [gold.replaced(model="minilm"), hs.open("-").trace("The cat sat.")]
@@ -99,7 +109,7 @@ def pair() -> Sequence[Trace]:
 LAYERS = {"layers": 2, "attention_heads": 4, "ffn_dim": 64}
 
 
-def cross() -> Sequence[Trace]:
+def cross(_: hs.Model) -> Sequence[Trace]:
     torch.manual_seed(0)
     shape = {f"{side}_{name}": count for side in ("encoder", "decoder") for name, count in LAYERS.items()}
     model = BartForConditionalGeneration(BartConfig(vocab_size=99, d_model=32, max_position_embeddings=64, **shape))
@@ -108,45 +118,193 @@ def cross() -> Sequence[Trace]:
     return captured.traces
 
 
-TEXTS: dict[str, Callable[[], Sequence[Trace]]] = {
+TEXTS: dict[str, Callable[[hs.Model], Sequence[Trace]]] = {
     "two": two,
     "pair": pair,
     "cross": cross,
-    "causal": lambda: [made(20, Mask(causal=True), heads=12, layers=12)],
-    "many": lambda: [made(15, Mask(), heads=16, layers=24)],
-    "one": lambda: [made(15, Mask(), heads=1), made(1, Mask(), layers=2)],
+    "causal": lambda _: [made(20, Mask(causal=True), heads=12, layers=12)],
+    "many": lambda _: [made(15, Mask(), heads=16, layers=24)],
+    "one": lambda _: [made(15, Mask(), heads=1), made(1, Mask(), layers=2)],
+    "pairs": lambda bert: [
+        bert.trace(f"The tired cat sat on the {end}.", "She took her hat off.") for end in ("mat", "hat")
+    ],
+    "mask": lambda bert: [bert.trace("The cat took off her [MASK].")],
 }
+"""Texts of which a page is made; one of them is given the small BERT."""
+
+
+@contextmanager
+def displayed(watched: Watched, folder: Path, home: str, traces: Sequence[Trace]) -> Iterator[Page | Frame]:
+    """The page in a file, in a notebook's frame, or from a server, where a change has been run."""
+    page = watched.page
+    if home == "file":
+        yield watched.open(html.to_html(traces, folder / "page.html", values=True).as_uri())
+    elif home == "notebook":
+        book = folder / "book.html"
+        book.write_text(f"<!doctype html><meta charset=utf-8><body style='margin:0'>{notebook.frame(traces)}", "utf-8")
+        page.goto(book.as_uri())
+        page.frames[1].wait_for_selector("html[data-painted]")
+        yield page.frames[1]
+    else:
+        with serving(traces[0]) as session:
+            watched.open(f"{session.address()}#q=2&k=3")
+            for key in ("x", "M"):
+                page.keyboard.press(key)
+            page.locator("[data-test=run]").click()
+            page.wait_for_selector("[data-test=compare]")
+            yield page
+
+
+def faults(shown: Page | Frame) -> set[str]:
+    """What can't be read: cut off, on something else, in a size of its own, or no word of a language."""
+    clipped, sizes, texts = shown.evaluate(f"[{CLIPPED}, {TYPE}, {SEEN}]")
+    found = {*clipped, *unreadable(shown), *({*sizes} - TYPE_SIZES)}
+    for text in texts:
+        found |= {f"{what}: {text[:80]}" for what, sign in NOT_WORDS.items() if re.search(sign, text)}
+    return found
+
+
+WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
+FEWER = (1440, 828, 640, 320)
+"""Of the page that a file has at all widths, in a notebook's frame and from a server."""
+PHONE = 680
+"""Up to here the page shows one thing at a time, behind a bar."""
+LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }))
+  .map((one) => one.getBoundingClientRect().bottom))"""
+"""Where the last thing on the page ends."""
+PLACES = (".grid", ".picture", ".cell", ".inspector")
+PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
+SHOW = """(name) => {
+  document.querySelector(`[data-test=${name}]`).click();
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+}"""
+"""Shows what a button does in half of the time that a pointer takes, which first waits until nothing moves."""
+BOXES = """Object.fromEntries(
+  [".grid", ".picture", ".cell", ".inspector", ".matrix"].map((name) => [
+    name,
+    document.querySelector(name).getBoundingClientRect().toJSON(),
+  ]),
+)"""
+BESIDE = f"(({{'.grid': grid, '.picture': head}}) => grid.right <= head.x && Math.abs(grid.y - head.y) < 2)({BOXES})"
+
+
+def squeezed(page: Page, width: int) -> list[str]:
+    """Panels that are squeezed away: grid and head stand side by side where there is room, else a bar goes to each."""
+    if width > PHONE:
+        until(page, BESIDE)
+        boxes = page.evaluate(BOXES)
+        least = {
+            ".grid": (150, 150),
+            ".picture": (150, 150),
+            ".inspector": (150, 150),
+            ".cell": (150, 0),
+            ".matrix": (120, 120),
+        }
+        return [
+            f"{width} px: {name} is {boxes[name]}"
+            for name, (wide, high) in least.items()
+            if boxes[name]["width"] <= wide or boxes[name]["height"] <= high
+        ]
+    found = []
+    for screen, names in PANELS.items():
+        page.locator(f"[data-test=screen-{screen}]").click()
+        bar = page.locator(".screens").bounding_box()
+        assert bar == {"x": 0, "y": 660, "width": width, "height": 60}
+        assert names == [name for name in PLACES if page.locator(name).is_visible()], (width, screen)
+        boxes = {name: box_of(page, name) for name in names}
+        found += [
+            f"{width} px: {name} is {one}" for name, one in boxes.items() if min(one["width"], one["height"]) <= 150
+        ]
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
+    return found
+
+
+ALIKE = "a8√層"
+"""The font that the tests bring along has the first three, and a box one em wide for the last."""
+ADVANCES = """(text) => {
+  const lengths = [...text].map((one) => {
+    const line = document.createElement("span");
+    line.textContent = one.repeat(20);
+    document.body.append(line);
+    const { width } = line.getBoundingClientRect();
+    line.remove();
+    return width;
+  });
+  return lengths.map((one) => one / lengths.at(-1));
+}"""
 
 
 TURNS = (
     *(("two", "en", 0, 0), ("causal", "en", 1, 1), ("pair", "ja", 1, 0)),
     *(("one", "ja", 0, 1), ("cross", "zh", 0, 0), ("many", "zh", 1, 1)),
 )
-
-
-@pytest.mark.parametrize(
-    ("name", "language", "unfolded", "half"),
-    [("two", "en", 0, None), *(pytest.param(*turn, marks=pytest.mark.slow) for turn in TURNS)],
+WALKS = (
+    ("file", "two", None, "en", 0, None),
+    *(pytest.param("file", "pairs", *one.values, 1, None, marks=one.marks) for one in EVEN),
+    ("notebook", "pairs", "wide", "en", 1, None),
+    pytest.param("notebook", "pairs", "narrow", "en", 1, None, marks=pytest.mark.slow),
+    *(pytest.param("served", "mask", *one.values, 1, None, marks=one.marks) for one in ODD),
+    *(pytest.param("file", text, None, *turn, marks=pytest.mark.slow) for text, *turn in TURNS),
 )
-def test_every_state(watch: Watch, tmp_path: Path, name: str, language: str, unfolded: int, half: int | None) -> None:
-    """Every state of a language at every size: two kinds of texts take turns; a few states at every size first."""
-    file = html.to_html(TEXTS[name](), tmp_path / "page.html", values=True)
-    watched = watch(viewport={"width": SIZES[0][0], "height": SIZES[0][1]})
+
+
+@pytest.mark.parametrize(("home", "texts", "kind", "language", "unfolded", "half"), WALKS)
+def test_every_state(
+    watch: Watch,
+    tmp_path: Path,
+    bert: hs.Model,
+    home: str,
+    texts: str,
+    kind: str | None,
+    language: str,
+    unfolded: int,
+    half: int | None,
+) -> None:
+    """Every pane at every size, in every home and font; every state, of which two kinds of texts take turns.
+
+    In the page's own fonts light and dark take turns, and axe-core reads a few states at both ends.
+    """
+    watched = watch(locale=language)
     watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
-    page = watched.open(f"{file.as_uri()}#lang={language}")
-    sizes, complaints = set(), set()
-    for turn, (width, height) in enumerate(SIZES, half or 0):
-        page.set_viewport_size({"width": width, "height": height})
-        for state in [*(SOME if half is None else STATES[turn % 2 :: 2]), *(["all=1"] if width <= 680 else [])]:
-            go(page, f"{PINNED}&{state}&lang={language}")
-            page.wait_for_timeout(30)
-            sizes |= set(page.evaluate(TYPE))
-            found = page.evaluate(CLIPPED) + unreadable(page)
-            for text in page.evaluate(SEEN):
-                found += [f"{what}: {text[:80]}" for what, sign in NOT_WORDS.items() if re.search(sign, text)]
-            complaints |= {f"{width}, {state}: {one}" for one in found}
-    assert sizes <= TYPE_SIZES
-    assert complaints == set()
+    if kind is not None:
+        watched.page.add_init_script(brought(kind))
+    page, found = watched.page, set[str]()
+    sizes = [(width, 720) for width in (WIDTHS if home == "file" else FEWER)] if kind else SIZES
+    with displayed(watched, tmp_path, home, TEXTS[texts](bert)) as shown:
+        until(shown, "[...document.fonts].every((face) => face.status === 'loaded')")
+        for turn, (width, height) in enumerate(sizes, half or 0):
+            page.set_viewport_size({"width": width, "height": height})
+            theme = ("light", "dark", "dark", "light")[turn % 4]
+            states = PANES if kind else SOME if half is None else STATES[turn % 2 :: 2]
+            read = {SIZES[0][0]: SOME, SIZES[-1][0]: (*SOME[:5], "all=1")}.get(width, ()) if states is SOME else ()
+            for state in (*states, *["all=1"][: width <= PHONE]):
+                go(shown, f"{LOOKED if kind else PINNED}&{state}&lang={language}&theme={theme}")
+                if kind and state in LATE:
+                    shown.wait_for_selector(LATE[state], state="attached")
+                page.wait_for_timeout(30)
+                complaints = faults(shown)
+                screens = [] if state else [f"screen-{one}" for one in PANELS]
+                behind = 2 * ["unfold"] if "pane=" in state else screens
+                for name in behind if kind and width <= PHONE else ():
+                    shown.evaluate(SHOW, name)
+                    complaints |= {f"{name}: {one}" for one in faults(shown)}
+                complaints |= {*inaccessible(page)} if state in read else set()
+                found |= {f"{width}, {theme}, {state}: {one}" for one in complaints}
+            if kind and home == "file":
+                go(page, LOOKED)
+                found |= {*squeezed(page, width)}
+        if kind and home == "file":
+            advances = page.evaluate(ADVANCES, ALIKE)
+            np.testing.assert_allclose(advances, [*(FACTORS[kind] * one for one in advance(ALIKE[:-1])), 1], rtol=0.02)
+            for key in ("?", "S"):
+                page.keyboard.press(key)
+                page.wait_for_selector("dialog[open]")
+                found |= {f"{key}: {one}" for one in unreadable(page)}
+                page.keyboard.press("Escape")
+                page.wait_for_selector("dialog[open]", state="detached")
+    assert found == set()
 
 
 ACTS = """async ([seed, count]) => {
@@ -184,9 +342,9 @@ ACTS = """async ([seed, count]) => {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "width"), [(1, 1440), (2, 1280), (3, 828), (4, 390)])
-def test_a_hundred_random_acts(watch: Watch, tmp_path: Path, seed: int, width: int) -> None:
+def test_a_hundred_random_acts(watch: Watch, tmp_path: Path, bert: hs.Model, seed: int, width: int) -> None:
     """No act ends in an error (`watch` hears them), and what is on the screen then can be read."""
-    file = html.to_html(TEXTS["pair"](), tmp_path / "page.html", values=True)
+    file = html.to_html(TEXTS["pair"](bert), tmp_path / "page.html", values=True)
     page = watch(viewport={"width": width, "height": 800}).open(file.as_uri())
     for _ in range(10):
         done = page.evaluate(ACTS, [seed, 10])
@@ -274,6 +432,8 @@ def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: 
     order = sorted(numbers, key=lambda at: -numbers[at])
     page.keyboard.press("e")
     assert head_of(page) == "Head {}.{}".format(*order[1 if order[0] == (3, 1) else 0])
+    page.keyboard.press("x")  # which needs a model
+    assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()
 
 
 def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
@@ -314,11 +474,6 @@ def test_the_page_says_what_was_done_to_the_text(
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
 
 
-def test_a_file_says_why_x_does_nothing(page: Page) -> None:
-    page.keyboard.press("x")
-    assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()
-
-
 def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> None:
     """Below the sentence, above the head; a wider page names the keys."""
     named = "[...document.querySelectorAll('button kbd')].filter((one) => one.checkVisibility()).length"
@@ -329,195 +484,3 @@ def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> No
     for state in ("", "all=1", "chain=1", "pane=causes"):
         go(page, f"{CELL}&{state}")
         assert page.evaluate(named) == 0
-
-
-def test_axe_finds_nothing(page: Page) -> None:
-    found = []
-    for size, states in ((SIZES[0], SOME), (SIZES[3], (*SOME[:5], "all=1"))):
-        page.set_viewport_size({"width": size[0], "height": size[1]})
-        for state in states:
-            go(page, f"{CELL}&{state}")
-            page.evaluate(DRAWN)
-            found += [f"{size[0]}, {state}: {complaint}" for complaint in inaccessible(page)]
-    assert found == []
-
-
-WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
-FEWER = (1440, 828, 640, 320)
-"""Of the page that a file has at all widths, in a notebook's frame and from a server."""
-PHONE = 680
-"""Up to here the page shows one thing at a time, behind a bar."""
-SCREENS = ("heads", "chain", "head")
-LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
-  .filter((one) => one.checkVisibility({ visibilityProperty: true }))
-  .map((one) => one.getBoundingClientRect().bottom))"""
-"""Where the last thing on the page ends."""
-PLACES = (".grid", ".picture", ".cell", ".inspector")
-PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
-LOOKED = "#q=4&k=3&h=1&vs=1&special=0&by=separator"
-
-
-def settled(page: Page | Frame) -> None:
-    """The font is there, and what is computed late is on screen."""
-    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
-    until(page, "document.querySelector('[data-test=ranked] li[data-weight]') !== null")
-
-
-SHOW = """(name) => {
-  document.querySelector(`[data-test=${name}]`).click();
-  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-}"""
-"""Shows a pane in half of the time that a pointer takes, which first waits until nothing moves."""
-
-
-def shows(displayed: Page | Frame, name: str, width: int) -> None:
-    """Press a button; at the ends of the widths with a pointer."""
-    if width in (WIDTHS[0], WIDTHS[-1]):
-        displayed.locator(f"[data-test={name}]").click()
-    else:
-        displayed.evaluate(SHOW, name)
-
-
-BOXES = """Object.fromEntries(
-  [".grid", ".picture", ".cell", ".inspector", ".matrix"].map((name) => [
-    name,
-    document.querySelector(name).getBoundingClientRect().toJSON(),
-  ]),
-)"""
-BESIDE = f"(({{'.grid': grid, '.picture': head}}) => grid.right <= head.x && Math.abs(grid.y - head.y) < 2)({BOXES})"
-
-
-def squeezed(page: Page, width: int) -> list[str]:
-    """Panels that are squeezed away: grid and head stand side by side where there is room, else a bar goes to each."""
-    if width > PHONE:
-        until(page, BESIDE)
-        boxes = page.evaluate(BOXES)
-        least = {
-            ".grid": (150, 150),
-            ".picture": (150, 150),
-            ".inspector": (150, 150),
-            ".cell": (150, 0),
-            ".matrix": (120, 120),
-        }
-        return [
-            f"{width} px: {name} is {boxes[name]}"
-            for name, (wide, high) in least.items()
-            if boxes[name]["width"] <= wide or boxes[name]["height"] <= high
-        ]
-    found = []
-    for screen, names in PANELS.items():
-        page.locator(f"[data-test=screen-{screen}]").click()
-        bar = page.locator(".screens").bounding_box()
-        assert bar == {"x": 0, "y": 660, "width": width, "height": 60}
-        assert names == [name for name in PLACES if page.locator(name).is_visible()], (width, screen)
-        boxes = {name: box_of(page, name) for name in names}
-        found += [
-            f"{width} px: {name} is {one}" for name, one in boxes.items() if min(one["width"], one["height"]) <= 150
-        ]
-        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-        assert page.evaluate(LOWEST) <= bar["y"] + 0.5, (width, screen)
-    return found
-
-
-PROSE = ("dir=to&on=3.4.5.6.7.8", "of=ab", "heads=0.1.2.3&blend=mean")
-"""What the running text shows: words that are looked at, both texts, heads mixed."""
-
-
-def complaints(
-    page: Page, displayed: Page | Frame, prose: Sequence[str] = (), widths: Sequence[int] = FEWER
-) -> list[str]:
-    """Text that can't be read, in any pane at these widths; at the ends of all widths a pointer clicks."""
-    settled(displayed)
-    result = []
-    for width in widths:
-        page.set_viewport_size({"width": width, "height": 720})
-        for state in prose:
-            go(page, f"{LOOKED[1:]}&mode=text&{state}")
-            page.wait_for_selector(".word.inked")
-            result += [f"{width} px, {state}: {one}" for one in unreadable(page)]
-        if prose:
-            go(page, LOOKED[1:])
-            settled(page)
-            result += squeezed(page, width)
-        for pane in ("head", "follow", "compare", "causes", "anatomy"):
-            if width <= PHONE:
-                shows(displayed, "unfold", width)
-                result += [f"{width} px, unfolded: {one}" for one in unreadable(displayed)]
-            shows(displayed, f"pane-{pane}", width)
-            displayed.wait_for_selector(f"[data-test=pane-{pane}][aria-pressed=true]", state="attached")
-            if pane == "head" and width > PHONE:
-                displayed.wait_for_selector("[data-test=weight]")
-            if pane == "follow":
-                displayed.wait_for_selector("[data-test=way-weight]")
-            result += [f"{width} px, {pane}: {one}" for one in unreadable(displayed)]
-        for screen in SCREENS if width <= PHONE else ():
-            shows(displayed, f"screen-{screen}", width)
-            result += [f"{width} px, {screen}: {one}" for one in unreadable(displayed)]
-    return result
-
-
-ALIKE = "a8√層"
-"""The font that the tests bring along has the first three, and a box one em wide for the last."""
-ADVANCES = """(text) => {
-  const lengths = [...text].map((one) => {
-    const line = document.createElement("span");
-    line.textContent = one.repeat(20);
-    document.body.append(line);
-    const { width } = line.getBoundingClientRect();
-    line.remove();
-    return width;
-  });
-  return lengths.map((one) => one / lengths.at(-1));
-}"""
-
-
-@pytest.fixture(scope="module")
-def at_widths(bert: hs.Model) -> list[hs.Trace]:
-    texts = "The tired cat sat on the mat.", "The tired cat sat on the hat."
-    return [bert.trace(text, "She took her hat off.") for text in texts]
-
-
-@pytest.mark.parametrize(("kind", "language"), EVEN)
-def test_a_file_holds(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, kind: str, language: str) -> None:
-    file = html.to_html(at_widths, tmp_path / "two.html")
-    watched = watch(locale=language)
-    watched.page.add_init_script(brought(kind))
-    page = watched.open(file.as_uri() + LOOKED)
-    assert complaints(page, page, PROSE, WIDTHS) == []
-    advances = page.evaluate(ADVANCES, ALIKE)
-    np.testing.assert_allclose(advances, [*(FACTORS[kind] * one for one in advance(ALIKE[:-1])), 1], rtol=0.02)
-    for key in ("?", "S"):
-        page.keyboard.press(key)
-        page.wait_for_selector("dialog[open]")
-        assert unreadable(page) == []
-        page.keyboard.press("Escape")
-        page.wait_for_selector("dialog[open]", state="detached")
-
-
-@pytest.mark.parametrize("kind", ["wide", pytest.param("narrow", marks=pytest.mark.slow)])
-def test_a_notebook_s_frame_holds(watch: Watch, at_widths: list[hs.Trace], tmp_path: Path, kind: str) -> None:
-    book = tmp_path / "book.html"
-    book.write_text(
-        f"<!doctype html><meta charset=utf-8><body style='margin:0'>{notebook.frame(at_widths)}", encoding="utf-8"
-    )
-    watched = watch(locale="en")
-    watched.page.add_init_script(brought(kind))
-    watched.page.goto(book.as_uri())
-    frame = watched.page.frames[1]
-    frame.wait_for_selector("html[data-painted]")
-    frame.locator(".left .token").nth(4).click()
-    frame.locator(".right .token").nth(3).click()
-    assert complaints(watched.page, frame) == []
-
-
-@pytest.mark.parametrize(("kind", "language"), ODD)
-def test_the_served_page_holds(watch: Watch, bert: hs.Model, kind: str, language: str) -> None:
-    with serving(bert.trace("The cat took off her [MASK].")) as session:
-        watched = watch(locale=language)
-        watched.page.add_init_script(brought(kind))
-        page = watched.open(f"{session.address()}#q=2&k=3")
-        for key in ("x", "M"):
-            page.keyboard.press(key)
-        page.locator("[data-test=run]").click()
-        page.wait_for_selector("[data-test=compare]")
-        assert complaints(page, page) == []

@@ -403,12 +403,6 @@ def test_without_workers_the_page_computes_by_itself(
     assert page.locator("[role=alert]:visible").count() == 0
 
 
-def test_the_bundled_model_is_called_by_its_name(watch: Watch, tmp_path: Path) -> None:
-    page = watch().open(hs.open("-").trace("The cat sat.").to_html(tmp_path / "tiny.html").as_uri())
-    assert page.title() == "The cat sat. · headscope tiny · headscope"
-    assert page.locator("[data-test=model]").inner_text() == "headscope tiny"
-
-
 def test_a_file_that_was_cut_is_refused_in_words(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
     text = cat_file.read_text(encoding="utf-8")
     cut = tmp_path / "cut.html"

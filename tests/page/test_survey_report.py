@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 import headscope as hs
 from finished_survey import finished
+from golden.keeping import page_data
 from headscope.atlas.site import write_site
 from headscope.heads import CATALOG
 from products import pairwise
@@ -122,11 +123,15 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
     ("layers", "heads", "unmeasured", "similarity"),
     [(1, 1, ("cls", "sep", "norm"), False), (24, 16, ("sep",), True), (2, 3, tuple(CATALOG), False)],
 )
-def test_every_size_is_drawn(
+def test_every_size_is_drawn_and_repeats_to_the_byte(
     tmp_path: Path, watch: Watch, layers: int, heads: int, unmeasured: tuple[str, ...], similarity: bool
 ) -> None:
     folder = finished(tmp_path, layers=layers, heads=heads, unmeasured=unmeasured, similarity=similarity, refused=())
-    page = watch().open(write_site(folder).as_uri())
+    path = write_site(folder)
+    first = path.read_bytes()
+    assert str(tmp_path).encode() not in first
+    assert write_site(folder).read_bytes() == first
+    page = watch().open(path.as_uri())
     assert "NaN" not in page.locator("#page").inner_html()
     assert "undefined" not in page.locator("#page").inner_text()
     assert page.locator("[data-test=panel]").count() == 7
@@ -173,6 +178,8 @@ def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
         for place in ("h2 bdi", "[data-test=made] .facts", "#refused th"):
             assert printed in page.locator(place).first.inner_text()
         assert page.title() == f"{printed} over {printed} · headscope survey"
+        data = page_data(path)["hs-survey"]
+        assert data["corpus"]["name"] == data["model"]["file"] == printed
         assert watched.asked == [path.as_uri(), *((path.parent / name).as_uri() for name in BESIDE)]
         assert watched.said == [], hostile
 
@@ -665,7 +672,7 @@ def test_pages_are_small_and_the_same_every_time(known_survey: Path) -> None:
     for name, content in files.items():
         if name.endswith(".html"):
             text = content.decode()
-            assert "script-src 'self'; style-src 'self'" in text
+            assert "default-src 'none'; script-src 'self'; style-src 'self'" in text
             assert re.findall(r'(?:src|href)="([^"]*)"', text) == ["report.css", "report.js"]
 
 
