@@ -2,6 +2,8 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { build, defineConfig, type LibraryOptions, type Plugin, type Rolldown } from "vite";
+import { common } from "./src/words/common";
+import { page } from "./src/words/page";
 
 const hash = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
@@ -72,21 +74,6 @@ const asFunction: Plugin = {
   },
 };
 
-const entries = (code: string): [string, string][] =>
-  [...code.matchAll(/^  (\w+):\s*("(?:[^"\\\n]|\\.)*"),$/gm)].map(([, name, text]) => [name, text]);
-
-/** The texts of a language's table, in the order of the English one. */
-function texts(file: string): string[] {
-  const code = readFileSync(file, "utf-8");
-  const names = entries(readFileSync(file.replace(/\w+\.ts$/, "en.ts"), "utf-8")).map(([name]) => name);
-  const table = new Map(entries(code));
-  const missing = names.find((name) => !table.has(name));
-  if (missing || names.length !== table.size || names.length !== code.match(/^  \w+:/gm)?.length) {
-    throw new Error(`${file}: ${missing ?? "a line"} is missing, or not of the form \`name: "text",\``);
-  }
-  return names.map((name) => JSON.parse(table.get(name)!) as string);
-}
-
 /** The sources of the page, without those of the report and of the encoder. */
 const sources = (): string =>
   readdirSync("src", { recursive: true, encoding: "utf-8" })
@@ -97,14 +84,7 @@ const sources = (): string =>
 /** The places of the words whose names a build replaces by numbers: not of those that the page makes, or that may mean something else. */
 function places(): Map<string, number> {
   const begin = [...new Set([...sources().matchAll(/`([a-z]+_)\$\{/g)].map(([, text]) => text))];
-  const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => name);
-  return new Map(names.filter((name) => name.includes("_") && !begin.some((text) => name.startsWith(text))).map((name, n) => [name, n]));
-}
-
-/** A language's part of the words that all pages share. */
-function commonWords(language: string): [string, string][] {
-  const code = readFileSync("src/words/common.ts", "utf-8");
-  return entries(new RegExp(`^const ${language}\\b.*?^}`, "ms").exec(code)![0]).map(([name, text]) => [name, JSON.parse(text) as string]);
+  return new Map(Object.keys(page).filter((name) => name.includes("_") && !begin.some((text) => name.startsWith(text))).map((name, n) => [name, n]));
 }
 
 /** Names of words are numbers in the page: each stood in it twice, and says nothing to a browser. */
@@ -122,25 +102,12 @@ const numbersForNames: Plugin = {
 /** The page's words in all languages: not in its code, but data that Python embeds, by the names that its code has. */
 function wordsBeside(): string {
   const numbers = places();
-  const names = entries(readFileSync("src/words/en.ts", "utf-8")).map(([name]) => numbers.get(name) ?? name);
-  const tables = ["en", "ja", "zh"].map((language): [string, Record<string, string>] => [
-    language,
-    Object.fromEntries([...commonWords(language), ...texts(`src/words/${language}.ts`).map((text, n) => [names[n], text])]),
+  const tables = ["en", "ja", "zh"].map((language, at): [string, Record<string, string>] => [
+    language, Object.fromEntries(Object.entries({ ...common, ...page }).map(([name, said]) => [numbers.get(name) ?? name, said[at]])),
   ]);
   return JSON.stringify(Object.fromEntries(tables))
     .replace(/[<>&]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
-
-/** The names of words are in a report once: a table in another language is a list, in the order of the English one. */
-const namesOnce: Plugin = {
-  name: "names-once",
-  enforce: "pre",
-  transform(_, id) {
-    const language = /words\/(ja|zh)\.ts$/.exec(id)?.[1];
-    if (!language) return null;
-    return `import { en } from "./en"; const texts = ${JSON.stringify(texts(id))}; export const ${language} = Object.fromEntries(Object.keys(en).map((name, n) => [name, texts[n]]));`;
-  },
-};
 
 /** What is no page: the notebook's widget, and the encoder, which a page with a model starts as a worker. */
 const SCRIPTS = {
@@ -164,7 +131,7 @@ export default defineConfig(({ mode }) => {
   const name = mode in PAGES ? mode : "page";
   return {
     oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
-    plugins: [asFunction, name === "report" ? namesOnce : numbersForNames, oneFile(name)],
+    plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames]), oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/page/static",

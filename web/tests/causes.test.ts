@@ -1,13 +1,13 @@
 // Questions of cause and effect: which are the same, in what order heads stand, how their numbers are written.
 import { expect, test, vi } from "vitest";
 import { common } from "../src/words/common";
-import { en } from "../src/words/en";
+import { page } from "../src/words/page";
 import { language } from "../src/state/appearance";
 import { askKey, changeName, NOTHING } from "../src/model/ask";
 import { inOrder } from "../src/panels/effects";
 import { short } from "../src/panels/slots";
 
-vi.stubGlobal("document", { getElementById: () => ({ textContent: JSON.stringify({ en: { ...common.en, ...en } }) }) });
+vi.stubGlobal("document", { getElementById: () => ({ textContent: JSON.stringify({ en: Object.fromEntries(Object.entries({ ...common, ...page }).map(([name, [text]]) => [name, text])) }) }) });
 
 test("questions are the same whatever order their heads were chosen in", () => {
   const ask = { ...NOTHING, kind: "change" as const, method: "" };

@@ -68,7 +68,7 @@ function closure(start: string): Set<string> {
 test("a page carries nothing of the other's, and what both need is there once", () => {
   const [page, report] = [closure("main.tsx"), closure("report/main.tsx")];
   expect([...page].filter((name) => /^(report\/|encoder\/|.*\blive\.)/.test(name))).toEqual([]);
-  expect([...report].filter((name) => name.startsWith("trace/") || ["state/state.ts", "state/store.ts", "words/en.ts"].includes(name))).toEqual([]);
+  expect([...report].filter((name) => name.startsWith("trace/") || ["state/state.ts", "state/store.ts", "words/page.ts"].includes(name))).toEqual([]);
   expect([...report].filter((name) => page.has(name)).sort()).toEqual([
     "drawing/colour.ts", "drawing/files.ts", "panels/settings.tsx", "panels/sign.tsx", "state/appearance.ts", "state/hash.ts", "state/steps.ts",
     "words/common.ts", "words/numbers.ts", "words/speech.ts",
@@ -77,5 +77,5 @@ test("a page carries nothing of the other's, and what both need is there once", 
 
 test("every module belongs to a page", () => {
   const used = new Set([...closure("main.tsx"), ...closure("typed.tsx"), ...closure("report/main.tsx"), ...closure("widget.ts")]);
-  expect(files.filter((name) => !used.has(name))).toEqual(["vite-env.d.ts", "words/ja.ts", "words/zh.ts"]);
+  expect(files.filter((name) => !used.has(name))).toEqual(["vite-env.d.ts"]);
 });

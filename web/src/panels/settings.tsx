@@ -6,7 +6,7 @@ import { Sign } from "./sign";
 
 const SIGNS = { auto: "◐", light: "○", dark: "●" };
 
-export const Settings = ({ say }: { say: (word: keyof typeof common.en) => string }) => (
+export const Settings = ({ say }: { say: (word: keyof typeof common) => string }) => (
   <>
     <select value={spoken.value} title={say("language")} aria-label={say("language")} data-test="language" onChange={(event) => { language.value = event.currentTarget.value; }}>
       {Object.entries(LANGUAGES).map(([name, label]) => <option key={name} value={name}>{label}</option>)}

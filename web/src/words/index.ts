@@ -1,20 +1,20 @@
 // The page's words in the reader's language: data beside the page's code.
 import type { ComponentChildren } from "preact";
 import type { common } from "./common";
-import type { Word as PageWord } from "./en";
+import type { page } from "./page";
 import { speaker, type Language, type Parts } from "./speech";
 
 export { count, number, percent } from "./numbers";
 export { cut, LANGUAGES, letters, spoken } from "./speech";
 
-export type Word = PageWord | keyof typeof common.en;
+export type Word = keyof typeof page | keyof typeof common;
 
 let tables: Record<Language, Record<Word, string>> | null = null;
 
 /** Every language's words, as Python embeds them (`words.json` of the build). */
 const read = () => (tables ??= JSON.parse(document.getElementById("hs-words")!.textContent!) as NonNullable<typeof tables>);
 
-export const say = speaker<Word>((language) => read()[language]);
+export const say = speaker<Word>((word, language) => read()[language][word]);
 
 export const isWord = (name: string): name is Word => name in read().en;
 

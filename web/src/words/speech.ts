@@ -4,6 +4,8 @@ import { language } from "../state/appearance";
 
 export const LANGUAGES = { en: "English", ja: "日本語", zh: "中文" } as const;
 export type Language = keyof typeof LANGUAGES;
+/** A word in each language, in the order of LANGUAGES. */
+export type Said = readonly [en: string, ja: string, zh: string];
 export type Parts = Record<string, string | number>;
 
 /** The chosen language, otherwise the first of the browser's languages that the page has. */
@@ -39,9 +41,9 @@ export function cut(text: string): string {
 }
 
 /** A function that returns a word in the reader's language, with the names in braces replaced by parts: “{n} heads” is “1 head”. */
-export function speaker<Word extends string>(table: (language: Language) => Record<Word, string>): (word: Word, parts?: Parts) => string {
+export function speaker<Word extends string>(text: (word: Word, language: Language) => string): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
-    table(spoken.value)[word].replace(/\{(\w+)\}((?: other)? \w{3,})s\b/g, (whole, name: string, thing: string) => (parts[name] == 1 ? 1 + thing : whole))
+    text(word, spoken.value).replace(/\{(\w+)\}((?: other)? \w{3,})s\b/g, (whole, name: string, thing: string) => (parts[name] == 1 ? 1 + thing : whole))
       .replace(/\{(\w+)\}/g, (whole, name: string) => {
         const part = parts[name];
         return part === undefined ? whole : QUOTED.has(name) ? `\u2068${cut(String(part))}\u2069` : String(part);

@@ -1,16 +1,12 @@
 // The report's words in the reader's language; names, units and meanings of statistics come with the survey.
 import type { ComponentChildren } from "preact";
 import { common } from "../../words/common";
-import { speaker } from "../../words/speech";
-import { en, type ReportWord } from "./en";
-import { ja } from "./ja";
-import { zh } from "./zh";
+import { LANGUAGES, speaker } from "../../words/speech";
+import { report } from "./report";
 
-export const report = { en, ja, zh };
-
-export type Word = ReportWord | keyof typeof common.en;
-const tables = { en: { ...common.en, ...en }, ja: { ...common.ja, ...ja }, zh: { ...common.zh, ...zh } };
-export const say = speaker<Word>((language) => tables[language]);
+export type Word = keyof typeof report | keyof typeof common;
+const words = { ...common, ...report };
+export const say = speaker<Word>((word, language) => words[word][Object.keys(LANGUAGES).indexOf(language)]);
 
 type Counted = { [W in Word]: `${W}_one` extends Word ? W : never }[Word];
 
