@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.labels.names import CLASSES, LANGUAGES, reservations, sentence, shortest
+from headscope.atlas.labels.names import CLASSES, LANGUAGES, ends_of, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.wording import NAMED
 from headscope.heads import CATALOG
@@ -161,6 +161,7 @@ def syntax_data(tables: Tables) -> list[dict[str, Any]] | None:
     return [
         {
             "relation": printable(row["relation"]),
+            "ends": ends_of(printable(row["relation"])),
             "down": row["direction"] != "dependent->head",
             "cell": tables.cell(row),
             "accuracy": _short(row["accuracy"]),
@@ -290,6 +291,7 @@ def _relations(tables: Tables) -> list[list[dict[str, Any]]] | None:
             {
                 **{name: row[name] for name in ("way", "count", "offset")},
                 "relation": printable(row["relation"]),
+                "ends": ends_of(printable(row["relation"])),
                 **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline")},
                 "bestCell": tables.cell(best[row["relation"], row["way"]]),
                 "bestScore": _short(best[row["relation"], row["way"]]["score"]),

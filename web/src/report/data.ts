@@ -84,6 +84,9 @@ export interface Plane {
 /** A sentence in every language. */
 export type Spoken = Record<Language, string>;
 
+/** What a relation's dependent and its head are called, in every language. */
+export type Ends = Record<Language, [dependent: string, head: string]>;
+
 /** A head's label; of other heads, a head's page has only what it says, its score and its coverage. Shares are 0 to 1, over the half of the documents that the label was not chosen on. */
 export interface Label extends LabelRow {
   /** What the head does among words. */
@@ -99,6 +102,7 @@ export interface Label extends LabelRow {
 
 /** The head that finds a relation of the treebank best. */
 export interface Syntax extends SyntaxRow {
+  ends: Ends;
   /** From the head to its dependents. */
   down: boolean;
   cell: number;
@@ -132,6 +136,7 @@ export interface Line {
 
 /** How often a head finds a relation. */
 export interface Relation extends RelationRow {
+  ends: Ends;
   bestCell: number;
   bestScore: number;
 }

@@ -177,8 +177,20 @@ ARCS: dict[str, tuple[tuple[str, str], tuple[str, str], tuple[str, str]]] = {
     "ccomp": (("clausal complement", "verb"), ("補文", "動詞"), ("补语从句", "动词")),
     "acl": (("noun clause", "noun"), ("連体節", "名詞"), ("名词从句", "名词")),
     "acl:relcl": (("relative clause", "noun"), ("関係節", "名詞"), ("关系从句", "名词")),
+    "aux:pass": (("passive auxiliary", "verb"), ("受動の助動詞", "動詞"), ("被动助动词", "动词")),
+    "clf": (("classifier", "noun"), ("助数詞", "名詞"), ("量词", "名词")),
+    "csubj": (("clausal subject", "verb"), ("主語節", "動詞"), ("主语从句", "动词")),
+    "dep": (("dependent", "head"), ("従属語", "主要部"), ("从属词", "中心词")),
+    "discourse": (("interjection", "head"), ("間投詞", "主要部"), ("感叹词", "中心词")),
+    "dislocated": (("dislocated word", "head"), ("転位語", "主要部"), ("移位词", "中心词")),
+    "expl": (("expletive", "verb"), ("虚辞", "動詞"), ("虚位词", "动词")),
+    "fixed": (("rest of a phrase", "start"), ("成句の続き", "先頭の語"), ("固定短语的后部", "首词")),
+    "list": (("list item", "first item"), ("列挙の項目", "最初の項目"), ("列表项", "首项")),
+    "parataxis": (("side clause", "verb"), ("並置節", "動詞"), ("并置句", "动词")),
+    "punct": (("punctuation mark", "head"), ("句読点", "主要部"), ("标点", "中心词")),
+    "vocative": (("vocative", "verb"), ("呼びかけ", "動詞"), ("呼语", "动词")),
 }
-"""Relation -> its dependent and its head, in each language."""
+"""Relation of Universal Dependencies -> its dependent and its head, in each language."""
 
 SIDES: dict[str, tuple[str, str, str]] = {
     "ahead": ("ahead", "後ろ", "之后"),
@@ -311,6 +323,12 @@ def _key(key: str, such: Sequence[str], language: int) -> str:
 def _in_a_row(words: Sequence[str], comma: str, last: str) -> str:
     """Words in a row, of which the last follows another joint."""
     return last.join([*([comma.join(words[:-1])] if words[1:] else []), words[-1]])
+
+
+def ends_of(relation: str) -> dict[str, tuple[str, str]]:
+    """The dependent and the head of a treebank's relation by language; a subtype without words is called as its relation."""
+    found = ARCS.get(relation) or ARCS.get(relation.partition(":")[0])
+    return dict(zip(LANGUAGES, found or [(relation, head) for _, head in ARCS["dep"]], strict=True))
 
 
 def relation_name(relation: str, language: int) -> str:

@@ -1,11 +1,17 @@
 // Syntax: what a head finds of the treebank's relations; and on the home page, which head finds each of them.
 import { count } from "../../words/numbers";
-import type { Head, Survey } from "../data";
+import { spoken } from "../../words/speech";
+import type { Ends, Head, Survey } from "../data";
 import { share } from "../kinds";
 import { say } from "../words";
-import { endsOfRelation } from "../words/relations";
 import { Chip } from "./chip";
 import { Score } from "./score";
+
+/** What looks, and what it should find. */
+export function arrow(ends: Ends, down: boolean): string {
+  const [dependent, head] = ends[spoken.value];
+  return say("arrow", down ? { from: head, to: dependent } : { from: dependent, to: head });
+}
 
 export function Relations({ survey, head: { cell, relations } }: { survey: Survey; head: Head }) {
   if (!relations?.length) return null;
@@ -20,7 +26,7 @@ export function Relations({ survey, head: { cell, relations } }: { survey: Surve
           </tr></thead>
           <tbody>{relations.map((row) => (
             <tr key={`${row.relation} ${row.way}`}>
-              <th scope="row" title={row.relation}>{say("arrow", endsOfRelation(row.relation, row.way))} <small class="quiet">{row.relation}</small></th>
+              <th scope="row" title={row.relation}>{arrow(row.ends, row.way === "down")} <small class="quiet">{row.relation}</small></th>
               <td>{count(row.count)}</td><td><b>{share(row.score)}</b></td><td><Score of={row} /></td>
               <td>{share(row.baseline)} <small class="quiet">{signed(row.offset)}</small></td>
               <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small class="quiet">{share(row.bestScore)}</small></>}</td>
@@ -48,7 +54,7 @@ export function SyntaxTable({ survey }: { survey: Survey }) {
           </tr></thead>
           <tbody>{survey.syntax.map((row) => (
             <tr key={`${row.relation} ${row.down}`} data-relation={`${row.relation} ${row.down ? "down" : "up"}`}>
-              <th scope="row">{say("arrow", endsOfRelation(row.relation, row.down ? "down" : "up"))} <small class="quiet">{row.relation}</small></th>
+              <th scope="row">{arrow(row.ends, row.down)} <small class="quiet">{row.relation}</small></th>
               <td>{count(row.count)}</td><td><Chip survey={survey} cell={row.cell} /></td>
               <td><b>{share(row.heldOut ?? row.accuracy)}</b></td>
               <td><Score of={{ score: row.heldOut ?? row.accuracy, low: row.low, high: row.high, baseline: row.offsetAccuracy }} /></td>

@@ -4,10 +4,10 @@ import type { Label, Survey } from "../data";
 import { groupOf, share, shortOf, tokenOf } from "../kinds";
 import { sorted, upward } from "../state";
 import { say, type Word } from "../words";
-import { endsOfRelation } from "../words/relations";
 import { Chip } from "./chip";
 import { small } from "./effects";
 import { isWanted } from "./finder";
+import { arrow } from "./relations";
 import { Score } from "./score";
 
 interface Row {
@@ -95,7 +95,7 @@ function HeadRow({ survey, row: { cell, label }, columns }: { survey: Survey; ro
         return <td key={name} data-column={name}>{name === "score" ? (value === null ? "" : share(value as number)) : name === "coverage" ? (value ?? "") : name === "effect" ? small(value as number | null) : rounded(value as number | null)}</td>;
       })}
       <td>{label && <Score of={label} />}</td>
-      <td class="wide small">{relation && <>{say("arrow", endsOfRelation(relation.relation, relation.down ? "down" : "up"))} <b>{share(relation.heldOut ?? relation.accuracy)}</b> <span class="quiet">({share(relation.offsetAccuracy)})</span></>}</td>
+      <td class="wide small">{relation && <>{arrow(relation.ends, relation.down)} <b>{share(relation.heldOut ?? relation.accuracy)}</b> <span class="quiet">({share(relation.offsetAccuracy)})</span></>}</td>
     </tr>
   );
 }
