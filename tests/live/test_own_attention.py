@@ -191,21 +191,17 @@ def two_processes() -> Iterator[Any]:
     distributed.destroy_process_group()
 
 
-def test_a_model_in_parts_over_processes_is_refused(two_processes: Any) -> None:
+@pytest.mark.parametrize("part", ["into.weight", "table"])
+def test_a_model_in_parts_over_processes_is_refused(two_processes: Any, part: str) -> None:
     model = nn.Sequential(Mixer())
-    parallelize_module(model, two_processes, {"0.into": ColwiseParallel()})
+    if part == "table":
+        whole = torch.ones(4, 4)
+        model[0].register_buffer(part, distribute_tensor(whole, two_processes, [Shard(0)], src_data_rank=None))
+    else:
+        parallelize_module(model, two_processes, {"0.into": ColwiseParallel()})
     for block in (lambda: capture(model), lambda: ablate(model, {(0, 1)})):
-        with pytest.raises(UnsupportedError, match=r"0\.into\.weight is a DTensor over 2 processes"):
+        with pytest.raises(UnsupportedError, match=rf"0\.{part} is a DTensor over 2 processes \(S\(0\)\)"):
             block()
-
-
-def test_buffers_in_parts_over_processes_are_refused(two_processes: Any) -> None:
-    model = nn.Sequential(Mixer())
-    model[0].register_buffer(
-        "table", distribute_tensor(torch.ones(4, 4), two_processes, [Shard(0)], src_data_rank=None)
-    )
-    with pytest.raises(UnsupportedError, match=r"0\.table is a DTensor over 2 processes \(S\(0\)\)"):
-        capture(model)
 
 
 def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> None:
