@@ -20,7 +20,6 @@ from finished_survey import finished
 from heads.compared_models import edited, scaled
 from headscope.errors import CheckpointError, InputError
 from headscope.heads.compare.gram_products import product_change
-from headscope.heads.compare.weight_changes import MEASURES
 from headscope.heads.head_distances import relative
 from headscope.screens.labels import width
 from random_models import made
@@ -252,12 +251,6 @@ def test_two_surveys_are_compared_without_torch(tmp_path: Path) -> None:
         f"import sys; sys.modules['torch'] = None; import headscope as hs; print(hs.compare(*map(hs.Survey, {names})))"
     )
     assert python(code)
-
-
-def test_every_measure_has_a_meaning_and_an_array() -> None:
-    result = hs.compare("-", "-")
-    assert list(result.weights) == list(MEASURES)
-    assert repr(result.qk) == "qk (layers 4, heads 4)"
 
 
 HEADS, D_HEAD, D_MODEL = 3, 5, 17

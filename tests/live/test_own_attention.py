@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
 from families import BY_NAME
-from headscope.errors import InputError, NoteWarning, UnsupportedError
+from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
 
@@ -314,16 +314,3 @@ def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
     torch.testing.assert_close(x.grad, expected)
     assert [len(forward) for forward in captured.forwards] == [4]
     assert captured.unrecorded == ()
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputation_in_transformers_is_not_recorded(reentrant: bool) -> None:
-    family = BY_NAME["BertModel"]
-    model = family.build().train()
-    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-    enable({"use_reentrant": reentrant})
-    model.enable_input_require_grads()
-    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
-        model(**family.inputs(padded=False)).last_hidden_state.sum().backward()
-    assert len(captured.forwards) == 1
-    assert {trace.numbers for trace in captured.traces} == {(0, 1)}
