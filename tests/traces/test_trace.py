@@ -200,6 +200,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "mask": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(5, bool)}), r"\(5,\) for 11 keys"),
     "mask of numbers": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(11, "f4")}), "not BOOL"),
     "bias": (lambda _, t: t.update({"layers.0.mask.bias": np.ones((2, 11, 11), "f4")}), r"bias \(2, 11, 11\)"),
+    **{
+        f"swapped: {swapped}": (lambda about, _, to=swapped: about.update(swapped=to), "missing or invalid part")
+        for swapped in ([[0, 1, "banana"]], [[0, 1, "zero"]], [[0, "uniform"]], [[0, 1, 2]], "x", [3])
+    },
 }
 
 
