@@ -174,6 +174,8 @@ def test_a_damaged_file_raises_a_clear_error(tmp_path: Path, trace: Trace, kind:
 
 Change = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
 
+CUT = {"row": 1, "queries": [*range(2, 13)], "keys": [*range(2, 13)], "sizes": [13, 13]}
+"""Where eleven tokens stand in a batch."""
 HOSTILE: dict[str, tuple[Change, str]] = {
     "scale": (lambda about, _: about["layers"][0].update(scale=float("nan")), "the scale of layer 0 is nan"),
     "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "expected float or int, got 'inf'"),
@@ -203,6 +205,16 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     **{
         f"swapped: {swapped}": (lambda about, _, to=swapped: about.update(swapped=to), "missing or invalid part")
         for swapped in ([[0, 1, "banana"]], [[0, 1, "zero"]], [[0, "uniform"]], [[0, 1, 2]], "x", [3])
+    },
+    **{
+        f"cut: {wrong}": (
+            lambda about, _, to=wrong: about.update(cut={**CUT, **to}),
+            r"positions|expected (int|list), got",
+        )
+        for wrong in (
+            *({"row": -1}, {"row": "1"}, {"queries": [0]}, {"queries": [*range(10), 9]}, {"keys": [*range(3, 14)]}),
+            *({"sizes": [5, 5]}, {"sizes": None}),
+        )
     },
 }
 
