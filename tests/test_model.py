@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,45 +9,26 @@ import pytest
 from safetensors.numpy import save_file
 
 import headscope as hs
+from explain.tops import readable
 from headscope.errors import InputError, UnsupportedError
 from headscope.runs.predicting import fill
 from headscope.runs.texts import BATCH_TOKENS, batches
-from random_models import made
 from small_bert import small_bert
 
-WORDS = ["the", "cat", "sat", "on", "mat", ".", "dog", "##s", "un", "##believ", "##able"]
-
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT for masked words with a small vocabulary beside it."""
-    folder = tmp_path_factory.mktemp("bert")
-    made(folder, "Bert", "ForMaskedLM")
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary + [f"[unused{i}]" for i in range(60 - len(vocabulary))]))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> hs.Model:
-    return hs.open(folder)
+def model(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
+    """A BERT for masked words."""
+    return hs.open(readable(tmp_path_factory.mktemp("bert"), "Bert", "ForMaskedLM").folder)
 
 
 def test_a_text_becomes_tokens_as_the_model_has_them(model: hs.Model) -> None:
-    trace = model.trace("The cats sat.")
-    assert trace.tokens == ("[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]")
+    trace = model.trace("The tired cat.")
+    assert trace.tokens == ("[CLS]", "the", "tir", "##ed", "cat", ".", "[SEP]")
     assert trace.special.tolist() == [True, False, False, False, False, False, True]
     assert trace.words == (None, 0, 1, 1, 2, 3, None)
-    assert trace.text == "The cats sat."
+    assert trace.text == "The tired cat."
     assert trace.model == str(model.name)
-
-
-def test_a_pair_has_two_segments(model: hs.Model) -> None:
-    trace = model.trace("the cat", "the dog")
-    assert trace.tokens == ("[CLS]", "the", "cat", "[SEP]", "the", "dog", "[SEP]")
-    assert trace.segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
-    assert trace.pair == "the dog"
 
 
 def test_a_batch_is_what_each_text_is_by_itself(model: hs.Model) -> None:
@@ -65,21 +45,6 @@ def test_a_batch_is_what_each_text_is_by_itself(model: hs.Model) -> None:
 def test_batches_go_through_in_bounded_parts() -> None:
     for sizes, expected in (([], []), ([BATCH_TOKENS, 1, 1], [1, 2]), ([9 * BATCH_TOKENS, 1], [1, 1])):
         assert [len(batch) for batch in batches(sizes, int)] == expected
-
-
-def test_words_and_ids_are_taken_as_they_are(model: hs.Model) -> None:
-    assert model.trace(words=["the", "unbelievable", "[MASK]"]).tokens == (
-        "[CLS]",
-        "the",
-        "un",
-        "##believ",
-        "##able",
-        "[MASK]",
-        "[SEP]",
-    )
-    trace = model.trace(ids=[5, 6, 7], segments=[0, 1, 1])
-    assert trace.tokens == ("the", "cat", "sat")
-    assert trace.segments.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -101,15 +66,6 @@ def test_what_can_not_be_a_text_is_refused_in_words(model: hs.Model, arguments: 
     with pytest.raises(InputError, match=message) as refused:
         model.trace(**arguments)
     assert refused.value.advice
-
-
-@pytest.mark.parametrize(
-    "text", ["\N{GRINNING FACE}", "é" * 3, "שלום עולם", "مرحبا", "猫", "a\u0301\u0302", "the\x00cat"]
-)
-def test_any_script_gives_a_trace(model: hs.Model, text: str) -> None:
-    trace = model.trace(text)
-    assert len(trace.tokens) == len(trace.ids) >= 3
-    assert np.isfinite(trace.outputs["last_hidden_state"].array).all()
 
 
 def test_what_is_no_head_is_refused_in_words(model: hs.Model) -> None:

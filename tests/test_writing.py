@@ -104,12 +104,11 @@ def test_an_existing_file_keeps_its_mode_and_a_new_one_gets_the_umask(tmp_path: 
         path.chmod(bits)
         write_atomically(path, b"after")
         assert (mode(path), path.read_bytes()) == (bits, b"after")
-    code = "import os, sys; from pathlib import Path; from headscope.files import write_atomically\n"
-    code += "os.umask(int(sys.argv[1], 8)); write_atomically(Path(sys.argv[2]), b'x')"
-    for umask, expected in (("022", 0o644), ("077", 0o600), ("000", 0o666)):
-        path = tmp_path / f"new-{umask}"
-        subprocess.run([sys.executable, "-c", code, umask, str(path)], check=True)
-        assert mode(path) == expected
+    modes = {"022": 0o644, "077": 0o600, "000": 0o666}
+    code = "import os; from pathlib import Path; from headscope.files import write_atomically\n"
+    code += f"for umask in {[*modes]}: os.umask(int(umask, 8)); write_atomically(Path(umask), b'x')"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    assert {umask: mode(tmp_path / umask) for umask in modes} == modes
 
 
 def test_the_umask_is_never_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from attacks.readers import READERS, draw, read_config
+from attacks.readers import READERS, read_config
 from headscope.atlas.store import array_and_record, array_bytes, table_of_bytes
-from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsupportedError
 from headscope.files import label_of, sealed_parquet
 from headscope.page.trace import page_file
-from headscope.screens.anatomy_sheets import summary_sheet
 from making import change_json
-from small_bert import VOCABULARY, small_bert
-from tokenizer_folders import Folder, folder_with, wordpiece_json
+from small_bert import small_bert
 
 EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
 EXTREMES += [[], [[]], [None], ["a", 1], {}, {"a": {"b": []}}, {"": None}]
@@ -28,7 +25,7 @@ EXTREMES += [[], [[]], [None], ["a", 1], {}, {"a": {"b": []}}, {"": None}]
 
 @pytest.mark.parametrize("value", EXTREMES, ids=lambda value: repr(value)[:20])
 def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any) -> None:
-    """One of them alone: NaN for architectures ended `headscope summary` in a TypeError."""
+    """NaN for architectures ended `headscope summary` in a TypeError."""
     whole = json.loads(READERS["config"].prepare(tmp_path)[-1])
     for name in whole:
         (tmp_path / "config.json").write_text(json.dumps({**whole, name: value}))
@@ -42,43 +39,10 @@ def bert_with(folder: Path, name: str, **fields: Any) -> hs.Model:
     return hs.open(folder)
 
 
-def test_architectures_that_are_no_list_name_no_class(tmp_path: Path) -> None:
-    draw(summary_sheet(bert_with(tmp_path, "config.json", architectures=float("nan"))))
-
-
 def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
     model = bert_with(tmp_path, "config.json", layer_norm_eps=1e308)
     with pytest.raises(ConfigError, match="layer_norm_eps"):
         model.trace("the cat")
-
-
-def wordpiece(folder: Path, **parts: Any) -> Folder:
-    """A folder with a tokenizer.json of small_bert's vocabulary, and these parts of it."""
-    vocabulary = {piece: index for index, piece in enumerate(VOCABULARY)}
-    whole = wordpiece_json(vocabulary, pre_tokenizer={"type": "BertPreTokenizer"}, **parts)
-    return folder_with(folder, {"model_type": "bert"}, tokenizer=whole)
-
-
-def template(ids: list[int], tokens: list[str], name: str = "[CLS]") -> dict[str, Any]:
-    placed = [{"SpecialToken": {"id": name, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    second = [*placed, {"Sequence": {"id": "B", "type_id": 1}}]
-    specials = {"[CLS]": {"id": "[CLS]", "ids": ids, "tokens": tokens}}
-    return {"type": "TemplateProcessing", "single": placed, "pair": second, "special_tokens": specials}
-
-
-def test_a_template_of_unequal_columns(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(wordpiece(tmp_path, post_processor=template([2, 2], ["[CLS]"])))
-    with pytest.raises(CheckpointError, match="produces 3 ids but 2 tokens"):
-        tokenizer.encode("cat")
-    with pytest.raises(CheckpointError, match="produces 3 ids but 2 tokens"):
-        tokenizer.encode_ids([2, 5])
-
-
-def test_a_panic_is_an_error_of_ours(tmp_path: Path) -> None:
-    """A template with a token that it doesn't define ends the library's Rust code."""
-    tokenizer = load_tokenizer(wordpiece(tmp_path, post_processor=template([2], ["[CLS]"], name="[SEP]")))
-    with pytest.raises(CheckpointError, match="tokenizers library"):
-        tokenizer.encode("cat")
 
 
 MECAB = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}

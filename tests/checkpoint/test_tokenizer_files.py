@@ -32,6 +32,7 @@ def template(single: list[Any]) -> dict[str, Any]:
     return {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}
 
 
+CLS = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
 TEXT = {"Sequence": {"id": "A", "type_id": 0}}
 SPLIT = {"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}
 
@@ -51,9 +52,7 @@ HOSTILE_TOKENIZERS = {
     "unknown beyond": '{"version":"1.0","model":{"type":"Unigram","vocab":[["a",0.0]],"unk_id":5}}',
     "merge of nothing": '{"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}',
     "no unknown token": json.dumps(wordpiece_json({"a": 0})),
-    "template without its tokens": wordpiece(
-        post_processor=template([{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, TEXT])
-    ),
+    "template without its tokens": wordpiece(post_processor=template([CLS, TEXT])),
     "template without the text": wordpiece(post_processor=template([])),
     "pattern": wordpiece(pre_tokenizer=SPLIT),
 }
@@ -67,6 +66,17 @@ def test_hostile_tokenizer_json(tmp_path: Path, case: str) -> None:
         load_tokenizer(folder).encode("b b")
     assert "tokenizer.json" in str(caught.value.where)
     assert caught.value.advice
+
+
+def test_a_template_of_unequal_columns(tmp_path: Path) -> None:
+    rule = template([CLS, TEXT])
+    rule["special_tokens"] = {"[CLS]": {"id": "[CLS]", "ids": [1, 1], "tokens": ["[CLS]"]}}
+    folder = folder_with(tmp_path, {"model_type": "bert"})
+    (tmp_path / "tokenizer.json").write_text(wordpiece(post_processor=rule), encoding="utf-8")
+    tokenizer = load_tokenizer(folder)
+    for call in (lambda: tokenizer.encode("a"), lambda: tokenizer.encode_ids([1, 0])):
+        with pytest.raises(CheckpointError, match="produces 3 ids but 2 tokens"):
+            call()
 
 
 @pytest.mark.parametrize("filename", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"])

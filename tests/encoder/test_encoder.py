@@ -23,17 +23,12 @@ from headscope.encoder import Input, attending, forward
 from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.distances import deberta_buckets, default_frequencies, distances_of, t5_buckets
 from headscope.encoder.products import (
-    BEYOND,
     FEW_TEXTS,
     FEW_TOKENS,
-    QKVBuffer,
     as_stored,
     block_rows,
     empty_aligned,
-    few_product,
     is_aligned,
-    many_product,
-    transposed,
 )
 from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.errors import HeadscopeError, InputError
@@ -284,26 +279,6 @@ def fresh(_purpose: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape, np.nan, dtype=np.float32)
 
 
-@pytest.mark.parametrize("tokens", [1, 12, FEW_TOKENS, FEW_TOKENS + 1, 70])
-@pytest.mark.parametrize("rows", [8, 96, 50])
-@pytest.mark.parametrize("layout", ["whole", "some rows", "transposed"])
-def test_products_are_those_of_fp64(tokens: int, rows: int, layout: str) -> None:
-    generator = np.random.default_rng(rows)
-    x = generator.normal(size=(tokens, 40)).astype(np.float32)
-    stored = generator.normal(size=(rows, 40)).astype(np.float32)
-    if layout == "some rows":
-        stored = np.concatenate([stored, stored, stored])[rows : 2 * rows]
-    elif layout == "transposed":
-        stored = np.asfortranarray(stored)
-    expected = x.astype(np.float64) @ stored.astype(np.float64).T
-    wide = np.full((tokens, 3 * rows), np.nan, dtype=np.float32)
-    np.testing.assert_allclose(few_product(x, stored, wide[:, rows : 2 * rows]), expected, atol=2e-5)
-    assert np.isnan(wide[:, :rows]).all()
-    assert np.isnan(wide[:, 2 * rows :]).all()
-    columns = many_product(x, stored, np.full((rows, tokens), np.nan, dtype=np.float32))
-    np.testing.assert_allclose(columns, expected.T, atol=2e-5)
-
-
 @pytest.mark.parametrize(("out", "into"), [(768, 768), (3072, 768), (768, 3072), (1152, 768), (1024, 4096), (50, 40)])
 @pytest.mark.parametrize("tokens", [1, 12, 32])
 def test_blocks_divide_a_weight_and_are_small_enough_for_blas(out: int, into: int, tokens: int) -> None:
@@ -320,15 +295,6 @@ def test_memory_begins_at_a_cache_line(shape: tuple[int, ...]) -> None:
     assert not is_aligned(np.frombuffer(bytes(256), np.uint8)[1:65])
 
 
-def test_arrays_in_a_buffer_lie_one_after_another() -> None:
-    buffer = QKVBuffer(26)
-    first, second = buffer.take((2, 4)), buffer.take((3, 6))
-    first[...], second[...] = 1, 2
-    assert first.shape == (2, 4)
-    np.testing.assert_array_equal(first, 1)
-    assert second.__array_interface__["data"][0] - first.__array_interface__["data"][0] == first.nbytes
-
-
 @pytest.mark.parametrize("family", ["Bert", "EuroBert"])
 def test_the_buffer_of_a_text_is_as_large_as_its_queries_keys_and_values(tmp_path: Path, family: str) -> None:
     made(tmp_path, family)
@@ -340,19 +306,6 @@ def test_the_buffer_of_a_text_is_as_large_as_its_queries_keys_and_values(tmp_pat
 
 def layer_arrays(layer: LayerRecord) -> tuple[np.ndarray, ...]:
     return layer.q, layer.k, layer.v
-
-
-def test_copies_are_the_weights_side_by_side() -> None:
-    kept, stored = {}, [np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) for rows in (8, 96, 70)]
-    below = np.concatenate(stored)
-    copy, across = as_stored(kept, "a", stored), transposed(kept, "a", stored)
-    np.testing.assert_array_equal(copy, below)
-    np.testing.assert_array_equal(across, below.T)
-    assert is_aligned(copy)
-    assert is_aligned(across)
-    assert across.strides[0] >= (174 + BEYOND) * 4
-    assert across.strides[0] // 64 % 2 == 1
-    assert as_stored(kept, "a", stored) is copy
 
 
 def test_a_weight_that_begins_at_a_cache_line_needs_no_copy_as_stored() -> None:
@@ -418,14 +371,6 @@ def test_attention_is_torchs(monkeypatch: pytest.MonkeyPatch, cells: int, kv_hea
     sums = torch.logsumexp(0.35 * exact[0] @ keys.transpose(1, 2), -1)
     np.testing.assert_allclose(context, expected.numpy(), atol=3e-6 * max(1, size))
     np.testing.assert_allclose(lse, sums.numpy(), atol=1e-6, rtol=1e-6)
-
-
-def test_infinite_numbers_stay_visible() -> None:
-    q, k, v = np.ones((3, 1, 4, 8), dtype=np.float32)
-    q[0, 2, 3] = np.inf
-    k[0, 1, 3] = np.nan
-    context, _ = attend_everywhere(q, k, v, scale=1.0, scratch=fresh)
-    assert np.isnan(context).any()
 
 
 def test_scratch_memory_is_each_threads_own_and_bounded(tmp_path: Path) -> None:

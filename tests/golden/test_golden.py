@@ -192,35 +192,3 @@ def test_commands(name: str, args: tuple[str, ...], request: pytest.FixtureReque
 def test_python(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = json.dumps(brief(face(MODELS[name](tmp_path))), indent=1, ensure_ascii=False)
     compare(f"face-{name}.json", text.replace(str(tmp_path), "FOLDER"), request)
-
-
-def test_survey(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    for name, text in (("a.txt", 30 * f"{TEXT} "), ("b.txt", "Call me Ishmael.")):
-        (corpus / name).write_text(text, encoding="utf-8")
-    survey = hs.survey("-", corpus, out=tmp_path / "out", length=64, head_distances=2, threads=1)
-    rows = survey.windows()
-    kept = {
-        "columns": {field.name: str(field.type) for field in rows.schema},
-        "rows": {name: brief(rows[name].to_numpy()) for name in rows.column_names if name not in ("document", "file")},
-        "aggregates": {name: brief(dict(of)) for name, of in survey.aggregates["statistics"].items()},
-        "manifest": sorted(survey.manifest),
-        "files": sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")),
-    }
-    compare("survey.json", json.dumps(kept, indent=1), request)
-
-
-def test_trace_file_and_page(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The trace's file, tensor by tensor, and that the page holds the same."""
-    trace = hs.open().trace(TEXT)
-    path = trace.save(tmp_path / "t.safetensors", dtype="fp16")
-    data = path.read_bytes()
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    about = {
-        key: json.loads(value) if value[:1] in "[{" else value
-        for key, value in sorted(header.pop("__metadata__").items())
-    }
-    compare("trace-file.json", json.dumps({"about": about, "tensors": header}, indent=1, ensure_ascii=False), request)
-    page = trace.to_html(tmp_path / "t.html")
-    assert page.stat().st_size > 100_000

@@ -104,12 +104,7 @@ def go_offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def serve(root: Path) -> Iterator[HubServer]:
     """Run a hub over the folders root/owner/name until the block ends."""
     hub = HubServer(root)
-
-    class Handler(_Handler):
-        pass
-
-    Handler.hub = hub
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     server.daemon_threads = True
     hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -137,13 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
 
-    def do_HEAD(self) -> None:
-        self.respond()
-
     def do_GET(self) -> None:
-        self.respond()
-
-    def respond(self) -> None:
         path = unquote(urlsplit(self.path).path).lstrip("/")
         if self.hub.broken is not None:
             return self.answer(self.hub.broken, {}, b"out of order")
@@ -154,6 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
         if found := re.fullmatch(r"(.+?)/resolve/([^/]+)/(.+)", path):
             return self.resolve(found[1], found[2], found[3])
         return self.refuse(404, "RepoNotFound", {})
+
+    do_HEAD = do_GET  # noqa: N815 -- the name that BaseHTTPRequestHandler calls
 
     def resolve(self, identity: str, revision: str, name: str) -> None:
         if not self.known(identity, revision):

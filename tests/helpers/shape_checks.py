@@ -29,7 +29,6 @@ CHECKED = (
     "headscope.encoder.role_weights",
     "headscope.encoder.embedding",
     "headscope.encoder.distances",
-    "headscope.encoder.distances",
     "headscope.encoder.attending",
     "headscope.encoder.layer_forms",
     "headscope.encoder.forward",
@@ -38,7 +37,6 @@ CHECKED = (
     "headscope.explain.readout",
     "headscope.heads.intervals",
     "headscope.runs.engine",
-    "headscope.encoder.task_heads",
 )
 
 

@@ -30,9 +30,9 @@ class Edge(NamedTuple):
     key: int = 7
 
 
-def weights_of(q: torch.Tensor, k: torch.Tensor, scale: float | None = None) -> torch.Tensor:
+def weights_of(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     """(batch, heads, queries, keys) by the formula."""
-    return torch.softmax(q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale), -1)
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1)
 
 
 def bert(function: Attend | None = None, dtype: torch.dtype = torch.float32, factor: float = 1.0) -> Any:

@@ -418,24 +418,22 @@ def test_dropout_leaves_nothing_to_compare() -> None:
 # The comparison of every query: what it accepts, what it sees, and when it runs.
 
 
-def naive(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
-    weights = weights_of(q, k, scaling)
+def naive(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
+    weights = weights_of(q, k)
     return (weights @ v).transpose(1, 2).contiguous(), weights
 
 
-def in_other_order(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
+@interface
+def in_other_order(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Scaled queries, powers divided at the end, head by head."""
-    scores = (q * (q.shape[-1] ** -0.5 if scaling is None else scaling)) @ k.mT
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
     contexts = [(powers[:, h] @ v[:, h]) / powers[:, h].sum(-1, keepdim=True) for h in range(q.shape[1])]
-    return torch.stack(contexts, 2), None
+    return torch.stack(contexts, 1)
 
 
-def in_parts(
-    module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, size: int = 5, **given: Any
-) -> Any:
-    parts = [SDPA(part, k, v, scale=scaling) for part in q.split(size, 2)]
-    return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
+def in_parts_of(size: int) -> Attend:
+    return interface(lambda q, k, v: torch.cat([SDPA(part, k, v) for part in q.split(size, 2)], 2))
 
 
 def through_sdpa(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float | None = None, **given: Any) -> Any:
@@ -448,7 +446,7 @@ PRECISIONS = (torch.float64, torch.float32, AUTOCAST, torch.bfloat16, torch.floa
 
 @pytest.mark.parametrize(
     ("function", "precision", "factor"),
-    pairwise((naive, in_other_order, in_parts, through_sdpa), PRECISIONS, (0.1, 1.0, 8.0)),
+    pairwise((naive, in_other_order, in_parts_of(5), through_sdpa), PRECISIONS, (0.1, 1.0, 8.0)),
 )
 def test_right_attention_is_accepted(function: Attend, precision: Any, factor: float) -> None:
     """Of flat, usual and sharp weights, in every precision; autocast computes fp32 in bf16."""
@@ -467,7 +465,7 @@ class Long(nn.Module):
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         attend: Any = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["own"]
-        return attend(self, q, k, v, None, scaling=0.125)[0]
+        return attend(self, q, k, v, None)[0]
 
 
 Long.__module__ = "transformers.long"
@@ -475,7 +473,7 @@ Long.__module__ = "transformers.long"
 
 @pytest.mark.parametrize(
     ("function", "dtype"),
-    in_turn((naive, in_other_order, in_parts), (torch.float32, torch.bfloat16, torch.float16)),
+    in_turn((naive, in_other_order, in_parts_of(5)), (torch.float32, torch.bfloat16, torch.float16)),
 )
 def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch.dtype) -> None:
     AttentionInterface.register("own", function)
@@ -529,7 +527,7 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_linear() -> None:
     """A function of any code over 6,000 tokens: nothing as large as a sixteenth of a map is allocated."""
 
-    AttentionInterface.register("own", functools.partial(in_parts, size=1000))
+    AttentionInterface.register("own", in_parts_of(1000))
     x, model = torch.randn(1, 1, 6000, 8), Long()
     with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
         model(x, x, x)

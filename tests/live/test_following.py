@@ -414,7 +414,7 @@ def test_as_many_rows_as_tokens(batch_first: bool, given_sequence_first: bool) -
 
 
 def test_both_sides_of_a_transformer_have_their_own_words() -> None:
-    source, target = ids_of(2, seed=1), ids_of(2, seed=2)
+    source, target = ids_of(2, LENGTH + 1, seed=1), ids_of(2, seed=2)
 
     def forward(self: Any, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return self.inner(self.source(source), self.target(target))
@@ -423,6 +423,7 @@ def test_both_sides_of_a_transformer_have_their_own_words() -> None:
     words = {side: nn.Embedding(WORDS, WIDTH) for side in ("source", "target")}
     model = own(forward, **words, inner=nn.Transformer(WIDTH, 2, 2, 2, 24, batch_first=True))
     captured = captured_of(model, source, target)
+    assert captured.stacks == ("encoder", "decoder", "cross")
     for row in range(2):
         encoder, decoder, cross = (captured[stack][row] for stack in ("encoder", "decoder", "cross"))
         assert list(encoder.ids) == list(cross.keys.ids) == source[row].tolist()

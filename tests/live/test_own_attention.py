@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
 from families import BY_NAME
-from headscope.errors import InputError, NoteWarning, UnsupportedError
+from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
 
@@ -191,21 +191,17 @@ def two_processes() -> Iterator[Any]:
     distributed.destroy_process_group()
 
 
-def test_a_model_in_parts_over_processes_is_refused(two_processes: Any) -> None:
+@pytest.mark.parametrize("part", ["into.weight", "table"])
+def test_a_model_in_parts_over_processes_is_refused(two_processes: Any, part: str) -> None:
     model = nn.Sequential(Mixer())
-    parallelize_module(model, two_processes, {"0.into": ColwiseParallel()})
+    if part == "table":
+        whole = torch.ones(4, 4)
+        model[0].register_buffer(part, distribute_tensor(whole, two_processes, [Shard(0)], src_data_rank=None))
+    else:
+        parallelize_module(model, two_processes, {"0.into": ColwiseParallel()})
     for block in (lambda: capture(model), lambda: ablate(model, {(0, 1)})):
-        with pytest.raises(UnsupportedError, match=r"0\.into\.weight is a DTensor over 2 processes"):
+        with pytest.raises(UnsupportedError, match=rf"0\.{part} is a DTensor over 2 processes \(S\(0\)\)"):
             block()
-
-
-def test_buffers_in_parts_over_processes_are_refused(two_processes: Any) -> None:
-    model = nn.Sequential(Mixer())
-    model[0].register_buffer(
-        "table", distribute_tensor(torch.ones(4, 4), two_processes, [Shard(0)], src_data_rank=None)
-    )
-    with pytest.raises(UnsupportedError, match=r"0\.table is a DTensor over 2 processes \(S\(0\)\)"):
-        capture(model)
 
 
 def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> None:
@@ -318,16 +314,3 @@ def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
     torch.testing.assert_close(x.grad, expected)
     assert [len(forward) for forward in captured.forwards] == [4]
     assert captured.unrecorded == ()
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputation_in_transformers_is_not_recorded(reentrant: bool) -> None:
-    family = BY_NAME["BertModel"]
-    model = family.build().train()
-    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-    enable({"use_reentrant": reentrant})
-    model.enable_input_require_grads()
-    with capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
-        model(**family.inputs(padded=False)).last_hidden_state.sum().backward()
-    assert len(captured.forwards) == 1
-    assert {trace.numbers for trace in captured.traces} == {(0, 1)}

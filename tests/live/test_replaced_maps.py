@@ -342,9 +342,4 @@ def test_what_a_trace_says_of_a_head_under_another_map(way: Any) -> None:
             context = written[0][row, :tokens, HEAD * 8 : HEAD * 8 + 8].numpy()
             np.testing.assert_allclose(head.written, context, atol=1e-5)
             np.testing.assert_allclose(head.output, context @ W_O, atol=1e-4)
-        table = trace.statistics()
-        assert "norm_entropy" not in table or not [name for name in table if name.startswith("norm_")]
-        with pytest.raises(TraceError, match=r"head 1\.1 wrote something else"):
-            trace.mixing_ratio("Attn-W")
-        trace.findings()
     assert output.isfinite().all()

@@ -258,19 +258,6 @@ def test_heads_are_silenced_in_transforms_of_torch_func() -> None:
         torch.testing.assert_close(torch.func.grad(lambda x: model(x).sum())(x), expected)
 
 
-def test_transformer_has_three_stacks() -> None:
-    torch.manual_seed(0)
-    model = amplified(nn.Transformer(16, 2, 2, 2, 32, batch_first=True))
-    source, target = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
-    mask = nn.Transformer.generate_square_subsequent_mask(5)
-    captured = captured_of(model, source, target, tgt_mask=mask, tgt_is_causal=True)
-    assert captured.stacks == ("encoder", "decoder", "cross")
-    cross = captured["cross"][1]
-    assert (len(cross.queries), len(cross.keys)) == (5, 7)
-    assert captured["decoder"][0].layers[1].mask.causal
-    assert all(trace.verify().agrees for trace in captured.traces)
-
-
 class Plain(nn.MultiheadAttention):
     def forward(self, x: torch.Tensor, weights: bool = False) -> torch.Tensor:  # type: ignore[override]
         return super().forward(x, x, x, need_weights=weights)[0]

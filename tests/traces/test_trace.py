@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from by_hand import axis_of
+from by_hand import axis_of, by_definition
 from headscope.attention.scores import Mask, attend
 from headscope.errors import HeadscopeError, InputError, TraceError
 from headscope.results.arrays import Named
@@ -37,14 +37,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
 @pytest.fixture(scope="module")
 def trace(model: hs.Model) -> Trace:
     return model.trace(ids=ids(11), hidden_states=True)
-
-
-def definition(trace: Trace, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and weights of a whole head in fp64, from q and k alone."""
-    one = trace[layer, head]
-    s = one.q.astype("f8") @ one.k.astype("f8").T / np.sqrt(one.q.shape[1])
-    p = np.exp(s - s.max(-1, keepdims=True))
-    return s, p / p.sum(-1, keepdims=True)
 
 
 @settings(max_examples=100)
@@ -72,17 +64,6 @@ def test_only_the_indexed_tile_is_computed(trace: Trace) -> None:
     assert lazy.size == 10**6
 
 
-def test_a_map_iterates_and_converts(trace: Trace) -> None:
-    whole = np.asarray(trace[0, 1].weights)
-    s, p = definition(trace, 0, 1)
-    np.testing.assert_allclose(whole, p, atol=1e-5)
-    np.testing.assert_allclose(trace[0, 1].scores, s, atol=1e-4)
-    np.testing.assert_allclose(np.stack(list(trace[0, 1].weights)), whole, rtol=1e-5, atol=1e-6)
-    assert np.asarray(trace[0, 1].weights, dtype=np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match="no array to share"):
-        np.array(trace[0, 1].weights, copy=False)
-
-
 @pytest.mark.parametrize("index", [(3, 0), (0, 4), (-4, 0), (0, -5)])
 def test_a_missing_head_raises_and_names_the_range(trace: Trace, index: tuple[int, int]) -> None:
     with pytest.raises(InputError, match=r"has \d heads|has \d layers") as refused:
@@ -96,11 +77,9 @@ def test_a_trace_is_indexed_by_layer_and_head(trace: Trace, index: Any) -> None:
         trace[index]
 
 
-def test_context_and_output_are_the_papers(trace: Trace, model: hs.Model) -> None:
-    _, p = definition(trace, 2, 1)
+def test_an_output_is_the_papers(trace: Trace, model: hs.Model) -> None:
     one = trace[2, 1]
-    np.testing.assert_allclose(one.context, p @ one.v, atol=1e-5)
-    np.testing.assert_allclose(one.output, p @ one.v @ model.layers[2].heads[1].W_O, atol=1e-5)
+    np.testing.assert_allclose(one.output, one.weights[:] @ one.v @ model.layers[2].heads[1].W_O, atol=1e-5)
 
 
 def test_outputs_have_named_axes(trace: Trace) -> None:
@@ -195,6 +174,8 @@ def test_a_damaged_file_raises_a_clear_error(tmp_path: Path, trace: Trace, kind:
 
 Change = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
 
+CUT = {"row": 1, "queries": [*range(2, 13)], "keys": [*range(2, 13)], "sizes": [13, 13]}
+"""Where eleven tokens stand in a batch."""
 HOSTILE: dict[str, tuple[Change, str]] = {
     "scale": (lambda about, _: about["layers"][0].update(scale=float("nan")), "the scale of layer 0 is nan"),
     "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "expected float or int, got 'inf'"),
@@ -221,6 +202,20 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "mask": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(5, bool)}), r"\(5,\) for 11 keys"),
     "mask of numbers": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(11, "f4")}), "not BOOL"),
     "bias": (lambda _, t: t.update({"layers.0.mask.bias": np.ones((2, 11, 11), "f4")}), r"bias \(2, 11, 11\)"),
+    **{
+        f"swapped: {swapped}": (lambda about, _, to=swapped: about.update(swapped=to), "missing or invalid part")
+        for swapped in ([[0, 1, "banana"]], [[0, 1, "zero"]], [[0, "uniform"]], [[0, 1, 2]], "x", [3])
+    },
+    **{
+        f"cut: {wrong}": (
+            lambda about, _, to=wrong: about.update(cut={**CUT, **to}),
+            r"positions|expected (int|list), got",
+        )
+        for wrong in (
+            *({"row": -1}, {"row": "1"}, {"queries": [0]}, {"queries": [*range(10), 9]}, {"keys": [*range(3, 14)]}),
+            *({"sizes": [5, 5]}, {"sizes": None}),
+        )
+    },
 }
 
 
@@ -349,21 +344,6 @@ def drawn(tokens: int = TOKENS, mask: Mask = WINDOW, layers: int = LAYERS, heads
     return Trace(model="made", queries=axis_of(tokens), layers=records, outputs={})
 
 
-def by_hand(trace: Trace) -> np.ndarray:
-    """(layers, heads, queries, keys): the paper's softmax over whole rows, in fp64."""
-    found = []
-    for record in trace.layers:
-        k = np.repeat(record.k, len(record.q) // len(record.k), axis=0)
-        scores = record.scale * np.einsum("hqd,hkd->hqk", record.q.astype("f8"), k.astype("f8"))
-        tokens = scores.shape[-1]
-        if record.mask is WINDOW:
-            seen = np.tri(tokens, k=2, dtype=bool) & ~np.tri(tokens, k=-5, dtype=bool)
-            scores = np.where(seen, scores, -np.inf)
-        powers = np.exp(scores - scores.max(-1, keepdims=True))
-        found.append(powers / powers.sum(-1, keepdims=True))
-    return np.array(found)
-
-
 TRACE = drawn()
 MAPS = {"head": TRACE[1, 2].weights, "layer": TRACE[1].weights, "trace": TRACE.weights}
 FLAGS = np.random.default_rng(1).random((TOKENS, TOKENS)) > 0.5
@@ -452,9 +432,12 @@ def agree(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("kind", MAPS)
 def test_maps_are_what_the_paper_says(kind: str) -> None:
-    expected = {"head": by_hand(TRACE)[1, 2], "layer": by_hand(TRACE)[1], "trace": by_hand(TRACE)}[kind]
+    parts = [by_definition(one.q, one.k, one.v, one.scale, one.mask)[:2] for one in TRACE.layers]
+    scores, whole = (np.array(layers) for layers in zip(*parts, strict=True))
+    expected = {"head": whole[1, 2], "layer": whole[1], "trace": whole}[kind]
     assert MAPS[kind].shape == expected.shape
     np.testing.assert_allclose(np.asarray(MAPS[kind]), expected, atol=1e-6)
+    np.testing.assert_allclose(TRACE[1, 2].scores, scores[1, 2], atol=1e-5)
 
 
 @pytest.mark.parametrize("cells", [1 << 18, 40], ids=["at once", "some rows"])
@@ -483,6 +466,7 @@ def test_results_are_written_where_numpy_is_told_to() -> None:
     sums = np.empty(whole.shape[:-1])
     assert np.sum(lazy, axis=-1, out=sums) is sums
     agree(sums, whole.sum(-1))
+    assert np.asarray(lazy, dtype=np.float64).dtype == np.float64
 
 
 @pytest.mark.parametrize("cells", [1 << 18, 40])
@@ -511,6 +495,8 @@ def test_a_map_that_does_not_fit_says_its_size_and_the_ways(monkeypatch: pytest.
 def test_what_an_array_has_not_a_map_has_not() -> None:
     with pytest.raises(AttributeError, match="a map of weights has no attribute 'banana'"):
         TRACE[0, 0].weights.banana
+    with pytest.raises(ValueError, match="no array to share"):
+        np.array(TRACE[0, 0].weights, copy=False)
 
 
 def test_a_map_is_no_place_to_write_to() -> None:
