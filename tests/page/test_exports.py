@@ -111,6 +111,9 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
         assert part in caption
     assert f"{weight:.3f}" in words(drawn)
     assert "renormalised" not in caption
+    png = saved(page, "PNG")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", png[16:24]) == tuple(3 * int(drawn.get(name) or 0) for name in ("width", "height"))
     page.locator("[data-test=special]").check()
     assert "renormalised" in (figure(page).findtext(f"{SVG}desc") or "")
 
@@ -148,15 +151,6 @@ def test_numbers_come_with_their_caption(watch: Watch, cat: hs.Trace, cat_file: 
     assert float(pinned.group(5)) == pytest.approx(merged[query, key], abs=CLOSE)
     for part in (cat.model.split("/")[-1], cat.text, cat.pair, "layer 1, head 1", "linear", "summed over a word"):
         assert str(part) in caption
-
-
-def test_the_picture_has_the_figure_s_shape(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(cat_file.as_uri() + STATE)
-    drawn = figure(page)
-    png = saved(page, "PNG")
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", png[16:24])
-    assert (width, height) == (3 * int(drawn.get("width") or 0), 3 * int(drawn.get("height") or 0))
 
 
 def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) -> None:
@@ -414,7 +408,10 @@ def embedded(file: Path) -> list[bytes]:
     ]
 
 
-def test_a_file_saves_itself_with_what_is_seen(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+def test_a_file_saves_itself_with_what_is_seen_and_asks_for_nothing(
+    watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path
+) -> None:
+    """With the page's own script; what is saved again is as good; an address wins over the saved state."""
     watched = watch()
     page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&theme=dark&lang=ja")
     page.locator(".left .token").nth(4).click()
@@ -424,8 +421,15 @@ def test_a_file_saves_itself_with_what_is_seen(watch: Watch, cat: hs.Trace, cat_
     file = shared(watched, tmp_path)
     assert file.name.endswith("layer1-head1.html")
     assert embedded(file) == embedded(cat_file)
+    before, after = (path.read_text(encoding="utf-8") for path in (cat_file, file))
+    for pattern in (r"<script type=\"module\">.*?</script>", r"<style>.*?</style>", r"<noscript>.*?</noscript>"):
+        (one,), (two,) = (re.findall(pattern, text, re.DOTALL) for text in (before, after))
+        assert one == two
+    policies = [re.findall(r'Content-Security-Policy" content="([^"]+)"', text) for text in (before, after)]
+    assert policies[0] == policies[1]
 
-    page = watch(color_scheme="light", locale="en").open(file.as_uri())
+    again = watch(color_scheme="light", locale="en", viewport={"width": 1280, "height": 800})
+    page = again.open(file.as_uri())
     assert head_of(page) == "Head 1.1"
     until(page, "location.hash === '#l=1&h=1&q=4&k=3&special=0'")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"  # the reader's, not the sender's
@@ -436,37 +440,17 @@ def test_a_file_saves_itself_with_what_is_seen(watch: Watch, cat: hs.Trace, cat_
         weights[3] / weights[kept].sum(), abs=CLOSE
     )
     assert page.title().startswith("The tired cat sat on the mat.")
-
-
-def test_the_saved_file_has_the_page_s_own_script_and_asks_for_nothing(
-    watch: Watch, cat_file: Path, tmp_path: Path
-) -> None:
-    watched = watch()
-    watched.open(f"{cat_file.as_uri()}#h=1")
-    file = shared(watched, tmp_path)
-    before, after = (path.read_text(encoding="utf-8") for path in (cat_file, file))
-    for pattern in (r"<script type=\"module\">.*?</script>", r"<style>.*?</style>", r"<noscript>.*?</noscript>"):
-        (one,), (two,) = (re.findall(pattern, text, re.DOTALL) for text in (before, after))
-        assert one == two
-    policies = [re.findall(r'Content-Security-Policy" content="([^"]+)"', text) for text in (before, after)]
-    assert policies[0] == policies[1]
-    again = watch(viewport={"width": 1280, "height": 800})
-    page = again.open(file.as_uri())
-    page.locator(".said-word").nth(2).click()
-    third = shared(again, tmp_path)
+    page.locator(".said-word").nth(2).click()  # without special tokens, the third of the text
+    third = shared(again, tmp_path / "again")
     assert [url for url in again.asked if not url.startswith(("file:", "blob:"))] == []
-    page = watch(viewport={"width": 1280, "height": 800}).open(third.as_uri())
-    until(page, "location.hash === '#h=1&q=2'")
-
-
-def test_an_address_wins_over_the_saved_state(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
-    watched = watch()
-    watched.open(f"{cat_file.as_uri()}#h=1&q=4")
-    file = shared(watched, tmp_path)
-    page = watch(viewport={"width": 1280, "height": 800}).open(f"{file.as_uri()}#l=1")
-    until(page, "location.hash === '#l=1'")
-    page = watch(viewport={"width": 1280, "height": 800}).open(f"{file.as_uri()}#theme=dark")
-    until(page, "location.hash === '#h=1&q=4&theme=dark'")
+    for path, address, state in (
+        (third, "", "#l=1&h=1&q=3&k=3&special=0"),
+        (file, "#l=1", "#l=1"),
+        (file, "#theme=dark", "#l=1&h=1&q=4&k=3&special=0&theme=dark"),
+    ):
+        page.goto("about:blank")
+        page.goto(f"{path.as_uri()}{address}")
+        until(page, f"location.hash === '{state}'")
 
 
 def test_hostile_tokens_and_two_texts_go_into_a_file(

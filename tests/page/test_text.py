@@ -289,26 +289,16 @@ PLACES = """(selector) => [...document.querySelectorAll(selector)]
 """Texts of elements from left to right, as they stand on the screen."""
 
 
-@pytest.fixture(scope="module")
-def arabic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return spelled(*ARABIC, [(11, 1), (7, 5)]).to_html(tmp_path_factory.mktemp("scripts") / "arabic.html")
-
-
-@pytest.fixture
-def page(watch: Watch, arabic: Path) -> Page:
-    return watch(viewport={"width": 1440, "height": 900}).open(arabic.as_uri())
-
-
-def test_a_finding_says_who_looks_at_whom_from_left_to_right(page: Page) -> None:
-    """In an English sentence the word that looks stands left of the word that it looks at."""
+def test_an_arabic_text_runs_in_its_direction_in_an_english_page(watch: Watch, tmp_path: Path) -> None:
+    """Findings from left to right: the word that looks stands left of the word that it looks at."""
+    file = spelled(*ARABIC, [(11, 1), (7, 5)]).to_html(tmp_path / "arabic.html")
+    page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri())
     finding = page.locator("[data-test=finding]").first
     assert finding.inner_text().split("\n")[0] == "“متعبا” looks at “لم”"
     assert page.evaluate(PLACES, "[data-test=finding]:first-child bdi") == ["متعبا", "لم"]
     assert page.evaluate("getComputedStyle(document.querySelector('[data-test=finding] b')).direction") == "ltr"
     assert page.evaluate(PLACES, "[data-test=asked] bdi") == ["متعبا", "لم"]
-
-
-def test_the_ribbon_runs_in_the_text_s_direction_and_keeps_letters_joined(page: Page) -> None:
+    # the ribbon keeps letters joined
     words = page.evaluate(PLACES, ".ribbon .said-word bdi")
     _, pieces = ARABIC
     assert [word.replace(JOINER, "") for word in reversed(words)] == [piece.lstrip("▁") or "▁" for piece in pieces]
@@ -318,13 +308,9 @@ def test_the_ribbon_runs_in_the_text_s_direction_and_keeps_letters_joined(page: 
     assert page.evaluate("getComputedStyle(document.querySelector('.said-word small')).direction") == "ltr"
     page.locator(".ribbon .said-word", has_text="لم").click()
     page.mouse.move(700, 880)
-    page.locator("[data-test=sentence-both]").press("ArrowLeft")
-    until(page, "document.querySelector('.said-word.looking').textContent.startsWith('يع')")
-    page.locator("[data-test=sentence-both]").press("ArrowRight")
-    until(page, "document.querySelector('.said-word.looking').textContent.startsWith('لم')")
-
-
-def test_prose_runs_in_the_text_s_direction(page: Page) -> None:
+    for key, start in (("ArrowLeft", "يع"), ("ArrowRight", "لم")):
+        page.locator("[data-test=sentence-both]").press(key)
+        until(page, f"document.querySelector('.said-word.looking').textContent.startsWith('{start}')")
     page.evaluate("location.hash += '&mode=text'")
     page.wait_for_selector("[data-test=prose-row]")
     assert page.evaluate("getComputedStyle(document.querySelector('.flow')).direction") == "rtl"
