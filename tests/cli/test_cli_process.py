@@ -113,19 +113,6 @@ def test_a_refusal_has_no_traceback_but_with_debug(small):
     assert "Traceback" in loud.stderr
 
 
-def test_control_c_exits_with_130(small):
-    code = (
-        "import os, signal, sys; import headscope.model; "
-        "headscope.model.open_model = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT); "
-        f"from headscope.cli import main; sys.argv = ['headscope', 'shapes', {small!r}]; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.returncode == 128 + signal.SIGINT
-    assert "Traceback" not in done.stderr
-
-
 def test_a_terminal_sees_colour_and_no_color_is_kept(small):
     coloured = on_a_terminal("attend", small, TEXT, "--heads", "0.0")
     assert "\x1b[48;2;" in coloured or ";48;2;" in coloured
@@ -134,29 +121,11 @@ def test_a_terminal_sees_colour_and_no_color_is_kept(small):
     assert "█" in plain
 
 
-def test_machine_output_on_a_terminal_is_plain(small):
-    text = on_a_terminal("shapes", small, "--json", columns=40)
-    assert "\x1b" not in text
-    assert len(json.loads(text)["parameters"]) == 39
-
-
 @pytest.mark.parametrize("columns", [60, 140])
 def test_screens_follow_the_window(small, columns):
     text = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal("shapes", small, columns=columns))
     lines = [line for line in text.splitlines() if not line.startswith("next: ")]  # whole, to be pasted
     assert max(map(len, lines)) <= columns
-
-
-def test_a_stream_that_knows_no_unicode(small):
-    done = subprocess.run(
-        [*HEADSCOPE, "attend", small, "the 猫 sat", "--heads", "0.0"],
-        env=environment(PYTHONIOENCODING="ascii"),
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0
-    assert b"\\u732b" in done.stdout
-    assert done.stdout.isascii()
 
 
 def test_a_command_imports_its_own_module_only() -> None:
@@ -395,6 +364,8 @@ def test_streams_of_other_encodings(quoted: str, surroundings: dict[str, str], e
     done = shell(f"headscope {line.format(small=quoted)}", PYTHONIOENCODING=encoding, **surroundings)
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
+    assert encoding != "ascii" or done.stdout.isascii()
+    assert encoding != "ascii" or "猫" not in line or b"\\u732b" in done.stdout
 
 
 def test_odd_terminals(quoted: str) -> None:
