@@ -74,7 +74,7 @@ def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, wa
     assert {asked.rpartition("/")[0] for asked in watched.asked} == {path.parent.as_uri()}
 
 
-def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
+def test_every_cell_and_point_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path)
     page = watch().open(write_site(folder).as_uri())
     entropies = [value for row in statistics_of(folder)["entropy"]["mean"] for value in row]
@@ -86,6 +86,14 @@ def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watc
     page.select_option("[data-test=scale]", "range")
     assert page.locator("[data-test=low]").inner_text() == f"{min(entropies):.3f}"
     assert colour_of(page, f"[data-test=cells] [data-cell='{order[0]}']") == "rgb(255, 255, 255)"
+    # heights on the screen against the axis's own ticks: 0 and the highest
+    panel = page.locator("[data-test=panel]", has=page.locator("text.title", has_text=re.compile("^entropy$")))
+    ticks = panel.locator("text.end").all_text_contents()
+    rules = [line.get_attribute("y1") for line in panel.locator("line.rule").all()]
+    bottom, top = float(rules[0] or 0), float(rules[-1] or 0)
+    heights = [float(point.get_attribute("cy") or 0) for point in panel.locator("circle").all()]
+    np.testing.assert_allclose(heights, bottom - (bottom - top) * np.array(entropies) / float(ticks[-1]), atol=1e-3)
+    assert float(ticks[-1]) >= max(entropies)
 
 
 def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, watch: Watch) -> None:
@@ -140,28 +148,6 @@ def test_every_size_is_drawn_and_repeats_to_the_byte(
     assert page.locator("circle.point").count() == points
     assert page.locator("[data-test=plane] circle").count() == (layers * heads if similarity else 0)
     assert page.locator("[data-test=refusals], #refused").count() == 0
-
-
-def test_points_stand_where_their_means_are(tmp_path: Path, watch: Watch) -> None:
-    """Heights on the screen against the axis's own ticks: 0 and the highest."""
-    folder = finished(tmp_path)
-    page = watch().open(write_site(folder).as_uri())
-    panel = page.locator("[data-test=panel]", has=page.locator("text.title", has_text=re.compile("^entropy$")))
-    means = np.ravel(statistics_of(folder)["entropy"]["mean"])
-    ticks = panel.locator("text.end").all_text_contents()
-    rules = [line.get_attribute("y1") for line in panel.locator("line.rule").all()]
-    bottom, top = float(rules[0] or 0), float(rules[-1] or 0)
-    heights = [float(point.get_attribute("cy") or 0) for point in panel.locator("circle").all()]
-    expected = bottom - (bottom - top) * means / float(ticks[-1])
-    np.testing.assert_allclose(heights, expected, atol=1e-3)
-    assert float(ticks[-1]) >= means.max()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_without_labels(tmp_path: Path, watch: Watch, scheme: Any) -> None:
-    watched = watch()
-    watched.page.emulate_media(color_scheme=scheme)
-    assert inaccessible(watched.open(write_site(finished(tmp_path, refused=("a.txt",))).as_uri())) == []
 
 
 def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
@@ -691,15 +677,20 @@ def test_a_corpus_is_never_markup(hostile: Path, watch: Watch) -> None:
         assert page.locator("#page img, #page script").count() == 0
 
 
+NAMES = ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html")
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
-def test_axe_finds_nothing(known_survey: Path, watch: Watch, scheme: Any, width: int) -> None:
-    """In the home page with labels, with some of them faded, and with a statistic, and in a head's page, unfolded."""
+def test_axe_finds_nothing(known_survey: Path, tmp_path: Path, watch: Watch, scheme: Any, width: int) -> None:
+    """In the home page with labels, some of them faded, with a statistic, and without; in a head's page, unfolded."""
     watched, complaints = watch(), []
     watched.page.emulate_media(color_scheme=scheme)
     watched.page.set_viewport_size({"width": width, "height": 900})
-    for name in ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html"):
+    plain = write_site(finished(tmp_path, refused=("a.txt",))).as_uri()
+    known = [f"{(known_survey / 'site').as_uri()}/{name}" for name in NAMES]
+    for name in (*known, plain):
         watched.page.goto("about:blank")
-        page = watched.open(f"{(known_survey / 'site').as_uri()}/{name}")
+        page = watched.open(name)
         for control in page.locator("summary, .line:first-child .open").all():
             control.click()
         complaints += [f"{name}: {complaint}" for complaint in inaccessible(page)]
