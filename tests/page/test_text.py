@@ -82,15 +82,6 @@ def mean(rows: Float[np.ndarray, "queries keys"], queries: Sequence[int]) -> Flo
     return rows[list(queries)].mean(0)  # type: ignore[no-any-return]
 
 
-def test_the_text_is_as_it_was_written(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#mode=text&special=0")
-    page.wait_for_selector(".word[aria-description]")
-    assert page.locator(".flow + div b").all_inner_texts() == [
-        number for number, _, _ in page.evaluate(INK) if number is not None
-    ]
-    assert page.locator(".flow").inner_text() == TEXT
-
-
 def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: Path) -> None:
     """Words: three clicks from a fresh page to the words that look at a word."""
     page = watch().open(file.as_uri() + "#l=3&h=1")
@@ -114,6 +105,13 @@ def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: P
 
 def test_pointing_at_a_word_previews_and_moves_nothing(watch: Watch, trace: hs.Trace, file: Path) -> None:
     page = watch().open(file.as_uri() + "#mode=text&l=3&h=1&q=10")
+    carries(page, weights(trace, 3, 1)[10], 0.03)
+    assert page.locator(".flow + div b").all_inner_texts() == [
+        number for number, _, _ in page.evaluate(INK) if number is not None
+    ]
+    page.locator("[data-test=special]").check()
+    until(page, f"document.querySelector('.flow').innerText === '{TEXT}'")  # as it was written
+    page.locator("[data-test=special]").uncheck()
     carries(page, weights(trace, 3, 1)[10], 0.03)
     where = "[...document.querySelectorAll('.word, .panel')].map((one) => JSON.stringify(one.getBoundingClientRect()))"
     before = page.evaluate(where)
@@ -279,6 +277,8 @@ def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: P
     size = "parseFloat(document.querySelector('.flow').style.fontSize)"
     page = watch().open(cat_file.as_uri() + "#mode=text&l=1&h=1")
     until(page, f"{size} === 28")
+    assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).direction") == "ltr"
+    assert JOINER not in page.locator("#page").inner_text()
     page = watch().open(long_trace(300, Mask()).to_html(tmp_path / "page.html").as_uri() + "#mode=text&q=4")
     until(page, f"{size} < 20")
 
@@ -316,12 +316,6 @@ def test_an_arabic_text_runs_in_its_direction_in_an_english_page(watch: Watch, t
     assert page.evaluate("getComputedStyle(document.querySelector('.flow')).direction") == "rtl"
     words = page.evaluate(PLACES, ".flow .word")
     assert (words[0], words[-1]) == ("</s>", "<s>")
-
-
-def test_a_latin_text_stays_as_it_was(watch: Watch, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1440, "height": 900}).open(cat_file.as_uri())
-    assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).direction") == "ltr"
-    assert JOINER not in page.locator("#page").inner_text()
 
 
 def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path: Path) -> None:
