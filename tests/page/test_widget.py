@@ -1,4 +1,4 @@
-"""Notebooks: a live widget, and isolated frames, several on a page, that leave nothing in the notebook itself."""
+"""Notebooks: a live widget; frames that keep to themselves and leave nothing in the notebook; names to complete."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.formatters import DisplayFormatter
+from IPython.core.interactiveshell import InteractiveShell
 from looking import HOSTILE, Watch, eventually, until
+from traitlets.config import Config
 
 import headscope as hs
+from finished_survey import finished
 from headscope.errors import HeadscopeError, InputError
 from headscope.page import notebook
 from headscope.screens.labels import printable
@@ -583,3 +587,32 @@ def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -
     assert 'srcdoc="' in body
     assert "entropy" in Cells(book.cells[2].outputs[0]["data"]["text/html"]).rows[1]
     assert "layers:\\u20071/4" in str(book.metadata["widgets"])  # a space as wide as a digit
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    settings = Config()
+    settings.HistoryManager.enabled = False
+    settings.Completer.use_jedi = False
+    settings.InteractiveShell.ipython_dir = str(tmp_path_factory.mktemp("ipython"))
+    shell = InteractiveShell(config=settings)
+    yield shell
+    shell.restore_sys_module_state()
+    InteractiveShell.clear_instance()
+
+
+def offered(shell: Any, thing: Any) -> list[str]:
+    """What IPython offers after `thing["`."""
+    shell.push({"thing": thing})
+    with provisionalcompleter():
+        return [one.text.strip("\"']") for one in shell.Completer.completions('thing["', len('thing["'))]
+
+
+def test_what_is_asked_by_name_offers_its_names(shell: Any, tmp_path: Path) -> None:
+    bert = hs.open()
+    trace = bert.trace("a cat sat")
+    survey = hs.Survey(finished(tmp_path))
+    for thing in (trace.statistics(), trace.outputs, survey):
+        assert sorted(offered(shell, thing)) == sorted(thing)
+    assert "hidden_size" in offered(shell, bert.config)
+    assert sorted(offered(shell, bert.parameters)) == sorted(row.name for row in bert.parameters)
