@@ -471,23 +471,12 @@ def test_without_a_browser_the_address_is_what_remains(
 def test_nowhere_to_write_a_temporary_file(
     small: str, bare: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
-    class Full:
-        def __enter__(self) -> Full:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            os.close(self.handle)
-
-        def write(self, content: bytes) -> None:
-            raise OSError(28, "No space left on device")
-
-    def fdopen(handle: int, mode: str) -> Full:
-        stream = Full()
-        stream.handle = handle
-        return stream
+    def on_a_full_disk(**_: object) -> tuple[int, str]:
+        (bare / "page.html").touch()
+        return os.open("/dev/full", os.O_WRONLY), str(bare / "page.html")
 
     if full:
-        monkeypatch.setattr("headscope.files.os.fdopen", fdopen)
+        monkeypatch.setattr(tempfile, "mkstemp", on_a_full_disk)
     else:
         monkeypatch.setattr(tempfile, "tempdir", str(bare / "removed"))
     message = view(small, TEXT, code=2).stderr
