@@ -108,14 +108,8 @@ def begun(corpus: Path, tmp_path: Path) -> Path:
 def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(begun, corpus, whole):
     done = {path: path.stat().st_ino for path in (begun / "parts").iterdir()}
     tallies = []
-    hs.survey(
-        "-",
-        corpus,
-        out=begun,
-        head_distances=2,
-        progress=lambda tally: tallies.append((tally.kept_parts, tally.parts)),
-        **OPTIONS,
-    )
+    options = {**OPTIONS, "progress": lambda tally: tallies.append((tally.kept_parts, tally.parts))}
+    hs.survey("-", corpus, out=begun, head_distances=2, **options)
     assert contents(begun) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in done.items())
     assert tallies[-1] == (2, len(whole.manifest["parts"]))
