@@ -73,7 +73,7 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     assert 2 <= len(kept["round-"]) < len(kept["writes.parquet"])
     assert all(path.stat().st_ino == inode for paths in kept.values() for path, inode in paths.items())
     expected = contents(whole.folder)
-    names = (
+    names = [
         "sample",
         "labels",
         "examples",
@@ -84,8 +84,8 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
         "effects",
         "removal",
         "writes",
-    )
-    assert {f"{name}.parquet" for name in ("sample", *names)} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
+    ]
+    assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
     result = contents(out)
     assert {*result} == {*expected}
     assert [name for name in expected if result[name] != expected[name]] == []

@@ -240,19 +240,8 @@ def letters_and_more() -> list[str]:
     signs = sorted({sign for letters in ALPHABETS for sign in letters if not sign.isspace()})
     plain = {part for sign in signs for part in unicodedata.normalize("NFD", sign) + sign.lower() + sign}
     every = sorted(plain | set("unbelievable"))
-    return [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "the",
-        "un",
-        "##believ",
-        "##able",
-        *every,
-        *(f"##{sign}" for sign in every),
-    ]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "un", "##believ", "##able"]
+    return [*words, *every, *(f"##{sign}" for sign in every)]
 
 
 def test_the_tables_are_the_librarys(request: pytest.FixtureRequest) -> None:
