@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import webbrowser
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from commands import answer, imported, python, run
 from headscope import cli
 from headscope.errors import install
 from making import LARGE, bert_checkpoint, sparse_safetensors, write_config
-from patience import PATIENCE
+from patience import PATIENCE, until
 from products import pairwise
 from small_bert import small_bert
 
@@ -555,11 +554,7 @@ def test_a_browser_that_is_waited_for_gets_the_page(small: str, tmp_path: Path) 
         stdin=subprocess.DEVNULL,
     )
     try:
-        end = time.monotonic() + PATIENCE
-        while not result.exists():
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(lambda: result.exists() or process.poll() is not None)
         assert data_of(result.read_bytes())["home"] == "server"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
