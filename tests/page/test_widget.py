@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -35,6 +34,7 @@ from headscope.errors import HeadscopeError, InputError
 from headscope.page import notebook
 from headscope.screens.labels import printable
 from patience import PATIENCE
+from patience import until as wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -334,18 +334,17 @@ def _running(command: list[str], port: int, folder: Path, **more: str) -> Iterat
     with log.open("w") as out:
         server = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env={**os.environ, **more})
     address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=PATIENCE).close()
+        except OSError as error:
+            return isinstance(error, urllib.error.HTTPError)
+        return True
+
     try:
-        end = time.monotonic() + PATIENCE
-        while True:
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < end, f"it never answers: {log.read_text()}"
-            try:
-                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=PATIENCE).close()
-                break
-            except urllib.error.HTTPError:
-                break  # it answers
-            except OSError:
-                time.sleep(0.1)
+        wait_for(answers)
         yield address
     finally:
         server.kill()  # one that is asked to end may wait for its kernel for ever; without it, the kernel ends itself
