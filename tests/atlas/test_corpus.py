@@ -551,9 +551,3 @@ def test_corpora(tmp_path: Path) -> None:
     assert (corpus.kind, [name for _, name, _ in corpus.files]) == ("conllu", ["a.conllu", "b.conllu"])
     with pytest.raises(InputError, match="some files are treebanks"):
         open_corpus(str(tmp_path / "*.*"))
-
-
-def test_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "t.conllu").write_bytes(b"\n\n")
-    with pytest.raises(InputError, match="it has no sentence"):
-        hs.survey("-", tmp_path / "t.conllu", out=tmp_path / "out")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from surveying import OPTIONS, contents
 
 import headscope as hs
 from headscope.errors import InputError
-from patience import PATIENCE
+from patience import PATIENCE, until
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -52,10 +51,7 @@ def test_a_killed_worker_changes_nothing(ray_cluster, corpus, whole, tmp_path, m
         "-", corpus, out=tmp_path / "out", head_distances=2, ray=True, workers=2, progress=kill, **OPTIONS
     )
     assert len(set(processes)) == 2
-    end = time.monotonic() + PATIENCE
-    while alive(processes[0]):  # Ray buries its dead in its own time
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not alive(processes[0]))  # Ray buries its dead in its own time
     assert contents(result.folder) == contents(whole.folder)
     assert ray.is_initialized()
 

@@ -73,7 +73,7 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     assert 2 <= len(kept["round-"]) < len(kept["writes.parquet"])
     assert all(path.stat().st_ino == inode for paths in kept.values() for path, inode in paths.items())
     expected = contents(whole.folder)
-    names = (
+    names = [
         "sample",
         "labels",
         "examples",
@@ -84,8 +84,8 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
         "effects",
         "removal",
         "writes",
-    )
-    assert {f"{name}.parquet" for name in ("sample", *names)} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
+    ]
+    assert {f"{name}.parquet" for name in names} | {"site/index.html", "site/head-1-1.html"} <= {*expected}
     result = contents(out)
     assert {*result} == {*expected}
     assert [name for name in expected if result[name] != expected[name]] == []
@@ -108,14 +108,8 @@ def begun(corpus: Path, tmp_path: Path) -> Path:
 def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(begun, corpus, whole):
     done = {path: path.stat().st_ino for path in (begun / "parts").iterdir()}
     tallies = []
-    hs.survey(
-        "-",
-        corpus,
-        out=begun,
-        head_distances=2,
-        progress=lambda tally: tallies.append((tally.kept_parts, tally.parts)),
-        **OPTIONS,
-    )
+    options = {**OPTIONS, "progress": lambda tally: tallies.append((tally.kept_parts, tally.parts))}
+    hs.survey("-", corpus, out=begun, head_distances=2, **options)
     assert contents(begun) == contents(whole.folder)
     assert all(path.stat().st_ino == inode for path, inode in done.items())
     assert tallies[-1] == (2, len(whole.manifest["parts"]))

@@ -15,8 +15,6 @@ from transformers import (
     AutoTokenizer,
     BloomConfig,
     BloomModel,
-    DebertaV2Config,
-    DebertaV2Model,
     GptOssConfig,
     GptOssModel,
     T5Config,
@@ -27,41 +25,19 @@ import headscope as hs
 from headscope.atlas.labels import evidence
 from headscope.checkpoint.resolve import BUNDLED
 from peak import Peak
+from random_models import random_model
 from small_bert import small_bert
 
 TOKENIZER = AutoTokenizer.from_pretrained(BUNDLED)
 WORDS = len(TOKENIZER)
+SHAPE = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+EXPERTS = {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}
 MODELS = {
-    "relative_queries": lambda: DebertaV2Model(
-        DebertaV2Config(
-            vocab_size=WORDS,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=48,
-            relative_attention=True,
-            position_buckets=8,
-            pos_att_type=["c2p", "p2c"],
-            norm_rel_ebd="layer_norm",
-        )
-    ),
+    "relative_queries": lambda: random_model("DebertaV2", **SHAPE),
     "by_distance": lambda: T5EncoderModel(
         T5Config(vocab_size=WORDS, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
     ),
-    "sinks": lambda: GptOssModel(
-        GptOssConfig(
-            vocab_size=WORDS,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            intermediate_size=48,
-            head_dim=8,
-            num_local_experts=2,
-            num_experts_per_tok=1,
-            sliding_window=8,
-        )
-    ),
+    "sinks": lambda: GptOssModel(GptOssConfig(**SHAPE, **EXPERTS, intermediate_size=48, sliding_window=8)),
     "by_key": lambda: BloomModel(BloomConfig(vocab_size=WORDS, hidden_size=32, n_layer=2, n_head=4)),
 }
 

@@ -194,17 +194,7 @@ def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokeni
     modes = [module.training for module in model.modules()]
     assert modes.count(False) == len(list(frozen.modules())) > 10
     threads = torch.get_num_threads()
-    result = hs.survey(
-        model,
-        corpus,
-        tokenizer=tokenizer,
-        length=32,
-        max_document=10_000,
-        threads=1,
-        statistics=["norm", "sep"],
-        head_distances=2,
-        report=False,
-    )
+    result = hs.survey(model, corpus, tokenizer=tokenizer, statistics=["norm", "sep"], head_distances=2, **OPTIONS)
     assert list(result) == ["sep", "norm"]
     assert [module.training for module in model.modules()] == modes
     assert torch.get_num_threads() == threads

@@ -21,7 +21,6 @@ from headscope.atlas.syntax import DIRECTIONS, HITS, LEAST, Arcs, relations_in
 from headscope.atlas.words import Tile, Words, cut_trees
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import load_tokenizer
-from headscope.errors import InputError
 from headscope.heads.intervals import Moments
 from headscope.heads.windows import Cutter
 from headscope.results.schemas import SyntaxRow, columns
@@ -201,13 +200,6 @@ def test_long_sentences_and_one_document(tmp_path: Path) -> None:
     assert survey.syntax.num_rows
     assert set(survey.syntax["accuracy_held_out"].to_pylist()) == {None}
     assert "no accuracy can be held out" in screen_of(survey)
-
-
-def test_no_treebank(tmp_path: Path) -> None:
-    survey = hs.survey("-", ["Alice was beginning to get very tired."], out=tmp_path / "out", **OPTIONS)
-    with pytest.raises(InputError, match="the survey has no syntax"):
-        _ = survey.syntax
-    assert not (survey.folder / "sample.parquet").exists()
 
 
 def test_intervals() -> None:

@@ -299,18 +299,6 @@ def test_consoles_and_doctests_in_the_docs_are_made_by_running_them() -> None:
         assert not re.search(r"^ *```(console|pycon)", path.read_text(encoding="utf-8"), re.MULTILINE), path
 
 
-@pytest.mark.parametrize(
-    ("name", "stored"),
-    [
-        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma"),
-        ("bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta"),
-        ("bert.pooler.dense.weight", "bert.pooler.dense.weight"),
-    ],
-)
-def test_old_names_are_layer_norms_only(name: str, stored: str) -> None:
-    assert walk.stored_name(name, {"weight": "gamma", "bias": "beta"}) == stored
-
-
 def test_the_made_checkpoint_is_one_that_safetensors_reads() -> None:
     """A file without weights has the model's names and shapes, and counts a tied parameter once."""
     import torch

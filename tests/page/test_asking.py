@@ -81,15 +81,11 @@ def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace,
     assert page.locator(".step:not(.shut)").count() == 7
 
 
-def test_an_address_with_state_wins(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#l=1&h=1")
-    assert head_of(page) == "Head 1.1"
-    assert page.locator("[data-test=weight]").count() == 0
-    assert page.locator(".cell").bounding_box()["height"] < 60  # type: ignore[index]
-
-
 def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace: hs.Trace, file: Path) -> None:
     page = watch().open(file.as_uri() + "#l=1&h=1")
+    assert head_of(page) == "Head 1.1"  # an address with a state wins over the finding that a page opens on
+    assert page.locator("[data-test=weight]").count() == 0
+    assert page.locator(".cell").bounding_box()["height"] < 60  # type: ignore[index]
     findings = trace.findings()
     chips = page.locator("[data-test=finding]")
     assert 1 < chips.count() == len(findings) <= 5

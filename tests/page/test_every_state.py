@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
 
 
+TEXT = "The animal did not cross the street because it was too tired."
 PINNED, LOOKED = "l=3&h=1&q=9&k=2&by=weight", "h=1&q=4&k=3&vs=1&special=0&by=separator"
 """In the page's own fonts and in those of the tests; the second with a text beside, a filter and a remark."""
 STATES = (
@@ -94,10 +96,7 @@ NOT_WORDS = {
 
 def two(_: hs.Model) -> Sequence[Trace]:
     model = hs.open(MINILM)
-    traces = [
-        model.trace(f"The animal did not cross the street because it was too {end}.") for end in ("tired", "wide")
-    ]
-    return [trace.replaced(model="minilm") for trace in traces]
+    return [model.trace(TEXT.replace("tired", end)).replaced(model="minilm") for end in ("tired", "wide")]
 
 
 def pair(_: hs.Model) -> Sequence[Trace]:
@@ -133,16 +132,21 @@ TEXTS: dict[str, Callable[[hs.Model], Sequence[Trace]]] = {
 """Texts of which a page is made; one of them is given the small BERT."""
 
 
+@pytest.fixture(scope="module")
+def files(bert: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The page of some texts, made once."""
+    folder = tmp_path_factory.mktemp("page")
+    return cache(lambda name: html.to_html(TEXTS[name](bert), folder / f"{name}.html", dtype="fp32", values=True))
+
+
 @contextmanager
-def displayed(watched: Watched, folder: Path, home: str, traces: Sequence[Trace]) -> Iterator[Page | Frame]:
-    """The page in a file, in a notebook's frame, or from a server, where a change has been run."""
+def displayed(watched: Watched, home: str, file: Path, traces: Sequence[Trace]) -> Iterator[Page | Frame]:
+    """The page in its file, in a notebook's frame, or from a server, where a change has been run."""
     page = watched.page
     if home == "file":
-        yield watched.open(html.to_html(traces, folder / "page.html", values=True).as_uri())
+        yield watched.open(file.as_uri())
     elif home == "notebook":
-        book = folder / "book.html"
-        book.write_text(f"<!doctype html><meta charset=utf-8><body style='margin:0'>{notebook.frame(traces)}", "utf-8")
-        page.goto(book.as_uri())
+        page.set_content(f"<!doctype html><body style='margin:0'>{notebook.frame(traces)}")
         page.frames[1].wait_for_selector("html[data-painted]")
         yield page.frames[1]
     else:
@@ -253,7 +257,7 @@ WALKS = (
 @pytest.mark.parametrize(("home", "texts", "kind", "language", "unfolded", "half"), WALKS)
 def test_every_state(
     watch: Watch,
-    tmp_path: Path,
+    files: Callable[[str], Path],
     bert: hs.Model,
     home: str,
     texts: str,
@@ -272,7 +276,7 @@ def test_every_state(
         watched.page.add_init_script(brought(kind))
     page, found = watched.page, set[str]()
     sizes = [(width, 720) for width in (WIDTHS if home == "file" else FEWER)] if kind else SIZES
-    with displayed(watched, tmp_path, home, TEXTS[texts](bert)) as shown:
+    with displayed(watched, home, files(texts), TEXTS[texts](bert) if home != "file" else ()) as shown:
         until(shown, "[...document.fonts].every((face) => face.status === 'loaded')")
         for turn, (width, height) in enumerate(sizes, half or 0):
             page.set_viewport_size({"width": width, "height": height})
@@ -342,10 +346,9 @@ ACTS = """async ([seed, count]) => {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "width"), [(1, 1440), (2, 1280), (3, 828), (4, 390)])
-def test_a_hundred_random_acts(watch: Watch, tmp_path: Path, bert: hs.Model, seed: int, width: int) -> None:
+def test_a_hundred_random_acts(watch: Watch, files: Callable[[str], Path], seed: int, width: int) -> None:
     """No act ends in an error (`watch` hears them), and what is on the screen then can be read."""
-    file = html.to_html(TEXTS["pair"](bert), tmp_path / "page.html", values=True)
-    page = watch(viewport={"width": width, "height": 800}).open(file.as_uri())
+    page = watch(viewport={"width": width, "height": 800}).open(files("pair").as_uri())
     for _ in range(10):
         done = page.evaluate(ACTS, [seed, 10])
         page.wait_for_timeout(50)
@@ -356,26 +359,16 @@ def test_a_hundred_random_acts(watch: Watch, tmp_path: Path, bert: hs.Model, see
     assert unreadable(page) == []
 
 
-TEXT = "The animal did not cross the street because it was too tired."
-CELL = "l=3&h=1&q=9&k=2&by=weight"
-
-
 @pytest.fixture(scope="module")
 def trace(minilm: hs.Model) -> hs.Trace:
     return minilm.trace(TEXT)
 
 
-@pytest.fixture(scope="module")
-def file(trace: hs.Trace, minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wide = minilm.trace(TEXT.replace("tired", "wide"))
-    return html.to_html([trace, wide], tmp_path_factory.mktemp("page") / "drawing.html", dtype="fp32", values=True)
-
-
 @pytest.fixture
-def page(watch: Watch, file: Path) -> Page:
+def page(watch: Watch, files: Callable[[str], Path]) -> Page:
     watched = watch(viewport={"width": 1440, "height": 900})
     watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    return watched.open(f"{file.as_uri()}#{CELL}")
+    return watched.open(f"{files('two').as_uri()}#{PINNED}")
 
 
 def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Trace) -> None:
@@ -437,7 +430,7 @@ def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: 
 
 
 def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
-    watch: Watch, trace: hs.Trace, file: Path
+    watch: Watch, trace: hs.Trace, files: Callable[[str], Path]
 ) -> None:
     """The sentence's vector of transformers, with the head's part of the context set to 0."""
     model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
@@ -454,7 +447,7 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
         new = model(ids).last_hidden_state[0].mean(0)
     projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
     assert projection < cosine - 0.05
-    page = watch().open(f"{file.as_uri()}#pane=causes")
+    page = watch().open(f"{files('two').as_uri()}#pane=causes")
     headline = page.locator("[data-test=headline]").inner_text()
     assert headline.startswith("5.11 matters most: the text's vector, projected on its old direction ")
     after, change, beside = map(float, re.findall(r"-?\d\.\d{3}", headline.replace("−", "-")))
@@ -482,5 +475,5 @@ def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> No
     sentence, findings, head = (box_of(page, name)["y"] for name in (".ribbon", ".findings", ".centre"))
     assert sentence < findings < head
     for state in ("", "all=1", "chain=1", "pane=causes"):
-        go(page, f"{CELL}&{state}")
+        go(page, f"{PINNED}&{state}")
         assert page.evaluate(named) == 0

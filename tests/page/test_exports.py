@@ -128,27 +128,13 @@ def test_numbers_come_with_their_caption(watch: Watch, cat: hs.Trace, cat_file: 
     page = watch().open(f"{cat_file.as_uri()}{STATE}&words=1&scale=linear&theme=dark")
     page.wait_for_selector("[data-test=value]")
     caption, columns, numbers, lines = table(page, "layer1-head1")
-    # words: the mean over a word's queries of the sum over a word's keys, naively
-    weights = np.asarray(cat[1, 1].weights)
-    groups: list[list[int]] = []
-    for place, word in enumerate(cat.words):
-        if (
-            groups
-            and word is not None
-            and cat.words[place - 1] == word
-            and cat.segments[place] == cat.segments[place - 1]
-        ):
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    merged = np.array([[weights[np.ix_(rows, keys)].sum(-1).mean() for keys in groups] for rows in groups])
+    merged = cat[1, 1].by_words().array
     np.testing.assert_allclose(numbers, merged, atol=CLOSE)
     assert columns == [line[0] for line in lines[1:]]
-    query, key = (next(n for n, group in enumerate(groups) if place in group) for place in (4, 3))
     pinned = re.search(r"“(\w+)” \(([\d+]+)\) → “(\w+)” \(([\d+]+)\): ([\d.]*\d)", caption)
     assert pinned
-    assert pinned.group(2, 4) == tuple("+".join(map(str, groups[n])) for n in (query, key))
-    assert float(pinned.group(5)) == pytest.approx(merged[query, key], abs=CLOSE)
+    assert pinned.group(2, 4) == ("4", "2+3")  # “cat”, and “tired”
+    assert float(pinned.group(5)) == pytest.approx(merged[3, 2], abs=CLOSE)
     for part in (cat.model.split("/")[-1], cat.text, cat.pair, "layer 1, head 1", "linear", "summed over a word"):
         assert str(part) in caption
 

@@ -116,7 +116,7 @@ def test_the_readout_has_both_words_in_full(watch: Watch, files: Files, size: tu
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_list_beside_the_grid_is_whole(watch: Watch, files: Files, size: tuple[int, int]) -> None:
+def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: Files, size: tuple[int, int]) -> None:
     """What has no room leaves whole: no line is cut, and the last line counts the rest."""
     trace, file = files(TEXT, runs=True)
     page = laptop(watch, size, file, "l=3&h=1&q=9&k=2&by=weight")
@@ -132,14 +132,9 @@ def test_the_list_beside_the_grid_is_whole(watch: Watch, files: Files, size: tup
     assert number(rest.locator("b").inner_text()) == pytest.approx(1 - sum(shown), abs=1e-3)
     end = box_of(page, ".inspector")
     assert all(box["y"] + box["height"] <= end["y"] + end["height"] for box in [box_of(page, ".ranked .rest")])
-
-
-def test_one_number_has_one_notation(watch: Watch, files: Files) -> None:
-    """In texts three decimals, in pictures two digits without the nought; never a power of ten."""
-    trace, file = files(TEXT)
-    weight = float(trace[3, 1].weights[9, 2])
-    page = laptop(watch, SIZES[0], file, "l=3&h=1&q=9&k=2&by=weight")
     until(page, "document.querySelector('[data-test=ranks] .here') !== null")
+    # in texts three decimals, in pictures two digits without the nought; never a power of ten
+    weight = float(trace[3, 1].weights[9, 2])
     told = [page.locator(f"[data-test={name}]").inner_text() for name in ("value", "weight")]
     told += [page.locator(".ranked .chosen b").inner_text(), page.locator("[data-test=cell]").inner_text().split()[1]]
     assert told == [f"{weight:.3f}"] * 4

@@ -123,7 +123,7 @@ IN_VAIN: list[tuple[str, list[str], tuple[str, ...]]] = [
 
 
 def test_what_an_address_asks_in_vain_is_said_until_the_reader_goes_on(watch: Watch, cat_file: Path) -> None:
-    """Of the one that the page opens at, and of each that it is led to."""
+    """Of the one that the page opens at, and of each that it is led to; in the reader's language, with a button."""
     page = watch().open(f"{cat_file.as_uri()}#{IN_VAIN[0][0]}")
     for n, (address, remarks, corrected) in enumerate(IN_VAIN):
         if n:
@@ -137,10 +137,7 @@ def test_what_an_address_asks_in_vain_is_said_until_the_reader_goes_on(watch: Wa
             assert page.locator(".said").inner_text() == message  # taste is not an answer
         page.locator(".left .token").nth(2).click()
         until(page, "document.querySelector('.said').textContent.trim() === ''")
-
-
-def test_a_remark_can_be_closed_and_speaks_the_reader_s_language(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#l=99&h=1")
+    go(page, "l=99&h=1")
     page.select_option("[data-test=language]", "zh")
     assert "第 99 层" in page.locator(".said").inner_text()
     page.locator(".said button").click()

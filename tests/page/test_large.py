@@ -160,7 +160,7 @@ def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk:
     assert "one query in 2" in page.locator(".grid").inner_text()
 
 
-def test_a_lost_server_is_said_where_the_picture_would_be(
+def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
     watch: Watch, long: hs.Trace, desk: Desk, served: Served
 ) -> None:
     desk.exact.set()
@@ -169,11 +169,20 @@ def test_a_lost_server_is_said_where_the_picture_would_be(
     page.wait_for_selector("[data-test=awaited]", state="detached")
     eventually(page, lambda: "whole" in desk.wants(), "every row is requested")
     page.wait_for_selector("[data-test=sampled]", state="detached")
-    served.stop()
+    page.route("**/api/part", lambda route: route.abort())
     page.locator("[data-test=head]").click()
     page.keyboard.press("ArrowDown")
     page.wait_for_selector("[data-test=lost]")
     assert head_of(page) == "Head 1.0"
+    page.unroute("**/api/part")
+    before = len(desk.answers)
+    page.locator("[data-test=lost] button").click()
+    page.wait_for_selector("[data-test=lost]", state="detached")
+    eventually(page, lambda: "whole" in {want for want, _ in desk.answers[before:]}, "every row is requested")
+    served.stop()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("[data-test=lost]")
+    assert head_of(page) == "Head 1.1"
     assert "headscope view" in page.locator("[data-test=lost]").inner_text()
     assert page.locator(".views [data-test=lost]").count() == 1
     page.keyboard.press("ArrowLeft")
@@ -193,22 +202,6 @@ def test_parts_need_the_token_and_an_id_of_this_run(served: Served) -> None:
     status, text = answer({**head, "head": 99})
     assert (status, "there is no head 99" in text) == (422, True)
     assert answer([])[0] == 400
-
-
-def test_trying_again_resumes(watch: Watch, long: hs.Trace, desk: Desk, served: Served) -> None:
-    desk.exact.set()
-    desk.measures.set()
-    page = watch(quiet=False).open(served.session.address())
-    page.wait_for_selector("[data-test=awaited]", state="detached")
-    page.route("**/api/part", lambda route: route.abort())
-    page.locator("[data-test=head]").click()
-    page.keyboard.press("ArrowDown")
-    page.wait_for_selector("[data-test=lost]")
-    page.unroute("**/api/part")
-    before = len(desk.answers)
-    page.locator("[data-test=lost] button").click()
-    page.wait_for_selector("[data-test=lost]", state="detached")
-    eventually(page, lambda: "whole" in {want for want, _ in desk.answers[before:]}, "every row is requested")
 
 
 def test_a_changed_run_of_a_long_text_comes_in_parts_too(

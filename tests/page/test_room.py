@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import DRAWN, OPTIONS, Watch, box_of, go, made, ranked, until
+from looking import DRAWN, OPTIONS, Watch, box_of, go, made, patiently, ranked, table, until
 
 import headscope as hs
 from headscope.attention.scores import Mask
@@ -331,14 +331,6 @@ def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path
     assert last["y"] + last["height"] <= 844
 
 
-def test_a_laptop_shows_every_head_and_one_header_line(watch: Watch, tmp_path: Path) -> None:
-    file = made(15, Mask(), heads=12, layers=6).to_html(tmp_path / "six.html")
-    page = watch(viewport={"width": 1280, "height": 720}).open(file.as_uri() + "#h=1")
-    assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
-    tabs, share = box_of(page, "[data-test=pane-head]"), box_of(page, "[data-test=share]")
-    assert tabs["y"] == pytest.approx(share["y"], abs=3)
-
-
 TALL = [(12, 12), (24, 16)]
 """Layers and heads of BERT-base and BERT-large."""
 SEEN = """(() => {
@@ -385,6 +377,10 @@ def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int, si
     watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
     page = watched.open(f"{tall[layers]}&all=1")
     until(page, SEEN)
+    if size[0] > 680:  # one header line
+        assert box_of(page, "[data-test=pane-head]")["y"] == pytest.approx(
+            box_of(page, "[data-test=share]")["y"], abs=3
+        )
     heads = page.locator(".heads")
     assert heads.get_attribute("data-form") == form
     side = int(heads.get_attribute("data-side") or 0)
@@ -431,3 +427,74 @@ def test_a_long_text_opens_as_prose(watch: Watch, tmp_path: Path) -> None:
     page = watch().open(made(80, Mask()).to_html(tmp_path / "long.html").as_uri())
     assert page.locator(".lines, .matrix").count() == 0
     assert page.locator(".word").count() == 80
+
+
+AT = "#l=0&h=0&q=4&k=2"
+
+
+def asked(page: Page, trace: hs.Trace, queries: list[int], keys: list[int]) -> None:
+    """The grid has each head's weight from these queries to these keys, as the trace has it."""
+    weights = [np.asarray(trace[layer, head].weights)[np.ix_(queries, keys)] for layer in range(2) for head in range(2)]
+
+    def same() -> None:
+        assert table(page) == pytest.approx([one.sum(1).mean() for one in weights], abs=6e-3)
+
+    patiently(page, same)
+
+
+def together(page: Page) -> list[str]:
+    return page.locator("[data-test=together] .member b").all_inner_texts()
+
+
+def test_what_takes_shift_or_ctrl_is_reached_by_keyboard_alone(watch: Watch, cat_file: Path, cat: hs.Trace) -> None:
+    """Sets of words, heads over each other, a head of B: arrows and letters move, Enter adds, Escape ends it."""
+    page = watch().open(cat_file.as_uri() + AT)
+
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+
+    press("a", "J", "Enter", "J", "J", "Enter", "j", "Enter")
+    until(page, "location.hash.includes('set=4.5') && location.hash.includes('on=2.3.5')")
+    asked(page, cat, [4, 5], [2, 3, 5])
+    assert page.evaluate("location.hash").startswith("#q=4&k=2")
+    press("k", "Enter")
+    until(page, "location.hash.includes('set=5')")
+    press("Escape", "Escape")
+    until(page, "!/set=|on=/.test(location.hash)")
+    press("a", "ArrowDown", "Enter", "ArrowRight", "Enter")
+    until(page, "location.hash.includes('heads=0.2.3')")
+    assert together(page) == ["0.0", "1.0", "1.1"]
+    press("3", "ArrowUp", "Enter")
+    until(page, "location.hash.includes('hb=1')")
+    assert page.locator(".duel h1").is_visible()
+    press("a", "1", "ArrowDown")
+    until(page, "location.hash.includes('l=1')")
+
+
+def test_what_takes_shift_or_ctrl_is_reached_by_touch_alone(watch: Watch, cat_file: Path, cat: hs.Trace) -> None:
+    """The same by taps on a phone."""
+    page = watch(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).open(cat_file.as_uri() + AT)
+
+    def tap_head(n: int) -> None:
+        """Of four, which a phone has in two rows, 126 pixels each."""
+        page.evaluate("document.querySelector('.heads').scrollIntoView()")
+        box = box_of(page, ".heads")
+        page.touchscreen.tap(box["x"] + 20 + 96 * (n % 2) + 40, box["y"] + 16 + 126 * (n // 2) + 40)
+
+    page.locator(".ribbon .adding").tap()
+    for word in (5, 7):
+        page.locator("[data-test=sentence-both] .said-word").nth(word).tap()
+    until(page, "location.hash.includes('set=4.5.7')")
+    page.locator("[data-test=screen-heads]").tap()
+    asked(page, cat, [4, 5, 7], [2])
+    for n in (2, 3):
+        tap_head(n)
+    until(page, "location.hash.includes('heads=0.2.3')")
+    page.locator("[data-test=unfold]").tap()
+    page.locator("[data-test=pane-compare]").tap()
+    page.locator("[data-test=compare-with]").select_option("0")
+    page.locator("[data-test=head-B]").select_option("1")
+    until(page, "location.hash.includes('hb=1')")
+    page.locator(".adding:visible").first.tap()
+    assert page.locator(".adding").first.get_attribute("aria-pressed") == "false"

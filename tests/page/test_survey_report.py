@@ -74,7 +74,7 @@ def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, wa
     assert {asked.rpartition("/")[0] for asked in watched.asked} == {path.parent.as_uri()}
 
 
-def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
+def test_every_cell_and_point_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path)
     page = watch().open(write_site(folder).as_uri())
     entropies = [value for row in statistics_of(folder)["entropy"]["mean"] for value in row]
@@ -86,6 +86,14 @@ def test_every_cell_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watc
     page.select_option("[data-test=scale]", "range")
     assert page.locator("[data-test=low]").inner_text() == f"{min(entropies):.3f}"
     assert colour_of(page, f"[data-test=cells] [data-cell='{order[0]}']") == "rgb(255, 255, 255)"
+    # heights on the screen against the axis's own ticks: 0 and the highest
+    panel = page.locator("[data-test=panel]", has=page.locator("text.title", has_text=re.compile("^entropy$")))
+    ticks = panel.locator("text.end").all_text_contents()
+    rules = [line.get_attribute("y1") for line in panel.locator("line.rule").all()]
+    bottom, top = float(rules[0] or 0), float(rules[-1] or 0)
+    heights = [float(point.get_attribute("cy") or 0) for point in panel.locator("circle").all()]
+    np.testing.assert_allclose(heights, bottom - (bottom - top) * np.array(entropies) / float(ticks[-1]), atol=1e-3)
+    assert float(ticks[-1]) >= max(entropies)
 
 
 def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, watch: Watch) -> None:
@@ -140,28 +148,6 @@ def test_every_size_is_drawn_and_repeats_to_the_byte(
     assert page.locator("circle.point").count() == points
     assert page.locator("[data-test=plane] circle").count() == (layers * heads if similarity else 0)
     assert page.locator("[data-test=refusals], #refused").count() == 0
-
-
-def test_points_stand_where_their_means_are(tmp_path: Path, watch: Watch) -> None:
-    """Heights on the screen against the axis's own ticks: 0 and the highest."""
-    folder = finished(tmp_path)
-    page = watch().open(write_site(folder).as_uri())
-    panel = page.locator("[data-test=panel]", has=page.locator("text.title", has_text=re.compile("^entropy$")))
-    means = np.ravel(statistics_of(folder)["entropy"]["mean"])
-    ticks = panel.locator("text.end").all_text_contents()
-    rules = [line.get_attribute("y1") for line in panel.locator("line.rule").all()]
-    bottom, top = float(rules[0] or 0), float(rules[-1] or 0)
-    heights = [float(point.get_attribute("cy") or 0) for point in panel.locator("circle").all()]
-    expected = bottom - (bottom - top) * means / float(ticks[-1])
-    np.testing.assert_allclose(heights, expected, atol=1e-3)
-    assert float(ticks[-1]) >= means.max()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_without_labels(tmp_path: Path, watch: Watch, scheme: Any) -> None:
-    watched = watch()
-    watched.page.emulate_media(color_scheme=scheme)
-    assert inaccessible(watched.open(write_site(finished(tmp_path, refused=("a.txt",))).as_uri())) == []
 
 
 def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
@@ -543,14 +529,6 @@ def test_the_first_screen_has_every_head(known_survey: Path, watch: Watch, width
     assert f"{percent(labels[0]['score'])} of its {labels[0]['count']} strongest pairs" in under
 
 
-def test_a_word_finds_its_heads(known_survey: Path, watch: Watch) -> None:
-    page = watch().open(f"{(known_survey / 'site' / 'index.html').as_uri()}#find=previous")
-    found = [row for row in rows(known_survey, "labels") if "previous" in row["label"]]
-    assert page.locator("h1").inner_text() == f"{len(found)} of 24 heads: “previous”"
-    assert page.locator("[data-test=cells] a:not(.faded)").count() == len(found)
-    assert set(page.locator("mark").all_inner_texts()) == {"previous"}
-
-
 def test_a_walk_through_the_site(known_survey: Path, watch: Watch) -> None:
     """From the grid to a head, on to the next, home again; in the reader's theme and language, and never elsewhere."""
     watched = watch()
@@ -574,7 +552,12 @@ def test_a_walk_through_the_site(known_survey: Path, watch: Watch) -> None:
 
 
 def test_the_legend_and_the_box_filter_the_table(known_survey: Path, watch: Watch) -> None:
-    page = watch().open((known_survey / "site" / "index.html").as_uri())
+    page = watch().open(f"{(known_survey / 'site' / 'index.html').as_uri()}#find=previous")
+    found = [row for row in rows(known_survey, "labels") if "previous" in row["label"]]
+    assert page.locator("h1").inner_text() == f"{len(found)} of 24 heads: “previous”"
+    assert page.locator("[data-test=cells] a:not(.faded)").count() == len(found)
+    assert set(page.locator("mark").all_inner_texts()) == {"previous"}
+    page.locator("[data-test=find]").fill("")
     heads = page.locator("[data-test=heads] tbody tr")
     assert heads.count() == 24
     page.locator("[data-group=position]").first.scroll_into_view_if_needed()
@@ -648,19 +631,13 @@ def test_the_words_of_a_pair_are_whole_and_begin_at_one_place(known_survey: Path
             }).length"""
         )
         assert cut == 0
-
-
-def test_colours_are_not_all_there_is(known_survey: Path, watch: Watch) -> None:
-    """Forced colours and paper: labels are words, the word that looks keeps its frame, what can be pressed goes."""
-    watched = watch()
-    page = watched.open((known_survey / "site" / "head-0-3.html").as_uri())
+    # forced colours and paper: the word that looks keeps its frame, what can be pressed goes
     page.emulate_media(forced_colors="active")
     assert page.locator(".looks").first.evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
     assert "underline" in page.locator(".seen").first.evaluate("(one) => getComputedStyle(one).textDecorationLine")
     page.emulate_media(forced_colors="none", media="print")
     assert page.locator("button.open").first.is_hidden()
     assert page.locator("[data-test=language]").is_hidden()
-    page.emulate_media(media="screen")
 
 
 def test_pages_are_small_and_the_same_every_time(known_survey: Path) -> None:
@@ -691,15 +668,20 @@ def test_a_corpus_is_never_markup(hostile: Path, watch: Watch) -> None:
         assert page.locator("#page img, #page script").count() == 0
 
 
+NAMES = ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html")
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
-def test_axe_finds_nothing(known_survey: Path, watch: Watch, scheme: Any, width: int) -> None:
-    """In the home page with labels, with some of them faded, and with a statistic, and in a head's page, unfolded."""
+def test_axe_finds_nothing(known_survey: Path, tmp_path: Path, watch: Watch, scheme: Any, width: int) -> None:
+    """In the home page with labels, some of them faded, with a statistic, and without; in a head's page, unfolded."""
     watched, complaints = watch(), []
     watched.page.emulate_media(color_scheme=scheme)
     watched.page.set_viewport_size({"width": width, "height": 900})
-    for name in ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html"):
+    plain = write_site(finished(tmp_path, refused=("a.txt",))).as_uri()
+    known = [f"{(known_survey / 'site').as_uri()}/{name}" for name in NAMES]
+    for name in (*known, plain):
         watched.page.goto("about:blank")
-        page = watched.open(f"{(known_survey / 'site').as_uri()}/{name}")
+        page = watched.open(name)
         for control in page.locator("summary, .line:first-child .open").all():
             control.click()
         complaints += [f"{name}: {complaint}" for complaint in inaccessible(page)]

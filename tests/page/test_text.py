@@ -1,4 +1,4 @@
-"""The head as ink on the text: every number above a word; texts in other scripts, and names as they were spelled."""
+"""The head as ink on the text, every number above a word; two texts, other scripts, names as they were spelled."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from looking import (
     cells_of,
     eventually,
     lists,
+    number,
     patiently,
     spelled,
     until,
@@ -82,15 +83,6 @@ def mean(rows: Float[np.ndarray, "queries keys"], queries: Sequence[int]) -> Flo
     return rows[list(queries)].mean(0)  # type: ignore[no-any-return]
 
 
-def test_the_text_is_as_it_was_written(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#mode=text&special=0")
-    page.wait_for_selector(".word[aria-description]")
-    assert page.locator(".flow + div b").all_inner_texts() == [
-        number for number, _, _ in page.evaluate(INK) if number is not None
-    ]
-    assert page.locator(".flow").inner_text() == TEXT
-
-
 def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: Path) -> None:
     """Words: three clicks from a fresh page to the words that look at a word."""
     page = watch().open(file.as_uri() + "#l=3&h=1")
@@ -114,6 +106,13 @@ def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: P
 
 def test_pointing_at_a_word_previews_and_moves_nothing(watch: Watch, trace: hs.Trace, file: Path) -> None:
     page = watch().open(file.as_uri() + "#mode=text&l=3&h=1&q=10")
+    carries(page, weights(trace, 3, 1)[10], 0.03)
+    assert page.locator(".flow + div b").all_inner_texts() == [
+        number for number, _, _ in page.evaluate(INK) if number is not None
+    ]
+    page.locator("[data-test=special]").check()
+    until(page, f"document.querySelector('.flow').innerText === '{TEXT}'")  # as it was written
+    page.locator("[data-test=special]").uncheck()
     carries(page, weights(trace, 3, 1)[10], 0.03)
     where = "[...document.querySelectorAll('.word, .panel')].map((one) => JSON.stringify(one.getBoundingClientRect()))"
     before = page.evaluate(where)
@@ -275,10 +274,70 @@ def test_two_sides_with_other_words_are_two_texts(watch: Watch, cat: hs.Trace, c
     )
 
 
+LINE = """(places) => {
+  const canvas = document.querySelector(".matrix canvas");
+  const ratio = canvas.width / canvas.clientWidth;
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return places.map(([x, y]) => {
+    const at = 4 * (Math.floor(y * ratio) * width + Math.floor(x * ratio));
+    return [...data.slice(at, at + 3)];
+  });
+}"""
+"""Script that reads the matrix's colours at some places."""
+
+
+def test_two_texts_stand_apart(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    second = list(cat.segments).index(1)
+    weights = np.asarray(cat[1, 1].weights)[:, second:]
+    query, key = np.unravel_index(weights[:second].argmax(), weights[:second].shape)
+    page = watch(viewport={"width": 1440, "height": 900}).open(
+        f"{cat_file.as_uri()}#l=1&h=1&q={query}&k={second + key}"
+    )
+    until(page, "document.querySelector('.ribbon .seen')")
+    parts = page.locator(".ribbon .part")
+    assert parts.locator(".which").all_inner_texts() == ["first text", "second text"]
+    at = "(all) => all.map((one) => Number(one.dataset.at))"
+    places = [parts.nth(n).locator(".said-word").evaluate_all(at) for n in (0, 1)]
+    assert places == [list(range(second)), list(range(second, len(cat)))]
+    boxes = [parts.nth(n).bounding_box() for n in (0, 1)]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+    # from a word of the first to the pinned one of the second: below the one, above the other
+    assert page.locator(".arcs path.here").count() == 1
+    left, top, cell = cells_of(page)
+    seams = page.evaluate(LINE, [[left + second * cell, top + 1.5 * cell], [left + 2.5 * cell, top + second * cell]])
+    for ink in seams:
+        assert ink == pytest.approx([90, 99, 112], abs=80)  # a line between the two, which may lie on two pixels
+
+
+def test_where_the_weight_of_two_texts_goes(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """The mean over a text's words of what they put on its words, on those of the other and on special tokens."""
+    page = watch(viewport={"width": 1440, "height": 1200}).open(cat_file.as_uri() + "#l=1&h=1&q=4&k=12")
+    page.wait_for_selector("[data-test=blocks]")
+    weights = np.asarray(cat[1, 1].weights)
+    groups = [
+        [n for n in range(len(cat)) if not cat.special[n] and cat.segments[n] == 0],
+        [n for n in range(len(cat)) if not cat.special[n] and cat.segments[n] == 1],
+        [n for n in range(len(cat)) if cat.special[n]],
+    ]
+    expected = [weights[np.ix_(rows, keys)].sum(1).mean() for rows in groups[:2] for keys in groups]
+
+    def same() -> None:
+        shown = [number(text) for text in page.locator("[data-test=blocks] td").all_inner_texts()]
+        assert shown == pytest.approx(expected, abs=6e-3)
+
+    patiently(page, same)
+    page = watch(viewport={"width": 1440, "height": 900}).open(cat_file.as_uri() + "#of=ab")
+    assert page.locator("[data-test=blocks]").count() == 0
+
+
 def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: Path, cat_file: Path) -> None:
     size = "parseFloat(document.querySelector('.flow').style.fontSize)"
     page = watch().open(cat_file.as_uri() + "#mode=text&l=1&h=1")
     until(page, f"{size} === 28")
+    assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).direction") == "ltr"
+    assert JOINER not in page.locator("#page").inner_text()
     page = watch().open(long_trace(300, Mask()).to_html(tmp_path / "page.html").as_uri() + "#mode=text&q=4")
     until(page, f"{size} < 20")
 
@@ -316,12 +375,6 @@ def test_an_arabic_text_runs_in_its_direction_in_an_english_page(watch: Watch, t
     assert page.evaluate("getComputedStyle(document.querySelector('.flow')).direction") == "rtl"
     words = page.evaluate(PLACES, ".flow .word")
     assert (words[0], words[-1]) == ("</s>", "<s>")
-
-
-def test_a_latin_text_stays_as_it_was(watch: Watch, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1440, "height": 900}).open(cat_file.as_uri())
-    assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).direction") == "ltr"
-    assert JOINER not in page.locator("#page").inner_text()
 
 
 def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Notebooks: a live widget, and isolated frames, several on a page, that leave nothing in the notebook itself."""
+"""Notebooks: a live widget; frames that keep to themselves and leave nothing in the notebook; names to complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -23,15 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.formatters import DisplayFormatter
+from IPython.core.interactiveshell import InteractiveShell
 from looking import HOSTILE, Watch, eventually, until
+from traitlets.config import Config
 
 import headscope as hs
+from finished_survey import finished
 from headscope.errors import HeadscopeError, InputError
-from headscope.heads import grid
 from headscope.page import notebook
 from headscope.screens.labels import printable
 from patience import PATIENCE
+from patience import until as wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -81,24 +84,6 @@ def test_it_begins_on_the_finding_that_a_fresh_page_has_pinned(in_jupyter: None)
     layer, head, query, key = trace.view().selection
     assert float(trace[layer, head].weights[query, key]) > 0.1
     assert {query, key}.isdisjoint(np.flatnonzero(trace.queries.special))
-
-
-def test_a_large_trace_stays_in_the_kernel(bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = bert.trace("The cat sat on the mat.")
-    whole = len(trace.view()._page)
-    monkeypatch.setattr("headscope.page.widget.EMBEDDED_UP_TO", 10)
-    widget = trace.view()
-    assert len(widget._page) < whole
-    sent: list[tuple[Any, list[bytes]]] = []
-    monkeypatch.setattr(widget, "send", lambda content, buffers=(): sent.append((content, list(buffers))))
-    request = {"want": "head", "trace": "0", "layer": 1, "head": 0}
-    widget._answer(widget, {"id": 5, "request": request}, [])
-    assert sent[0][0] == {"id": 5}
-    q = np.frombuffer(sent[0][1][0], "<f4")[: trace.layers[1].q[0].size]
-    np.testing.assert_array_equal(q, trace.layers[1].q[0].ravel())
-    for bad in ({**request, "trace": "1"}, {**request, "head": 9}, None, {}):
-        widget._answer(widget, {"id": 6, "request": bad}, [])
-        assert "what to do" in sent[-1][0]["error"]
 
 
 MODEL = """async ([source, traits]) => {
@@ -190,9 +175,11 @@ def test_messages_that_are_not_the_page_s_change_nothing(watch: Watch, widget: T
 def test_a_large_trace_is_looked_at_in_parts(
     watch: Watch, bert: hs.Model, in_jupyter: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grid, "MEASURED_CELLS", 60)
     trace = bert.trace("The cat sat on the mat.")
+    whole = len(trace.view()._page)
+    monkeypatch.setattr("headscope.page.widget.EMBEDDED_UP_TO", 10)
     widget = trace.view()
+    assert len(widget._page) < whole
     wants: list[str] = []
 
     def answer(text: str) -> dict[str, Any]:
@@ -204,7 +191,7 @@ def test_a_large_trace_is_looked_at_in_parts(
             lambda reply, buffers=(): sent.append({"reply": reply, "bytes": [*b"".join(buffers)] or None}),
         )
         widget._answer(widget, content, [])
-        wants.append(content["request"]["want"])
+        wants.append(str((content["request"] or {}).get("want")))
         return sent[0]
 
     page = watch(viewport={"width": 1680, "height": 800}).page
@@ -217,6 +204,9 @@ def test_a_large_trace_is_looked_at_in_parts(
     weights = trace[0, 0].weights[2]
     assert float(first.get_attribute("data-weight") or 0) == pytest.approx(float(np.max(weights)), abs=1e-5)
     assert {"head", "measures"} <= set(wants)
+    request = {"want": "head", "trace": "0", "layer": 1, "head": 0}
+    for bad in ({**request, "trace": "1"}, {**request, "head": 9}, None, {}):
+        assert "what to do" in answer(json.dumps({"id": 6, "request": bad}))["reply"]["error"]
 
 
 BOOK = [
@@ -344,18 +334,17 @@ def _running(command: list[str], port: int, folder: Path, **more: str) -> Iterat
     with log.open("w") as out:
         server = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env={**os.environ, **more})
     address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=PATIENCE).close()
+        except OSError as error:
+            return isinstance(error, urllib.error.HTTPError)
+        return True
+
     try:
-        end = time.monotonic() + PATIENCE
-        while True:
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < end, f"it never answers: {log.read_text()}"
-            try:
-                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=PATIENCE).close()
-                break
-            except urllib.error.HTTPError:
-                break  # it answers
-            except OSError:
-                time.sleep(0.1)
+        wait_for(answers)
         yield address
     finally:
         server.kill()  # one that is asked to end may wait for its kernel for ever; without it, the kernel ends itself
@@ -597,3 +586,32 @@ def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -
     assert 'srcdoc="' in body
     assert "entropy" in Cells(book.cells[2].outputs[0]["data"]["text/html"]).rows[1]
     assert "layers:\\u20071/4" in str(book.metadata["widgets"])  # a space as wide as a digit
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    settings = Config()
+    settings.HistoryManager.enabled = False
+    settings.Completer.use_jedi = False
+    settings.InteractiveShell.ipython_dir = str(tmp_path_factory.mktemp("ipython"))
+    shell = InteractiveShell(config=settings)
+    yield shell
+    shell.restore_sys_module_state()
+    InteractiveShell.clear_instance()
+
+
+def offered(shell: Any, thing: Any) -> list[str]:
+    """What IPython offers after `thing["`."""
+    shell.push({"thing": thing})
+    with provisionalcompleter():
+        return [one.text.strip("\"']") for one in shell.Completer.completions('thing["', len('thing["'))]
+
+
+def test_what_is_asked_by_name_offers_its_names(shell: Any, tmp_path: Path) -> None:
+    bert = hs.open()
+    trace = bert.trace("a cat sat")
+    survey = hs.Survey(finished(tmp_path))
+    for thing in (trace.statistics(), trace.outputs, survey):
+        assert sorted(offered(shell, thing)) == sorted(thing)
+    assert "hidden_size" in offered(shell, bert.config)
+    assert sorted(offered(shell, bert.parameters)) == sorted(row.name for row in bert.parameters)

@@ -242,17 +242,7 @@ def test_layers_may_differ_in_heads() -> None:
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [
-        (",", True),
-        ("...", True),
-        ("。", True),
-        ("$", True),
-        ("“", True),
-        ("a.", False),
-        ("", False),
-        (" ", False),
-        ("€", False),
-    ],
+    [*((word, True) for word in (",", "...", "。", "$", "“")), *((word, False) for word in ("a.", "", " ", "€"))],
 )
 def test_punctuation_is_as_berts_tokenizer_has_it(word: str, expected: bool) -> None:
     assert is_punctuation(word) is expected

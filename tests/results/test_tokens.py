@@ -144,15 +144,6 @@ def test_whole_words_of_findings_and_parts(roberta: Path) -> None:
     assert tokens[-4:] == [")", "▁", ",", "</s>"]
 
 
-def test_a_page_shows_each_sign_once(roberta: Path, tmp_path: Path) -> None:
-    trace = hs.open(roberta).trace("the cat , sat .")
-    (tmp_path / "page.trace").write_bytes(page_bytes(trace))
-    kept = hs.load(tmp_path / "page.trace")
-    assert "▁" in kept.tokens
-    spans = [span for span, special in zip(kept.queries.spans, kept.queries.special, strict=True) if not special]
-    assert "".join("the cat , sat ."[slice(*span)] for span in spans if span) == "thecat,sat."
-
-
 @pytest.mark.parametrize("content", [page_bytes, header_bytes])
 def test_a_page_merges_the_words_that_everything_else_counts(
     roberta: Path, tmp_path: Path, content: Callable[[hs.Trace], bytes]

@@ -87,11 +87,17 @@ def test_keys_of_cross_attention_have_their_own_labels() -> None:
 
 def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
     trace = made()
-    save_attention(trace, tmp_path / "all.npz")
+    assert save_attention(trace, tmp_path / "all.npz") == "weights of 2 × 2 heads, 4 × 4 each"
     saved = np.load(tmp_path / "all.npz")
     assert saved["layers"].tolist() == [0, 5]
     assert saved["heads"].tolist() == [1, 3]
+    assert saved["weights"].shape == (2, 2, 4, 4)
     np.testing.assert_array_equal(saved["weights"][1, 1], np.asarray(trace[5, 3].weights))
+    assert (tuple(saved["tokens"]), tuple(saved["ids"])) == (trace.tokens, trace.ids)
+    save_attention(trace, tmp_path / "one.npz", layer=-1, head=1)
+    saved = np.load(tmp_path / "one.npz")
+    assert (saved["layers"].tolist(), saved["heads"].tolist()) == ([5], [1])
+    np.testing.assert_array_equal(saved["weights"][0, 0], np.asarray(trace[5, 1].weights))
     save_attention(trace, tmp_path / "one.csv", layer=5)
     rows = (tmp_path / "one.csv").read_text().splitlines()[1:]
     assert {tuple(row.split(",")[:2]) for row in rows} == {("5", "1"), ("5", "3")}
@@ -116,24 +122,6 @@ def test_the_page_is_told_the_numbers(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     return hs.open(small_bert(tmp_path_factory.mktemp("small"))).trace("The cat sat.")
-
-
-def test_npz_holds_every_head(trace, tmp_path):
-    message = save_attention(trace, tmp_path / "w.npz")
-    assert message == "weights of 2 × 2 heads, 6 × 6 each"
-    with np.load(tmp_path / "w.npz") as file:
-        assert file["weights"].shape == (2, 2, 6, 6)
-        np.testing.assert_array_equal(file["weights"][1, 0], np.asarray(trace[1, 0].weights))
-        assert tuple(file["tokens"]) == trace.tokens
-        assert tuple(file["ids"]) == trace.ids
-        assert list(file["layers"]) == list(file["heads"]) == [0, 1]
-
-
-def test_npz_of_one_head(trace, tmp_path):
-    save_attention(trace, tmp_path / "w.npz", layer=-1, head=0)
-    with np.load(tmp_path / "w.npz") as file:
-        assert (list(file["layers"]), list(file["heads"])) == ([1], [0])
-        np.testing.assert_array_equal(file["weights"][0, 0], np.asarray(trace[1, 0].weights))
 
 
 def test_csv_is_one_line_per_cell(trace, tmp_path):

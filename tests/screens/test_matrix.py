@@ -13,15 +13,13 @@ from headscope.screens.labels import width
 from headscope.screens.matrix import (
     SHADES,
     colour_of,
-    each_query,
     inked,
-    key_bars,
     matrix,
     shade_of,
     strongest,
     style_of,
 )
-from headscope.screens.terminal import Paper, lines_of, plain_text
+from headscope.screens.terminal import Paper, plain_text
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0], [0.01, 0.0, 0.99]], np.float32)
 NAMES = ("[CLS]", "cat", "猫")
@@ -32,11 +30,6 @@ def rows(text):
     return [line for line in text.splitlines() if re.match(r"\s*\d+ (\[CLS\]|cat|猫|t\d*)( |$)", line)]
 
 
-def test_cells_carry_shade_and_per_cent():
-    displayed = rows(plain_text([matrix(WEIGHTS, NAMES, NAMES)], Paper(80)))[-3:]
-    assert displayed == ["0 [CLS] █ 90 ░ 10", "1 cat   ▒ 25 ▓ 75", "2 猫    ░  1      █ 99"]
-
-
 def test_ascii_and_grey_keep_the_order_of_shades():
     for paper in (Paper(), Paper(unicode=False)):
         shades = [shade_of(inked(weight / 100, "sqrt"), paper) for weight in range(101)]
@@ -45,14 +38,6 @@ def test_ascii_and_grey_keep_the_order_of_shades():
         assert [shade for at, shade in enumerate(shades) if at == 0 or shade != shades[at - 1]] == list(
             SHADES if paper.unicode else " .:-=+*#%@"
         )
-
-
-def test_linear_is_as_large_as_it_is():
-    assert inked(0.25, "linear") == 0.25
-    assert inked(0.25, "sqrt") == 0.5
-    text = plain_text([matrix(WEIGHTS, NAMES, NAMES, scale="linear")], Paper(80))
-    assert "linear scale" in text
-    assert "██ 88 %" in text
 
 
 def test_colours_grow_lighter_and_text_can_be_read():
@@ -66,12 +51,6 @@ def test_colours_grow_lighter_and_text_can_be_read():
             lightness(*bytes.fromhex(part.strip().removeprefix("#"))) for part in style_of(ink / 20).split(" on ")
         )
         assert abs(before - behind) > 80
-
-
-def test_colour_cells_have_a_style_each():
-    lines = lines_of([matrix(WEIGHTS, NAMES, NAMES)], Paper(80, colour=True))
-    styles = [style for line in lines if line[0][0] == "0 " for _, style in line[2:]]
-    assert styles == [style_of(inked(float(weight), "sqrt")) for weight in WEIGHTS[0]]
 
 
 @pytest.mark.parametrize(("columns", "count"), [(80, 9), (80, 30), (80, 60), (120, 60), (40, 500)])
@@ -102,23 +81,6 @@ def test_the_window_stays_inside():
     assert "to 99 and keys" in text.replace("\n", " ")
 
 
-def test_keys_are_spelled_downwards_where_cells_are_narrow():
-    names = ["שלום", "猫耳", "e\u0301t", "extraordinary"]
-    text = plain_text([matrix(np.eye(4, dtype=np.float32), names, names)], Paper(32)).replace("\u200e", "")
-    above = [line.split() for line in text.splitlines()[2:10]]
-    assert above == [
-        ["e"],
-        ["x"],
-        ["t"],
-        ["r"],
-        ["ש", "a"],
-        ["ל", "o"],
-        ["ו", "猫", "e\u0301", "r"],
-        ["ם", "耳", "t", "…"],
-    ]
-    assert all(width(line) <= 32 for line in text.splitlines())
-
-
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20), st.floats(0.01, 1))
 def test_the_fewest_keys_that_hold_a_share(numbers, threshold):
     row = np.array(numbers, np.float32)
@@ -135,14 +97,3 @@ def test_top_and_threshold_together():
     assert strongest(WEIGHTS[1], None, 0.7) == [1]
     assert strongest(WEIGHTS[1], None, 0.8) == [1, 0]
     assert strongest(WEIGHTS[1], None, None) == [1, 0, 2]
-
-
-def test_bars_say_what_the_others_hold():
-    text = plain_text([key_bars(WEIGHTS[1], NAMES, [1])], Paper(80))
-    assert "1 cat  0.750 " in text
-    assert "the other 2 hold 0.250" in text
-
-
-def test_each_query_lists_its_keys():
-    text = plain_text([each_query(WEIGHTS, NAMES, NAMES, [strongest(row, 2, None) for row in WEIGHTS])], Paper(80))
-    assert text.splitlines()[2] == "1 cat    cat 0.75   [CLS] 0.25"

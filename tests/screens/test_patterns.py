@@ -65,15 +65,6 @@ def test_mixed_heads() -> None:
     assert pattern(weights).name == "mixed"
 
 
-def test_masses_are_means_over_the_queries_that_have_one() -> None:
-    generator = np.random.default_rng(3)
-    weights = generator.dirichlet(np.ones(SIZE), SIZE)
-    one = pattern(weights)
-    assert one.means["previous"] == pytest.approx(np.mean([weights[at, at - 1] for at in range(1, SIZE)]))
-    assert one.means["next"] == pytest.approx(np.mean([weights[at, at + 1] for at in range(SIZE - 1)]))
-    assert one.means["entropy"] == pytest.approx(np.mean([-(row * np.log(row)).sum() for row in weights]))
-
-
 def test_scores_that_outgrow_fp16() -> None:
     """Layers kept in fp16 are measured in fp32: products of their queries and keys may be larger than fp16 holds."""
     axis = axis_of(TOKENS, special=tuple(token.startswith("[") for token in TOKENS))

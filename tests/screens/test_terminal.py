@@ -48,22 +48,6 @@ def test_a_table_fits_and_drops_nothing(columns):
             assert any(row[0] in line for line in displayed)
 
 
-def test_a_wide_window_shows_every_column():
-    displayed = lines(table(WIDE), Paper(150))
-    assert displayed[0].split() == ["name", "dtype", "count", "part", "meaning"]
-    assert "F32" in displayed[2]
-
-
-def test_a_narrow_one_says_constants_once_and_groups():
-    displayed = lines(table(WIDE), Paper(80))
-    assert displayed[0].split() == ["name", "count", "meaning"]
-    assert displayed[-1] == "dtype: F32 in every row"
-    assert [line for line in displayed if line.startswith(("encoder ", "pooler "))] == [
-        f"{'encoder':<45}{'1,234':>5}",
-        f"{'pooler':<45}{'17':>5}",
-    ]
-
-
 def test_a_pipe_never_breaks_a_name():
     displayed = lines(table(WIDE), Paper(40, folds=False))
     assert any(line.startswith(str(WIDE.rows[0][0])) for line in displayed)
@@ -71,10 +55,6 @@ def test_a_pipe_never_breaks_a_name():
 
 def test_an_empty_table_says_so():
     assert lines(table(Table((Column("a"),), ())), Paper(80)) == ["(none)"]
-
-
-def test_ascii_paper_gets_ascii():
-    assert plain_text([table(WIDE), title("a", "b")], Paper(80, unicode=False)).isascii()
 
 
 @given(st.text(max_size=200), st.integers(12, 100))
@@ -87,10 +67,6 @@ def test_prose_fits(text, columns):
 )
 def test_bars(share, drawn):
     assert bar(share, 4, Paper()) == drawn
-
-
-def test_bars_in_ascii():
-    assert bar(0.5, 4, Paper(unicode=False)) == "##"
 
 
 def test_a_pipe_gets_plain_text(monkeypatch):
