@@ -138,7 +138,7 @@ def _prepare(observed: list[nn.Module]) -> None:
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Attached) and hook.call in (multihead.after_call, multihead.nest, inside.observe_call):
+            if isinstance(hook, Attached) and hook.call in (multihead.after_call, inside.observe_call):
                 hooks.move_to_end(key)
 
 

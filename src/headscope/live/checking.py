@@ -182,7 +182,7 @@ def refuse_altered(call: Call) -> None:
                 if not bool((times <= 1).all()):
                     head, query = divmod(int(times.argmax()), len(part))
                     place = f"{where}, row {row}, head {head}, query {part[query]}"
-                    refuse(float(times.max()), kind, place, call.rules)
+                    refuse(float(times.max()), kind, place)
 
 
 def _sample_of(call: Call, row: int) -> _Sample | None:

@@ -83,18 +83,15 @@ ADVICE = (
 ELSEWHERE = "attention in another thread"
 THREADS_ADVICE = "let the thread that calls the model run all its layers: a forward pass is recorded in one thread"
 
+LIST_IT = "list what is missing with hs.capture(model, strict=False)"
+
 PARTS_ADVICE = (
     "let each layer attend to all rows of the batch with all its heads in one call: scaled_dot_product_attention "
     "takes (batch, heads, tokens, d_head). It may attend to chunks of its queries one after another, each with a mask "
-    "over all keys, if one nn.Linear reads their contexts, joined in order. Or list what is missing with "
-    "hs.capture(model, strict=False)"
+    f"over all keys, if one nn.Linear reads their contexts, joined in order. Or {LIST_IT}"
 )
 
-NESTED_ADVICE = (
-    "nested tensors are read in nn.TransformerEncoder and nn.MultiheadAttention alone: give classes of your own padded "
-    "tensors and a mask, as x.to_padded_tensor(0) makes them, or list what is missing with "
-    "hs.capture(model, strict=False)"
-)
+PADDED = "pass padded tensors and a mask, as x.to_padded_tensor(0) makes them"
 
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
@@ -319,7 +316,7 @@ class Session:
                 where=forward.unrecorded[0].module or type(self.model).__name__,
                 advice=THREADS_ADVICE
                 if forward.unrecorded[0].operator == ELSEWHERE
-                else NESTED_ADVICE
+                else f"{PADDED}; or {LIST_IT}"
                 if forward.nested
                 else PARTS_ADVICE
                 if forward.parted

@@ -7,7 +7,6 @@ head's contexts are compared with those that follow from the reading.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed
-from headscope.live.hooks import Hooks, Shared
+from headscope.live.hooks import Hooks, Shared, of_thread
 from headscope.live.keeping.projections import Awaited, Output, mark_of
 from headscope.live.masks.analyst import score_bound
 from headscope.live.names import following
@@ -59,14 +58,8 @@ class Seen:
         return result
 
 
-class _Calls(threading.local):
-    """The calls that are running in this thread: module id -> what has been seen of it."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, Seen] = {}
-
-
-CALLS = _Calls()
+SEEN: dict[tuple[int, int], Seen] = {}
+"""Acts of the calls that are running: see `of_thread`."""
 
 
 @cache
@@ -76,7 +69,7 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
 
 def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
-    seen = CALLS.seen.pop(id(module), None) or Seen()
+    seen = SEEN.pop(of_thread(module), None) or Seen()
     if len(keywords_and_output) < 2 or not COVERED.get(id(module)):
         return None  # the last capture, in another thread, closed while this call ran
     refuse_transforms(module)
@@ -225,17 +218,17 @@ def _silenced_output(
 
 
 def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
-    CALLS.seen[id(attention)] = Seen()
+    SEEN[of_thread(attention)] = Seen()
 
 
 def _keep_context(attention: nn.Module, projection: nn.Module, args: tuple[Any, ...]) -> None:
-    if id(attention) in CALLS.seen:
-        CALLS.seen[id(attention)].context = args[0]
+    if (seen := SEEN.get(of_thread(attention))) is not None:
+        seen.context = args[0]
 
 
 def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
-    if id(attention) in CALLS.seen and args:
-        CALLS.seen[id(attention)].runs.append((part, args[0], output))
+    if (seen := SEEN.get(of_thread(attention))) is not None and args:
+        seen.runs.append((part, args[0], output))
 
 
 def _hook(module: nn.Module) -> Callable[[], None]:
