@@ -15,8 +15,6 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -65,7 +63,7 @@ class _Running(threading.local):
     """
 
     def __init__(self) -> None:
-        self.forwards: list[tuple[Session, Pass]] = []
+        self.forwards: list[tuple[Session, Forward]] = []
         self.inside = False
         self.switched: frozenset[int] = frozenset()
         self.own_masks = False
@@ -95,23 +93,6 @@ PADDED = "pass padded tensors and a mask, as x.to_padded_tensor(0) makes them"
 
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
-
-
-@dataclass(eq=False)
-class Pass(Forward):
-    """A forward pass, as its session runs it.
-
-    Attributes:
-        nested: True if attention over nested tensors was not read.
-        parted: True if attention in parts was not read.
-        held: calls that may be parts of one layer's attention, until it is known what they are.
-        caller: the frame in which it runs, until it is over.
-    """
-
-    nested: bool = False
-    parted: bool = False
-    held: Held | None = None
-    caller: FrameType | None = None
 
 
 class Session:
@@ -149,10 +130,10 @@ class Session:
         self.hooks = Hooks()
         self.tables = Tables(plan.modules)
         self._followers: dict[int, Follower] = {}
-        self._open: dict[int, tuple[nn.Module, Pass]] = {}
+        self._open: dict[int, tuple[nn.Module, Forward]] = {}
         self._numbers = itertools.count()
 
-    def forward(self) -> Pass | None:
+    def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
         running = self._open.get(threading.get_ident())
         return running[1] if running else None
@@ -255,7 +236,7 @@ class Session:
             self.prepare()
             self.hooks.put_last()
             whole = any(session.consumer.keeps_padding for session in OPEN)
-            forward = Pass(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
+            forward = Forward(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
             forward.caller = sys._getframe(2)
             self._open[thread] = (module, forward)
             RUNNING.forwards.append((self, forward))
@@ -289,14 +270,14 @@ class Session:
         with exact_products():
             self.consumer.end(forward)
 
-    def abandon(self, forward: Pass) -> None:
+    def abandon(self, forward: Forward) -> None:
         """End a pass of this thread that raised an error, or that is no longer running."""
         opened = self.forward() is forward
         self._leave(forward)
         if opened:
             self.consumer.drop(forward)
 
-    def _leave(self, forward: Pass) -> None:
+    def _leave(self, forward: Forward) -> None:
         self._open.pop(threading.get_ident(), None)
         RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[1] is not forward]
         operators.watch(bool(RUNNING.forwards))
@@ -304,7 +285,7 @@ class Session:
         crosses = any(stack.cross for stack in self.plan.stacks.values())
         following.end(forward, remember=forward.output is not None and crosses)
 
-    def _finish(self, forward: Pass) -> None:
+    def _finish(self, forward: Forward) -> None:
         """Deliver what is held back, and list what was not recorded."""
         settle(forward)
         forward.unrecorded = self._unrecorded(forward)
@@ -402,7 +383,7 @@ class Seat(NamedTuple):
     """
 
     session: Session
-    forward: Pass
+    forward: Forward
     place: Place
     path: str = ""
 

@@ -25,15 +25,16 @@ from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, Shared, of_thread
 from headscope.live.keeping.projections import Awaited, Output, mark_of
-from headscope.live.masks.analyst import score_bound
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
 from headscope.live.plan.refusals import refuse_transforms
+from headscope.live.seeing.observed import deliver_read
 from headscope.live.seeing.operators import Unwatched
+from headscope.live.seeing.parts import Ran
 from headscope.live.seeing.readers import reader_of
 from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
-from headscope.live.sessions import COVERED, calls_of, deliver, heads_to_silence, recording, register_call, who_silences
+from headscope.live.sessions import COVERED, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
 
@@ -156,44 +157,36 @@ def _observed(
             advice="capture the model as transformers builds it",
         )
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
-    context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
-    tokens = None if reading.cross else slice(keys - queries, keys)
-    rules = seats[0].forward.analyst.rules(
-        reading.mask,
-        len(reading.q),
-        queries,
-        keys,
-        tokens,
-        reach=partial(score_bound, reading.q, reading.k, reading.scale),
-        where=path,
-    )
+    context = joined.view(len(reading.q), queries, heads, d_value)
     returned = output[1] if len(output) > 1 else None
-    fields = {
-        **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
-        "context": context.detach(),
-        "scale": reading.scale,
-        "rules": rules,
-        "stage": reading.stage,
-        "own": not reading.cross,
-        "weights": returned.detach() if isinstance(returned, torch.Tensor) else None,
-        "silenced": {head: name_of(way) for head, way in silenced.items()},
-        "dropout": dropout_of(module, reader.dropouts),
-        "layer_terms": reading.terms,
-        "unfused": True,
-        "proven": is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
-    }
-    if recorders:
-        deliver(recorders, calls_of(module, recorders, **fields))
-    result = output
-    if silenced:
+    given = {"scaling": reading.scale, "same_tokens": not reading.cross, "first": keys - queries}
+    ran = Ran(
+        type(module).__name__,
+        module,
+        *(getattr(reading, name).detach() for name in ("q", "k", "v")),
+        reading.mask,
+        keys,
+        {**given, "dropout": dropout_of(module, reader.dropouts)},
+        context.detach(),
+        context.detach(),
+        returned.detach() if isinstance(returned, torch.Tensor) else None,
+        fused=False,
+        dtype=reading.q.dtype,
+        proven=is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
+        unfused=True,
+        silenced={head: name_of(way) for head, way in silenced.items()},
+        terms=reading.terms,
+        stage=reading.stage,
+    )
+    call, result = deliver_read(ran, seats), output
+    if call is not None:
         if output[0].requires_grad and any(map(is_map, silenced.values())):
             raise UnsupportedError(
                 f"the values of {type(module).__name__} are read without their gradients, which another map needs",
                 where=path,
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
-        [call] = calls_of(module, [who_silences(seats)], **fields)
-        result = _silenced_output(reader, output, context, silenced, call)
+        result = _silenced_output(reader, output, context.transpose(1, 2), silenced, call)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)

@@ -17,6 +17,7 @@ from headscope.attention.kernels import KernelNotes, autocast_dtype
 from headscope.attention.patterns import name_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError, UnsupportedError
+from headscope.live.calls import Call
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
 from headscope.live.masks.analyst import Rules, score_bound
@@ -122,9 +123,8 @@ def _ran(
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
     fused = notes is not None and notes.lse(max(len(query), len(key)), *query.shape[1:3]) is not None
     dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
-    return Ran(
-        name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, dtype, proven, unfused=False
-    )
+    settings = {"dtype": dtype, "proven": proven, "unfused": False, "terms": _layer_terms(kwargs)}
+    return Ran(name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, **settings)
 
 
 def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
@@ -156,6 +156,13 @@ def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark:
         deliver(seats, calls_of(ran.module, seats, **fields, mark=mark))
 
 
+def deliver_read(ran: Ran, seats: list[Seat]) -> Call | None:
+    """Deliver a call that was read from its inputs; return it, as who silences heads sees it, if anybody does."""
+    masking = _masking(ran, seats[0])
+    _deliver(ran, seats, masking)
+    return calls_of(ran.module, [who_silences(seats)], **_fields(ran, masking))[0] if ran.silenced else None
+
+
 def _fields(ran: Ran, masking: _Masking) -> dict[str, Any]:
     """The fields of a `Call`, all but its place."""
     batch = max(len(ran.query), len(ran.key))
@@ -169,13 +176,13 @@ def _fields(ran: Ran, masking: _Masking) -> dict[str, Any]:
         "context": ran.context.transpose(1, 2),
         "scale": masking.scale,
         "rules": masking.rules,
-        "stage": stage_of(ran.module, masking.scale, q.shape[-1]),
+        "stage": ran.stage or stage_of(ran.module, masking.scale, q.shape[-1]),
         "own": masking.tokens is not None,
         "weights": ran.weights,
         "silenced": ran.silenced,
         "extra_keys": ran.kwargs.get("extra_keys", ()),
         "dropout": float(ran.kwargs.get("dropout") or 0.0),
-        "layer_terms": _layer_terms(ran.kwargs),
+        "layer_terms": ran.terms,
         "proven": ran.proven,
         "unfused": ran.unfused,
     }
@@ -288,7 +295,7 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    same_tokens, first = ran.kwargs.get("same_tokens"), 0
+    same_tokens, first = ran.kwargs.get("same_tokens"), ran.kwargs.get("first", 0)
     if same_tokens is None:
         cross = seat.place.stack.cross
         if not cross and queries < keys:

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from headscope.attention.patterns import name_of
 from headscope.attention.scores import Mask
+from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import once
 from headscope.live.keeping.projections import Awaited, Output, mark_of
@@ -34,8 +35,9 @@ from headscope.live.seeing.missed import Missed
 if TYPE_CHECKING:
     from torch import nn
 
+    from headscope.live.calls import Forward
     from headscope.live.names.axes import Followed
-    from headscope.live.sessions import Pass, Seat
+    from headscope.live.sessions import Seat
 
 
 ROWS, HEADS, TOKENS = range(3)
@@ -70,6 +72,8 @@ class Ran:
         proven: True if a library's own code computed the result from these tensors alone.
         unfused: True if scores and weights may have been computed step by step.
         silenced: the heads that are silenced: head -> name of the way.
+        terms: the layer's own score terms.
+        stage: what queries and keys are; empty if the module's class tells.
         extents: where keys and values were.
         followed: the numbers of the queries' and the keys' tokens.
     """
@@ -90,6 +94,8 @@ class Ran:
     proven: bool
     unfused: bool
     silenced: Mapping[int, str] = field(default_factory=dict)
+    terms: Terms = NO_TERMS
+    stage: str = ""
     extents: tuple[Extent, ...] = ()
     followed: Followed = (None, None)
 
@@ -501,7 +507,7 @@ class Held:
         )
 
 
-def note_reader(forward: Pass, x: Any, path: str) -> None:
+def note_reader(forward: Forward, x: Any, path: str) -> None:
     """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
     if forward.held is None and (forward.awaited is None or not forward.awaited.may_be(x)):
         return
@@ -514,7 +520,7 @@ def note_reader(forward: Pass, x: Any, path: str) -> None:
             forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
 
-def settle(forward: Pass) -> None:
+def settle(forward: Forward) -> None:
     """Deliver or report the calls that are held back: no more parts of them will come."""
     held, forward.held = forward.held, None
     if held is not None:
