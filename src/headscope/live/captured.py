@@ -28,7 +28,7 @@ from headscope.live.keeping.copies import Selection, chosen_device, numbers_of
 from headscope.live.keeping.generation import Sequences
 from headscope.live.names.axes import vocabulary
 from headscope.live.plan.classes import calls_sdpa, kind_of, models_in
-from headscope.live.plan.plans import has_modules, plan_of
+from headscope.live.plan.plans import plan_of
 from headscope.live.plan.refusals import refuse_others, refuse_without_numbers
 from headscope.live.seeing import inside, interface, multihead, operators, sdpa_watch
 from headscope.live.seeing.readers import reads
@@ -79,7 +79,7 @@ class Watching:
                 advice="create a new one: with hs.capture(model) as captured",
             )
         modules = [module for _, module in self.plan.modules]
-        if not has_modules(self.model, self.plan):
+        if list(map(id, self.model.modules())) != list(self.plan.known):  # one was replaced
             raise InputError(
                 f"modules of {type(self.model).__name__} were replaced after this capture was created",
                 where="with",

@@ -375,8 +375,10 @@ class TraceBuilder(Consumer):
 def _dropping(model: nn.Module) -> str:
     """Name of the first module in training mode with a rate of dropout above 0; empty if there is none."""
     for name, module in model.named_modules():
+        if not getattr(module, "training", False):
+            continue
         rate = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0.0)
-        if getattr(module, "training", False) and isinstance(rate, float) and rate > 0:
+        if isinstance(rate, float) and rate > 0:
             return name or type(module).__name__
     return ""
 

@@ -93,8 +93,3 @@ def _may_attend(cls: type[nn.Module]) -> bool:
     kind = kind_of(cls)
     asked = not cls.__module__.startswith(LIBRARIES) or issubclass(cls, (nn.MultiheadAttention, torch.jit.ScriptModule))
     return asked or kind.uses_interface or kind.calls_sdpa or reader_of(cls) is not None
-
-
-def has_modules(model: nn.Module, plan: Plan) -> bool:
-    """Return True if these are a plan's modules: none was replaced since."""
-    return [id(module) for module in model.modules()] == list(plan.known)

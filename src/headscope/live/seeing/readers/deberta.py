@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.masks.analyst import RawMask, filled
+from headscope.live.masks.analyst import RawMask
 from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, heads_of
 
 KNOWN = frozenset({"c2p", "p2c"})
@@ -112,29 +112,11 @@ def _not_read(name: str) -> UnsupportedError:
 
 
 def mask_of(mask: torch.Tensor) -> RawMask:
-    """The keys that are not padding, from (batch, 1, tokens, tokens), True where both tokens are not padding.
-
-    Another mask is kept as it is. So is one with padding between tokens: such a query attends to all keys evenly.
-    """
+    """The mask from (batch, 1, tokens, tokens), True where both tokens are not padding, once for all layers."""
     raw = _MASKS.get(mask)
     if raw is None:
-        raw = _MASKS[mask] = _mask(mask)
+        raw = _MASKS[mask] = RawMask.filled(mask.bool())
     return raw
-
-
-def _mask(mask: torch.Tensor) -> RawMask:
-    if mask.shape[1:3] == (1, 1):
-        return RawMask(keys=mask[:, 0, 0].bool())
-    real = mask.diagonal(dim1=-2, dim2=-1)[:, 0].bool()
-    runs = (real[:, 1:] & ~real[:, :-1]).sum(1) + real[:, 0]
-    tokens = real.shape[1]
-    blocks = (slice(start, start + ROWS) for start in range(0, tokens, ROWS))
-    square = mask.shape[-2:] == (tokens, tokens) and bool((runs == 1).all())
-    if square and all(
-        bool((mask[:, 0, rows].bool() == (real[:, rows, None] & real[:, None])).all()) for rows in blocks
-    ):
-        return RawMask(keys=real, padded=filled(mask.bool()))
-    return RawMask.filled(mask.bool())
 
 
 def refusal(module: Any) -> str | None:
