@@ -24,7 +24,6 @@ from headscope.attention.precision import exact_products, rounding_of
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Call, Consumer, Forward, Unrecorded
-from headscope.live.checking import refuse_altered
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
@@ -470,11 +469,6 @@ def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     return silenced
 
 
-def who_silences(seats: list[Seat]) -> Seat:
-    """The first seat whose session silences heads."""
-    return next(seat for seat in seats if seat.session.consumer.silencing)
-
-
 def calls_of(module: nn.Module, seats: list[Seat], **fields: Any) -> list[Call]:
     """A call as each seat sees it: with that seat's stack and layer.
 
@@ -496,16 +490,3 @@ def calls_of(module: nn.Module, seats: list[Seat], **fields: Any) -> list[Call]:
         )
         for session, _, place, path in seats
     ]
-
-
-def deliver(seats: list[Seat], calls: list[Call]) -> None:
-    """Pass a call to the consumer of each seat.
-
-    Raises:
-        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
-    """
-    with exact_products():
-        if not calls[0].proven:
-            refuse_altered(calls[0])
-        for (session, forward, *_), call in zip(seats, calls, strict=True):
-            session.consumer.take(forward, call)

@@ -15,9 +15,11 @@ from torch import nn
 
 from headscope.attention.kernels import KernelNotes, autocast_dtype
 from headscope.attention.patterns import name_of
+from headscope.attention.precision import exact_products
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Call
+from headscope.live.checking import refuse_altered
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
 from headscope.live.masks.analyst import Rules, score_bound
@@ -25,7 +27,7 @@ from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import Noting
 from headscope.live.seeing.parts import Ran
-from headscope.live.sessions import Seat, calls_of, deliver, heads_to_silence, recording, who_silences
+from headscope.live.sessions import Seat, calls_of, heads_to_silence, recording
 from headscope.live.silencing import silence
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -94,7 +96,7 @@ def run_observed(
         mark = mark_of(result[0]) if whole else None
         _deliver(ran, whole, masking, mark)
     if masking is not None and silenced:
-        [call] = calls_of(module, [who_silences(seats)], **_fields(ran, masking))
+        call = _call_to_silence(ran, seats, masking)
         keys = ran.key[:, :, : masking.keys]
         call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : masking.keys])
         changed = silence(result[0].transpose(1, 2), silenced, call)
@@ -150,17 +152,31 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
 
 
 def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark: torch.Tensor | None = None) -> None:
-    """Read a call, and pass it on to the sessions that record it."""
+    """Read a call, and pass it on to the consumers of the sessions that record it.
+
+    Raises:
+        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+    """
     if seats := recording(seats):
-        fields = _fields(ran, masking or _masking(ran, seats[0]))
-        deliver(seats, calls_of(ran.module, seats, **fields, mark=mark))
+        calls = calls_of(ran.module, seats, **_fields(ran, masking or _masking(ran, seats[0])), mark=mark)
+        with exact_products():
+            if not ran.proven:
+                refuse_altered(calls[0])
+            for (session, forward, *_), call in zip(seats, calls, strict=True):
+                session.consumer.take(forward, call)
 
 
 def deliver_read(ran: Ran, seats: list[Seat]) -> Call | None:
     """Deliver a call that was read from its inputs; return it, as who silences heads sees it, if anybody does."""
     masking = _masking(ran, seats[0])
     _deliver(ran, seats, masking)
-    return calls_of(ran.module, [who_silences(seats)], **_fields(ran, masking))[0] if ran.silenced else None
+    return _call_to_silence(ran, seats, masking) if ran.silenced else None
+
+
+def _call_to_silence(ran: Ran, seats: list[Seat], masking: _Masking) -> Call:
+    """The call as the first session sees it that silences heads."""
+    seat = next(seat for seat in seats if seat.session.consumer.silencing)
+    return calls_of(ran.module, [seat], **_fields(ran, masking))[0]
 
 
 def _fields(ran: Ran, masking: _Masking) -> dict[str, Any]:
