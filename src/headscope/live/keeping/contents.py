@@ -119,17 +119,13 @@ class Weights:
         )
 
 
-def mark_of_weight(weight: Any) -> torch.Tensor | None:
+def marked(rows: torch.Tensor) -> torch.Tensor:
     """(rows,): the product of each row of a matrix with a fixed vector, to tell later whether it was changed."""
-    if (
-        type(weight) not in (nn.Parameter, torch.Tensor)
-        or weight.dim() != 2
-        or not weight.is_floating_point()
-        or weight.is_meta
-    ):
-        return None
-    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
-        return torch.mv(weight.float(), direction(weight.shape[1], weight.device))
+    kind = rows.device.type
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            return marked(rows)
+    return torch.mv(rows.detach().float(), direction(rows.shape[1], rows.device))
 
 
 def hashes(x: torch.Tensor) -> Iterator[int]:

@@ -20,7 +20,7 @@ from headscope.errors import InputError, first_line
 from headscope.live.calls import Call, Forward
 from headscope.live.evaluating import together
 from headscope.live.keeping.cached_sequences import KeySpan
-from headscope.live.keeping.contents import CPU, ContextProducts, direction, same_direction
+from headscope.live.keeping.contents import CPU, ContextProducts, marked, same_direction
 from headscope.live.masks.analyst import RowRule
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
@@ -302,8 +302,7 @@ def products(
     count, d_value = call.q.shape[1], call.v.shape[-1]
     if call.mark is None:
         # In the memory layout of the interface's functions: query by query, the heads side by side.
-        contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
-        mark = torch.mv(contexts.float(), direction(d_value, call.context.device))
+        mark = marked(call.context[row].transpose(0, 1).reshape(-1, d_value))
     else:
         mark = call.mark.view(len(call.q), -1)[row]
     values = mark.view(-1, count).T

@@ -99,11 +99,11 @@ def read_score_mod(
         return score_mod(*given, *buffers)
 
     places = [torch.linspace(0, size - 1, min(size, MOST_TRIED), device=device).long() for size in sizes]
-    steps = 2.0 ** torch.arange(10, -20, -1, dtype=torch.float64, device=device)
-    scores = torch.cat([torch.tensor([0.0, HUGE, -HUGE, 2 * HUGE, *SCORES]).to(steps), steps, -steps])
     try:
+        steps = 2.0 ** torch.arange(10, -20, -1, dtype=torch.float64, device=device)
+        scores = torch.cat([torch.tensor([0.0, HUGE, -HUGE, 2 * HUGE, *SCORES]).to(steps), steps, -steps])
         values = _over_all(scored, 5)(scores, *places).double()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise _unread(f"it can't be computed for many places at once ({first_line(error)})", where) from error
     seen = values[0] > float("-inf")
     factor, cap = _constants(values, seen, steps) if bool(seen.any()) else (1.0, None)
