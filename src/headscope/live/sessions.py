@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from headscope.attention.precision import exact_products, rounding_of
+from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
-from headscope.live.calls import Call, Consumer, Forward, Unrecorded
+from headscope.live.calls import Consumer, Forward, Unrecorded
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
@@ -467,26 +467,3 @@ def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     for seat in seats:
         silenced.update(seat.session.consumer.silences(seat.place.stack, seat.place.layer))
     return silenced
-
-
-def calls_of(module: nn.Module, seats: list[Seat], **fields: Any) -> list[Call]:
-    """A call as each seat sees it: with that seat's stack and layer.
-
-    Args:
-        module: the attention module.
-        seats: the seats.
-        fields: the other fields of `Call`, the same for all seats.
-    """
-    rounded = rounding_of(fields["q"])
-    return [
-        Call(
-            module=module,
-            path=path or session.plan.paths[id(module)],
-            stack=place.stack,
-            layer=place.layer,
-            turn=place.turn,
-            rounded=rounded,
-            **fields,
-        )
-        for session, _, place, path in seats
-    ]

@@ -15,7 +15,7 @@ from torch import nn
 
 from headscope.attention.kernels import KernelNotes, autocast_dtype
 from headscope.attention.patterns import name_of
-from headscope.attention.precision import exact_products
+from headscope.attention.precision import exact_products, rounding_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Call
@@ -27,7 +27,7 @@ from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import Noting
 from headscope.live.seeing.parts import Ran
-from headscope.live.sessions import Seat, calls_of, heads_to_silence, recording
+from headscope.live.sessions import Seat, heads_to_silence, recording
 from headscope.live.silencing import silence
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -158,7 +158,7 @@ def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark:
         UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
     """
     if seats := recording(seats):
-        calls = calls_of(ran.module, seats, **_fields(ran, masking or _masking(ran, seats[0])), mark=mark)
+        calls = _calls(ran, seats, masking or _masking(ran, seats[0]), mark)
         with exact_products():
             if not ran.proven:
                 refuse_altered(calls[0])
@@ -176,32 +176,43 @@ def deliver_read(ran: Ran, seats: list[Seat]) -> Call | None:
 def _call_to_silence(ran: Ran, seats: list[Seat], masking: _Masking) -> Call:
     """The call as the first session sees it that silences heads."""
     seat = next(seat for seat in seats if seat.session.consumer.silencing)
-    return calls_of(ran.module, [seat], **_fields(ran, masking))[0]
+    return _calls(ran, [seat], masking)[0]
 
 
-def _fields(ran: Ran, masking: _Masking) -> dict[str, Any]:
-    """The fields of a `Call`, all but its place."""
+def _calls(ran: Ran, seats: list[Seat], masking: _Masking, mark: torch.Tensor | None = None) -> list[Call]:
+    """The call as each of these seats sees it: with its stack and layer."""
     batch = max(len(ran.query), len(ran.key))
     q = _read(ran.query, ran.query.shape[2], ran.dtype, batch)
     k, v = (_read(x, masking.keys, ran.dtype, batch) for x in (ran.key, ran.value))
-    return {
-        "q": q,
-        "k": k,
-        "v": v,
-        "fused": ran.fused,
-        "context": ran.context.transpose(1, 2),
-        "scale": masking.scale,
-        "rules": masking.rules,
-        "stage": ran.stage or stage_of(ran.module, masking.scale, q.shape[-1]),
-        "own": masking.tokens is not None,
-        "weights": ran.weights,
-        "silenced": ran.silenced,
-        "extra_keys": ran.kwargs.get("extra_keys", ()),
-        "dropout": float(ran.kwargs.get("dropout") or 0.0),
-        "layer_terms": ran.terms,
-        "proven": ran.proven,
-        "unfused": ran.unfused,
-    }
+    stage, rounded = ran.stage or stage_of(ran.module, masking.scale, q.shape[-1]), rounding_of(q)
+    return [
+        Call(
+            module=ran.module,
+            path=path or session.plan.paths[id(ran.module)],
+            stack=place.stack,
+            layer=place.layer,
+            turn=place.turn,
+            q=q,
+            k=k,
+            v=v,
+            context=ran.context.transpose(1, 2),
+            scale=masking.scale,
+            rules=masking.rules,
+            stage=stage,
+            own=masking.tokens is not None,
+            fused=ran.fused,
+            weights=ran.weights,
+            extra_keys=ran.kwargs.get("extra_keys", ()),
+            silenced=ran.silenced,
+            dropout=float(ran.kwargs.get("dropout") or 0.0),
+            layer_terms=ran.terms,
+            unfused=ran.unfused,
+            proven=ran.proven,
+            mark=mark,
+            rounded=rounded,
+        )
+        for session, _, place, path in seats
+    ]
 
 
 class _Inner:
