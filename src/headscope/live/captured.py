@@ -109,8 +109,9 @@ class Watching:
             )
             for module in attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                for watched, applies in ((multihead.WATCHED, multihead.is_attention), (inside.WATCHED, reads)):
-                    if applies(module):
+                in_torch = isinstance(module, nn.MultiheadAttention)
+                for watched, applies in ((multihead.WATCHED, in_torch), (inside.WATCHED, reads(module))):
+                    if applies:
                         undo.enter_context(watched.used(module))
                         observed.append(module)
             undo.callback(session.close)

@@ -86,7 +86,10 @@ def refuse_others(thing: Any, where: str, advice: str) -> None:
 
 
 def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
+    """The modules of a model that, judging by their classes, compute attention in a way that capture can't see.
+
+    The softmax of one that contains attention that capture reads is probably not attention.
+    """
     suspected = classes_where((module for _, module in modules), lambda kind: kind.computes_own_attention)
     return [
         (path, module)
@@ -94,7 +97,7 @@ def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, 
         if type(module) in suspected
         and not reads(module)
         and not calls_sdpa(module)
-        and (type(module).__module__.startswith("transformers.") or not _holds_attention(module))
+        and (type(module).__module__.startswith("transformers.") or not any(map(attends, list(module.modules())[1:])))
     ]
 
 
@@ -136,13 +139,10 @@ def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
                     return
 
 
-def _holds_attention(module: nn.Module) -> bool:
-    """Return True if a module contains attention that capture reads; its own softmax is then probably not attention."""
-    parts = [part for part in module.modules() if part is not module]
-    return any(
-        kind_of(type(part)).uses_interface or calls_sdpa(part) or isinstance(part, nn.MultiheadAttention)
-        for part in parts
-    )
+def attends(module: nn.Module) -> bool:
+    """Return True if a module's class attends in a way that capture sees."""
+    kind = kind_of(type(module))
+    return kind.uses_interface or calls_sdpa(module) or isinstance(module, nn.MultiheadAttention) or reads(module)
 
 
 def refuse(times: float, kind: str, where: str) -> NoReturn:

@@ -33,11 +33,6 @@ NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask
 """The parameters of MultiheadAttention.forward, in order."""
 
 
-def is_attention(module: nn.Module) -> bool:
-    """Return True if this module is an nn.MultiheadAttention."""
-    return isinstance(module, nn.MultiheadAttention)
-
-
 def _switch_fast_path_off() -> Callable[[], None]:
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
