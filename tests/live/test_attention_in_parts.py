@@ -18,6 +18,8 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
+from headscope.live.masks.cells import Cells
+from headscope.live.seeing.parts import compact
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
 PLACES = torch.arange(TOKENS)
@@ -254,6 +256,62 @@ def test_rules_are_found_in_masks_of_parts() -> None:
         captured = captured_of(model, IDS)
         mask = captured.traces[0][1].mask
         assert (mask.causal, mask.window, mask.bias) == (causal_rule, window, None)
+
+
+MASKS = {
+    "a chunk of a causal map": PLACES[None] <= torch.arange(4, 9)[:, None],
+    "a window": (PLACES[None] - torch.arange(4, 9)[:, None]).abs() <= 3,
+    "padding and a hidden key": (PLACES < 9) & (PLACES != 5) & (PLACES[None] <= torch.arange(4, 9)[:, None]),
+    "a query without keys": PLACES[None] < torch.arange(5)[:, None],
+    "one query": PLACES[None] <= 7,
+    "all keys": torch.ones(5, TOKENS, dtype=torch.bool),
+    "other ranges in each head": torch.arange(10).view(2, 5, 1) >= PLACES,
+}
+
+
+@pytest.mark.parametrize("masked", [None, -torch.inf, torch.finfo().min], ids=["bool", "-inf", "the smallest number"])
+@pytest.mark.parametrize("name", MASKS)
+def test_a_compact_mask_has_the_same_cells(name: str, masked: float | None) -> None:
+    mask = MASKS[name].expand(1, *(1,) * (3 - MASKS[name].dim()), *MASKS[name].shape)
+    mask = mask if masked is None else torch.zeros(mask.shape).masked_fill(~mask, masked)
+    found = compact(mask, mask.shape[2])
+    assert isinstance(found, Cells)
+    assert (found.shape, found.dtype) == (mask.shape, mask.dtype)
+    assert torch.equal(found[0][:, :], mask[0])
+    assert torch.equal(found[0][:, 1:2, 3:], mask[0][:, 1:2, 3:])
+    assert torch.equal(found.transpose(0, 1)[0][:, :], mask[:, 0])
+
+
+def test_a_mask_without_ranges_is_copied() -> None:
+    mask = torch.rand(1, 2, 5, TOKENS) < 0.5
+    for x in (mask, mask.float() * 0.5 + torch.eye(5, TOKENS), BIAS[None], torch.full((1, 1, 2, 3), torch.nan)):
+        found = compact(x, x.shape[2])
+        assert isinstance(found, torch.Tensor)
+        assert found.data_ptr() != x.data_ptr()
+        torch.testing.assert_close(found, x, rtol=0, atol=0, equal_nan=True)
+    shared = mask[:, :, :1].expand(1, 2, 5, TOKENS)  # one row for all queries is linear as it is
+    assert isinstance(compact(shared, 5), torch.Tensor)
+
+
+CHUNK, LONG = 40, 600
+
+
+def in_long_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Chunks of a long text, each with the part of a causal mask that is its own."""
+    starts = range(0, LONG, CHUNK)
+    below = ((torch.arange(LONG)[None] <= torch.arange(at, at + CHUNK)[:, None]).float().log() for at in starts)
+    return torch.cat([sdpa(part, k, v, attn_mask=mask) for part, mask in zip(q.split(CHUNK, 2), below, strict=True)], 2)
+
+
+def test_masks_of_chunks_take_linear_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All chunks' masks together are a map of all pairs, which nobody holds."""
+    monkeypatch.setattr("headscope.live.masks.cells.BLOCK_CELLS", CHUNK * LONG)
+    model, x = Attention(in_long_chunks), torch.randn(1, LONG, 32)
+    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
+        model(x)
+    mask = captured.trace[0].mask
+    assert (mask.causal, mask.window, mask.bias) == (True, None, None)
+    assert max(event.self_cpu_memory_usage for event in profile.events() or ()) < LONG * LONG
 
 
 class Inner(nn.Module):

@@ -36,6 +36,7 @@ class Cells:
         compute: computes cells.
         shape: the sizes.
         dtype, device: of the cells.
+        made: True if the model made them all, in parts: they may be kept if they follow no rule.
         row: of a map of three axes, the row of the batch.
     """
 
@@ -43,6 +44,7 @@ class Cells:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    made: bool = False
     row: int = 0
 
     def __len__(self) -> int:
@@ -72,3 +74,12 @@ class Cells:
     def any(self) -> bool:
         """Return True if any cell is not 0."""
         return any(bool(block.any()) for _, block in self.blocks())
+
+    def transpose(self, *_: int) -> Cells:
+        """The same maps with the rows of the batch as heads, and heads as rows, as a tensor's `transpose(0, 1)`."""
+        batch, heads, *sizes = self.shape
+
+        def compute(rows: torch.Tensor, heads: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
+            return self.compute(heads, rows, *places).transpose(0, 1)
+
+        return replace(self, compute=compute, shape=(heads, batch, *sizes))

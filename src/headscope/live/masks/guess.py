@@ -103,7 +103,7 @@ class Levels:
         Raises:
             UnsupportedError: the mask exists only as a function of its cells.
         """
-        if isinstance(self.mask, Cells):
+        if isinstance(self.mask, Cells) and not self.mask.made:
             raise UnsupportedError(
                 "flex attention's mask or score_mod follows no rule: a trace keeps causal masks, windows, padding and "
                 "numbers by key or by distance, and no map of all pairs that the model never made",

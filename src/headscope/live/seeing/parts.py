@@ -9,15 +9,14 @@ together. Otherwise they are reported as attention that was not recorded, as are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from headscope.attention.patterns import name_of
 from headscope.attention.scores import Mask
@@ -103,11 +102,11 @@ class Ran:
         """The same call, with copies of all tensors but keys and values: the module may change its own.
 
         Args:
-            mask: False to leave the mask as it is.
+            mask: False to leave the mask as it is, whose copy may be as large as a map.
         """
         raw = self.raw
         if mask:
-            raw = replace(raw, mask=_copy(raw.mask), bias=_copy(raw.bias), keys=_copy(raw.keys))
+            raw = replace(raw, mask=compact(raw.mask, self.query.shape[2]), bias=_copy(raw.bias), keys=_copy(raw.keys))
         changes: dict[str, Any] = {"raw": raw}
         changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
         return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
@@ -130,7 +129,7 @@ def _copy(x: Any) -> Any:
 
 
 def _swapped(x: Any) -> Any:
-    return x.transpose(0, 1) if isinstance(x, torch.Tensor) else x
+    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
 def _beside(parts: list[Ran], name: str, axis: int) -> torch.Tensor | None:
@@ -232,7 +231,7 @@ def _common(tables: list[np.ndarray]) -> np.ndarray:
 
 
 def _joined_mask(parts: list[Ran], axis: int, keys: int, *, split: bool) -> RawMask:
-    """The mask of several calls: the one that they have in common, or one that is made of theirs."""
+    """The mask of several calls: the one that they have in common, or one whose cells are read from theirs."""
     first = parts[0].raw
     plain = all(x is None for x in (first.mask, first.bias, first.keys, first.deferred))
     moves = axis == TOKENS and (first.causal or first.window is not None or split)
@@ -240,39 +239,58 @@ def _joined_mask(parts: list[Ran], axis: int, keys: int, *, split: bool) -> RawM
     if plain and not moves and settings == {(keys, first.causal, first.window)}:
         return first
     parts = [replace(part, raw=part.raw.read()) for part in parts]
-    maps = [_map_of(part) for part in parts]
-    dtype = reduce(torch.promote_types, (x.dtype for x in maps))
-    if dtype != torch.bool and parts[0].query.dtype == torch.float64:
-        dtype = torch.float64  # the precision in which it is added
-    rows, heads = (max(x.shape[at] for x in maps) for at in (ROWS, HEADS))
-    wide = [_numbers(x, dtype).expand(rows, 1 if axis == HEADS else heads, -1, -1) for x in maps]
-    if not split:
-        return RawMask(mask=torch.cat(wide, axis))
-    whole = wide[0].new_full((rows, heads, keys, keys), False if dtype == torch.bool else -torch.inf)
-    return RawMask(mask=_on_the_diagonal(whole, wide))
+    maps = [x for part in parts for x in (part.raw.mask, part.raw.bias) if x is not None]
+    double = [torch.float64] if parts[0].query.dtype == torch.float64 else []  # the precision in which it is added
+    numbers = [x.dtype for x in maps if x.dtype != torch.bool]
+    dtype = reduce(torch.promote_types, numbers + double) if numbers else torch.bool
+    of_keys = [len(part.raw.keys) for part in parts if part.raw.keys is not None]
+    sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
+    sizes[axis] = sum(part.query.shape[axis] for part in parts)
+    compute = partial(_joined_cells, parts, [axis, 3] if split else [axis], dtype)
+    whole = Cells(compute, tuple(sizes), dtype, parts[0].query.device, made=True)
+    return RawMask(mask=whole)
 
 
-def _numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A mask as numbers to add, unless it is to be bool."""
-    if mask.dtype != torch.bool or dtype == torch.bool:
-        return mask.to(dtype)
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -torch.inf)
+def _joined_cells(parts: list[Ran], axes: list[int], dtype: torch.dtype, *index: torch.Tensor) -> torch.Tensor:
+    """Cells of the mask of several calls, which lie side by side along some axes: at these places along each axis."""
+    fill = False if dtype == torch.bool else -torch.inf
+    whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
+    low, high, end = int(index[axes[0]].min()), int(index[axes[0]].max()), 0
+    for part in parts:
+        first, end = end, end + part.query.shape[axes[0]]
+        if end <= low or first > high:
+            continue
+        at, to = list(index), [torch.arange(len(places), device=places.device) for places in index]
+        for axis in axes:
+            to[axis] = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
+            at[axis] = index[axis][to[axis]] - first
+        cells = _cells(part, at)
+        whole[_grid(to)] = cells if cells.dtype == torch.bool == dtype else _numbers(cells).to(dtype)
+    return whole
 
 
-def _map_of(part: Ran) -> torch.Tensor:
-    """(1 or batch, 1 or heads, queries, keys): the mask of a call, as numbers if it adds any, otherwise bool."""
-    raw, queries, keys = part.raw, part.query.shape[2], part.key.shape[2]
-    allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=part.query.device)
-    allowed[..., part.keys :] = False
-    rule = Mask(raw.causal, raw.window).allowed(np.arange(queries), np.arange(keys), (queries, part.keys))
+def _numbers(mask: torch.Tensor) -> torch.Tensor:
+    """A mask as numbers to add."""
+    return (
+        mask if mask.dtype != torch.bool else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
+    )
+
+
+def _cells(part: Ran, index: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The mask of a call at some of its rows, heads, queries and keys: as numbers if it adds any, otherwise bool."""
+    raw, rows, columns = part.raw, index[2], index[3]
+    allowed = (columns < part.keys).expand(1, 1, len(rows), -1)
+    sizes = part.query.shape[2], part.keys
+    rule = Mask(raw.causal, raw.window).allowed(rows.cpu().numpy(), columns.cpu().numpy(), sizes)
     if rule is not None:
-        allowed &= torch.from_numpy(rule).to(allowed.device)
+        allowed = allowed & torch.from_numpy(rule).to(allowed.device)
+    if raw.keys is not None:
+        allowed = allowed & _at(raw.keys[:, None, None], index).bool()
     total: torch.Tensor | None = None
-    for x in (None if raw.keys is None else raw.keys[:, None, None].bool(), raw.mask, raw.bias):
+    for x in (raw.mask, raw.bias):
         if x is None:
             continue
-        cells = torch.stack([row[:, :] for row in map(x.__getitem__, range(len(x)))]) if isinstance(x, Cells) else x
-        cells = functional.pad(cells[..., :keys], (0, max(0, keys - cells.shape[3])))
+        cells = _at(x, index)
         if cells.dtype == torch.bool:
             allowed = allowed & cells
         else:
@@ -280,17 +298,54 @@ def _map_of(part: Ran) -> torch.Tensor:
     return allowed if total is None else total.masked_fill(~allowed, -torch.inf)
 
 
+def _at(x: torch.Tensor | Cells, index: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Cells of a map, of which an axis of size 1 has one; 0 for keys that it doesn't have."""
+    at = [places if size > 1 else places[:1] * 0 for places, size in zip(index[:3], x.shape, strict=False)]
+    at.append(index[3].clamp(max=x.shape[3] - 1))
+    cells = x.compute(*at) if isinstance(x, Cells) else x[_grid(at)]
+    return cells.masked_fill(index[3] >= x.shape[3], 0)
+
+
+def _grid(index: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Indices along each axis as indices of all cells where they meet."""
+    return tuple(places.view([-1 if side == axis else 1 for side in range(4)]) for axis, places in enumerate(index))
+
+
+def compact(x: Any, queries: int) -> Any:
+    """A copy of a mask; in memory linear in its tokens if it has two numbers, one of them in a range of keys per query.
+
+    Keys that no query sees may lie in the range. Calls over chunks of queries get the parts of a map one after another:
+    nobody ever holds all of it.
+    """
+    if not isinstance(x, torch.Tensor) or not x.numel() or (whole := once(x.detach())).shape[2] != queries:
+        return _copy(x)
+    low, high = (False, True) if whole.dtype == torch.bool else (whole.amin(), whole.amax())
+    allowed, keys = whole == high, whole.shape[3]
+    if not bool((allowed | (whole == low)).all()):
+        return _copy(x)
+    columns, of_any = torch.arange(keys, device=x.device), allowed.any(-1)
+    first = allowed.byte().argmax(-1)
+    last = torch.where(of_any, keys - 1 - allowed.flip(-1).byte().argmax(-1), -1)
+    ranges = (columns >= first[..., None]) & (columns <= last[..., None])
+    seen = None if torch.equal(ranges, allowed) else allowed.any(2, keepdim=True)
+    if seen is not None and not torch.equal(ranges & seen, allowed):
+        return _copy(x)
+    values = torch.tensor([low, high], dtype=x.dtype, device=x.device)
+
+    def compute(*index: torch.Tensor) -> torch.Tensor:
+        some = [_at(side[..., None], [*index[:3], index[3][:1] * 0]) for side in (first, last)]
+        cells = (index[3] >= some[0]) & (index[3] <= some[1])
+        return values[(cells if seen is None else cells & _at(seen, index)).long()]
+
+    return Cells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
+
+
 def _joined_weights(blocks: list[torch.Tensor], *, split: bool) -> torch.Tensor:
     """One map of all pairs, with the block of each call at its place and 0 elsewhere."""
     if not split:
         return torch.cat(blocks, TOKENS)
-    tokens = sum(block.shape[2] for block in blocks)
-    return _on_the_diagonal(blocks[0].new_zeros(*blocks[0].shape[:2], tokens, tokens), blocks)
-
-
-def _on_the_diagonal(whole: torch.Tensor, blocks: list[torch.Tensor]) -> torch.Tensor:
-    """A map of all pairs, with the block of each call at its place."""
-    end = 0
+    tokens, end = sum(block.shape[2] for block in blocks), 0
+    whole = blocks[0].new_zeros(*blocks[0].shape[:2], tokens, tokens)
     for block in blocks:
         start, end = end, end + block.shape[2]
         whole[:, :, start:end, start:end] = block
