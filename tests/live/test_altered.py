@@ -36,7 +36,8 @@ from transformers.models.bert import modeling_bert
 
 from families import BY_NAME, built
 from headscope.errors import NoteWarning, UnsupportedError
-from headscope.live import Consumer, capture, checking, feed, sessions
+from headscope.live import Consumer, capture, checking, feed
+from headscope.live.seeing import observed
 from products import in_turn, pairwise
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -504,7 +505,7 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_much(call: Any) -> None:
         pytest.fail(f"{call.path} is PyTorch's or transformers' own")
 
-    monkeypatch.setattr(sessions, "refuse_altered", too_much)
+    monkeypatch.setattr(observed, "refuse_altered", too_much)
     monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
     with torch.no_grad():
         for implementation in ("sdpa", "eager", "flex_attention"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own
+from comparing import captured_of
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.nn.functional import scaled_dot_product_attention
@@ -229,51 +229,21 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
         np.testing.assert_allclose(np.asarray(captured.trace[number].weights), expected[0], atol=2e-5)
 
 
-HELD = torch.zeros(12)
-"""A table that a score_mod finds among the names of its file."""
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_functions_of_flex_attention_that_look_at_what_changes() -> None:
-    """Closures, defaults and global names: their tensors are read anew in each layer in which they differ."""
-    hidden, slopes = torch.zeros(12, dtype=torch.bool), torch.zeros(4)
+def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() -> None:
+    """It is read once for all layers that are given it, and their contexts show that it masks otherwise by now."""
+    hidden = torch.zeros(12, dtype=torch.bool)
+    block_mask = flex.create_block_mask(lambda b, h, q, k: (q >= k) & ~hidden[k], None, None, 12, 12, device="cpu")
 
-    def mask_mod(b: Any, h: Any, q: Any, k: Any, hidden: torch.Tensor = hidden) -> torch.Tensor:
-        return (q >= k) & ~hidden[k]
+    class Flexible(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            q = x.unflatten(-1, (2, 16)).transpose(1, 2)
+            return flex.flex_attention(q, q, q, block_mask=block_mask).transpose(1, 2).flatten(2)  # type: ignore[union-attr]
 
-    def score_mod(score: Any, b: Any, h: Any, q: Any, k: Any) -> torch.Tensor:
-        return score + slopes[h] * (k - q) + HELD[k]
-
-    def attend(self: Any, x: torch.Tensor, block_mask: Any) -> torch.Tensor:
-        q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
-        places = torch.arange(12)
-        added = slopes[:, None, None] * (places - places[:, None]) + HELD
-        added = added.masked_fill((places > places[:, None]) | hidden, float("-inf"))
-        self.weights = weights_by_hand(q, k, added)
-        mixed: Any = flex.flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask)
-        return x + mixed.transpose(1, 2).flatten(2)
-
-    torch.manual_seed(0)
-    layers = nn.ModuleList(own(attend, into=nn.Linear(32, 96)) for _ in range(4))
-    changes: list[Callable[[], Any]] = [
-        lambda: None,
-        lambda: hidden[5].fill_(True),
-        lambda: slopes.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4])),
-        lambda: (slopes.zero_(), HELD[2].fill_(1.5)),
-    ]
-
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        block_mask = flex.create_block_mask(mask_mod, None, None, 12, 12, device="cpu")
-        for layer, change in zip(self.layers, changes, strict=True):
-            change()
-            x = layer(x, block_mask)
-        return x
-
-    try:
-        captured = captured_of(own(forward, layers=layers), torch.randn(2, 12, 32))
-        assert_right(captured.traces, layers)
-    finally:
-        HELD.zero_()
+    model = nn.Sequential(Flexible(), Flexible()).eval()
+    model[1].register_forward_pre_hook(lambda module, args: hidden.__setitem__(5, True))
+    with pytest.raises(UnsupportedError, match=r"something other than[\s\S]*where: 1"):
+        captured_of(model, torch.randn(1, 12, 32))
 
 
 def test_masks_elsewhere_are_compared_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

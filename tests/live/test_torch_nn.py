@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own, refused
+from comparing import captured_of, own
 from torch import nn
 
 from headscope.errors import UnsupportedError
@@ -195,36 +195,15 @@ def test_nested_encoder_with_padding_keeps_its_fast_path_away(norm_first: bool, 
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_nested_tensors(mode: Any) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_nested_tensors_are_refused(inside: bool) -> None:
     """PyTorch takes them on its fast path only, which a capture switches off."""
-    torch.manual_seed(0)
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 2).eval()
-    rows = [torch.randn(length, 32) for length in (7, 3, 5)]
-    nested = torch.nested.nested_tensor(rows)
-    with mode():
-        alone = model(nested)
-        with capture(model) as captured:
-            watched = model(nested)
-        for before, after in zip(alone.unbind(), watched.unbind(), strict=True):
-            torch.testing.assert_close(before, after)
-        for x, trace in zip((row[None] for row in rows), captured.traces, strict=True):
-            for layer, block in enumerate(model.layers):
-                weights = block.self_attn(x, x, x, average_attn_weights=False)[1]  # type: ignore[union-attr,operator]
-                np.testing.assert_allclose(trace[layer].weights[...], weights[0], atol=1e-6)
-                x = block(x)
-            assert trace.verify().agrees
-        with ablate(model, [(1, head) for head in range(4)]):
-            silent = model(nested)
-    assert silent.is_nested
-    assert not torch.allclose(silent.unbind()[0], alone.unbind()[0])
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-def test_nested_queries_over_other_keys_are_refused() -> None:
-    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
-    x, y = (torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(2, 8)]) for _ in range(2))
-    refused("nested queries to other keys", attention, x, y, y)
+    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+    model: Any = (nn.TransformerEncoder(layer, 2) if inside else nn.MultiheadAttention(8, 2, batch_first=True)).eval()
+    x = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(2, 8)])
+    message = r"over nested tensors[\s\S]*to_padded_tensor"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
+        model(x) if inside else model(x, key=x, value=x)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
@@ -311,8 +290,8 @@ def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_t
 @pytest.mark.filterwarnings("ignore:module forward hook with")  # PyTorch's, of hooks after the one that raises
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("number", [False, True])
-@pytest.mark.parametrize(("hidden", "queries"), [([0, 1, 2, 3, 4], "every query"), ([3], "query 3")])
-def test_a_head_that_sees_no_key_is_named(inside: bool, number: bool, hidden: list[int], queries: str) -> None:
+@pytest.mark.parametrize("hidden", [[0, 1, 2, 3, 4], [3]])
+def test_a_head_that_sees_no_key(inside: bool, number: bool, hidden: list[int]) -> None:
     """PyTorch returns NaN for it if it computes weights, and 0 if it doesn't."""
     torch.manual_seed(0)
     mha = nn.MultiheadAttention(16, 4, batch_first=True).eval()
@@ -329,6 +308,6 @@ def test_a_head_that_sees_no_key_is_named(inside: bool, number: bool, hidden: li
             call(x)
         with capture(model if inside else mha) as captured:
             call(x, need_weights=False)
-    assert error.value.where == f"{'attend' if inside else 'MultiheadAttention'}, layer 0, mask"
-    assert f"hides every key from head 2 for {queries}," in error.value.found
+    assert error.value.where == f"{'attend' if inside else 'MultiheadAttention'}, layer 0"
+    assert "hides every key from a head" in str(error.value)
     assert np.asarray(captured.trace[0, 2].weights)[hidden].sum() == 0

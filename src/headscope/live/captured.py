@@ -31,7 +31,7 @@ from headscope.live.keeping.copies import Selection, chosen_device, numbers_of
 from headscope.live.keeping.generation import Sequences
 from headscope.live.names.axes import vocabulary
 from headscope.live.plan.classes import calls_sdpa, kind_of, models_in
-from headscope.live.plan.plans import has_modules, plan_of
+from headscope.live.plan.plans import plan_of
 from headscope.live.plan.refusals import refuse_others, refuse_without_numbers
 from headscope.live.seeing import inside, interface, multihead, operators, sdpa_watch
 from headscope.live.seeing.readers import reads
@@ -83,7 +83,7 @@ class Watching:
                 advice="create a new one: with hs.capture(model) as captured",
             )
         modules = [module for _, module in self.plan.modules]
-        if not has_modules(self.model, self.plan):
+        if list(map(id, self.model.modules())) != list(self.plan.known):  # one was replaced
             raise InputError(
                 f"modules of {type(self.model).__name__} were replaced after this capture was created",
                 where="with",
@@ -113,8 +113,9 @@ class Watching:
             )
             for module in attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
-                for watched, applies in ((multihead.WATCHED, multihead.is_attention), (inside.WATCHED, reads)):
-                    if applies(module):
+                in_torch = isinstance(module, nn.MultiheadAttention)
+                for watched, applies in ((multihead.WATCHED, in_torch), (inside.WATCHED, reads(module))):
+                    if applies:
                         undo.enter_context(watched.used(module))
                         observed.append(module)
             undo.callback(session.close)
@@ -142,7 +143,7 @@ def _prepare(observed: list[nn.Module]) -> None:
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Attached) and hook.call in (multihead.after_call, multihead.nest, inside.observe_call):
+            if isinstance(hook, Attached) and hook.call in (multihead.after_call, inside.observe_call):
                 hooks.move_to_end(key)
 
 

@@ -182,7 +182,7 @@ def refuse_altered(call: Call) -> None:
                 if not bool((times <= 1).all()):
                     head, query = divmod(int(times.argmax()), len(part))
                     place = f"{where}, row {row}, head {head}, query {part[query]}"
-                    refuse(float(times.max()), kind, place, call.rules)
+                    refuse(float(times.max()), kind, place)
 
 
 def _sample_of(call: Call, row: int) -> _Sample | None:
@@ -254,7 +254,7 @@ def _times(probe: _Probe, returned: torch.Tensor | None) -> torch.Tensor:
     weights, contexts = _recompute(probe)
     heads = len(contexts)
     share = _share(probe)
-    largest = probe.v.abs().amax(1, keepdim=True).repeat_interleave(heads // len(probe.v), 0)
+    largest = _for_each_head(probe.v.abs().amax(1, keepdim=True), heads)
     observed, tolerance = probe.observed.float(), share * largest
     empty = probe.sample.empty
     times = _worst(contexts - _without_nan(observed, contexts, empty), tolerance)
@@ -266,6 +266,10 @@ def _times(probe: _Probe, returned: torch.Tensor | None) -> torch.Tensor:
     return torch.maximum(times, _worst(different, 2 * share * weights + LEAST_WEIGHT))
 
 
+def _for_each_head(x: torch.Tensor, heads: int) -> torch.Tensor:
+    return x if len(x) == heads else x.repeat_interleave(heads // len(x), 0)
+
+
 def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
     return (difference.abs() / tolerance.clamp(min=1e-30)).amax(-1)
 
@@ -273,7 +277,7 @@ def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
 def _share(probe: _Probe) -> torch.Tensor:
     """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value."""
     call, heads, width = probe.call, len(probe.q), probe.q.shape[-1]
-    longest = probe.k.norm(dim=-1).amax(1).repeat_interleave(heads // len(probe.k))[:, None, None]
+    longest = _for_each_head(probe.k.norm(dim=-1).amax(1), heads)[:, None, None]
     reach = abs(call.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + _reach_of_terms(probe)
     error = (2 * width**0.5 * EPS + call.rounded) * reach
     if probe.sample.hidden is not None:

@@ -101,6 +101,11 @@ class Hooks:
 LOCK = threading.RLock()
 
 
+def of_thread(module: nn.Module) -> tuple[int, int]:
+    """Identify a module's call that runs in this thread."""
+    return threading.get_ident(), id(module)
+
+
 class Shared:
     """A process-wide setting or the hooks on a module: applied for its first user, undone when its last user leaves.
 

@@ -15,18 +15,15 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
-from headscope.attention.precision import exact_products, rounding_of
+from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
-from headscope.live.calls import Call, Consumer, Forward, Unrecorded
-from headscope.live.checking import refuse_altered
+from headscope.live.calls import Consumer, Forward, Unrecorded
 from headscope.live.hooks import LOCK, Hook, Hooks
 from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
@@ -65,7 +62,7 @@ class _Running(threading.local):
     """
 
     def __init__(self) -> None:
-        self.forwards: list[tuple[Session, Pass]] = []
+        self.forwards: list[tuple[Session, Forward]] = []
         self.inside = False
         self.switched: frozenset[int] = frozenset()
         self.own_masks = False
@@ -83,38 +80,18 @@ ADVICE = (
 ELSEWHERE = "attention in another thread"
 THREADS_ADVICE = "let the thread that calls the model run all its layers: a forward pass is recorded in one thread"
 
+LIST_IT = "list what is missing with hs.capture(model, strict=False)"
+
 PARTS_ADVICE = (
     "let each layer attend to all rows of the batch with all its heads in one call: scaled_dot_product_attention "
     "takes (batch, heads, tokens, d_head). It may attend to chunks of its queries one after another, each with a mask "
-    "over all keys, if one nn.Linear reads their contexts, joined in order. Or list what is missing with "
-    "hs.capture(model, strict=False)"
+    f"over all keys, if one nn.Linear reads their contexts, joined in order. Or {LIST_IT}"
 )
 
-NESTED_ADVICE = (
-    "nested tensors are read in nn.TransformerEncoder and nn.MultiheadAttention alone: give classes of your own padded "
-    "tensors and a mask, as x.to_padded_tensor(0) makes them, or list what is missing with "
-    "hs.capture(model, strict=False)"
-)
+PADDED = "pass padded tensors and a mask, as x.to_padded_tensor(0) makes them"
 
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
-
-
-@dataclass(eq=False)
-class Pass(Forward):
-    """A forward pass, as its session runs it.
-
-    Attributes:
-        nested: True if attention over nested tensors was not read.
-        parted: True if attention in parts was not read.
-        held: calls that may be parts of one layer's attention, until it is known what they are.
-        caller: the frame in which it runs, until it is over.
-    """
-
-    nested: bool = False
-    parted: bool = False
-    held: Held | None = None
-    caller: FrameType | None = None
 
 
 class Session:
@@ -152,10 +129,10 @@ class Session:
         self.hooks = Hooks()
         self.tables = Tables(plan.modules)
         self._followers: dict[int, Follower] = {}
-        self._open: dict[int, tuple[nn.Module, Pass]] = {}
+        self._open: dict[int, tuple[nn.Module, Forward]] = {}
         self._numbers = itertools.count()
 
-    def forward(self) -> Pass | None:
+    def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
         running = self._open.get(threading.get_ident())
         return running[1] if running else None
@@ -258,7 +235,7 @@ class Session:
             self.prepare()
             self.hooks.put_last()
             whole = any(session.consumer.keeps_padding for session in OPEN)
-            forward = Pass(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
+            forward = Forward(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
             forward.caller = sys._getframe(2)
             self._open[thread] = (module, forward)
             RUNNING.forwards.append((self, forward))
@@ -292,14 +269,14 @@ class Session:
         with exact_products():
             self.consumer.end(forward)
 
-    def abandon(self, forward: Pass) -> None:
+    def abandon(self, forward: Forward) -> None:
         """End a pass of this thread that raised an error, or that is no longer running."""
         opened = self.forward() is forward
         self._leave(forward)
         if opened:
             self.consumer.drop(forward)
 
-    def _leave(self, forward: Pass) -> None:
+    def _leave(self, forward: Forward) -> None:
         self._open.pop(threading.get_ident(), None)
         RUNNING.forwards = [entry for entry in RUNNING.forwards if entry[1] is not forward]
         operators.watch(bool(RUNNING.forwards))
@@ -307,7 +284,7 @@ class Session:
         crosses = any(stack.cross for stack in self.plan.stacks.values())
         following.end(forward, remember=forward.output is not None and crosses)
 
-    def _finish(self, forward: Pass) -> None:
+    def _finish(self, forward: Forward) -> None:
         """Deliver what is held back, and list what was not recorded."""
         settle(forward)
         forward.unrecorded = self._unrecorded(forward)
@@ -319,7 +296,7 @@ class Session:
                 where=forward.unrecorded[0].module or type(self.model).__name__,
                 advice=THREADS_ADVICE
                 if forward.unrecorded[0].operator == ELSEWHERE
-                else NESTED_ADVICE
+                else f"{PADDED}; or {LIST_IT}"
                 if forward.nested
                 else PARTS_ADVICE
                 if forward.parted
@@ -405,7 +382,7 @@ class Seat(NamedTuple):
     """
 
     session: Session
-    forward: Pass
+    forward: Forward
     place: Place
     path: str = ""
 
@@ -490,44 +467,3 @@ def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     for seat in seats:
         silenced.update(seat.session.consumer.silences(seat.place.stack, seat.place.layer))
     return silenced
-
-
-def who_silences(seats: list[Seat]) -> Seat:
-    """The first seat whose session silences heads."""
-    return next(seat for seat in seats if seat.session.consumer.silencing)
-
-
-def calls_of(module: nn.Module, seats: list[Seat], **fields: Any) -> list[Call]:
-    """A call as each seat sees it: with that seat's stack and layer.
-
-    Args:
-        module: the attention module.
-        seats: the seats.
-        fields: the other fields of `Call`, the same for all seats.
-    """
-    rounded = rounding_of(fields["q"])
-    return [
-        Call(
-            module=module,
-            path=path or session.plan.paths[id(module)],
-            stack=place.stack,
-            layer=place.layer,
-            turn=place.turn,
-            rounded=rounded,
-            **fields,
-        )
-        for session, _, place, path in seats
-    ]
-
-
-def deliver(seats: list[Seat], calls: list[Call]) -> None:
-    """Pass a call to the consumer of each seat.
-
-    Raises:
-        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
-    """
-    with exact_products():
-        if not calls[0].proven:
-            refuse_altered(calls[0])
-        for (session, forward, *_), call in zip(seats, calls, strict=True):
-            session.consumer.take(forward, call)

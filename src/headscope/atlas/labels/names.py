@@ -326,7 +326,7 @@ def _in_a_row(words: Sequence[str], comma: str, last: str) -> str:
 
 
 def ends_of(relation: str) -> dict[str, tuple[str, str]]:
-    """The dependent and the head of a treebank's relation by language; a subtype without words is called as its relation."""
+    """The dependent and the head of a treebank's relation, by language; a subtype may be called as its relation."""
     found = ARCS.get(relation) or ARCS.get(relation.partition(":")[0])
     return dict(zip(LANGUAGES, found or [(relation, head) for _, head in ARCS["dep"]], strict=True))
 

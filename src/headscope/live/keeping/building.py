@@ -36,6 +36,7 @@ from headscope.live.keeping.copies import (
 from headscope.live.keeping.projections import Output
 from headscope.live.keeping.source import CapturedModel
 from headscope.live.names.axes import Vocabulary
+from headscope.live.names.lookups import is_stateless
 from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
 from headscope.live.plan.refusals import refuse
@@ -83,8 +84,9 @@ class TraceBuilder(Consumer):
             warn(f"{IN_TRAINING.format(forward.dropped)}: call model.eval() before, unless that is meant")
         configs = attention_configs(modules)
         forward.implementations = {id(x): x._attn_implementation_internal or "eager" for x in configs}
-        forward.contents = Contents(forward.args, forward.kwargs)
-        forward.contents.keep()
+        if is_stateless((forward.args, forward.kwargs)):
+            forward.contents = Contents(forward.args, forward.kwargs)
+            forward.contents.keep()
         weights = Weights(modules)
         forward.weights = self._weights = self._weights if self._weights and weights.same(self._weights) else weights
 
@@ -196,7 +198,7 @@ class TraceBuilder(Consumer):
         if not call.proven:
             return  # every query has been compared before the call was delivered
         kind = type(call.module).__name__
-        place = kind, f"{call.path or kind}, layer {call.layer}", call.rules
+        place = kind, f"{call.path or kind}, layer {call.layer}"
         times = excess(call)
         if times is not None and times.device.type not in contents.HASHED:
             copies.pending.append((times, place))
@@ -373,8 +375,10 @@ class TraceBuilder(Consumer):
 def _dropping(model: nn.Module) -> str:
     """Name of the first module in training mode with a rate of dropout above 0; empty if there is none."""
     for name, module in model.named_modules():
+        if not getattr(module, "training", False):
+            continue
         rate = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0.0)
-        if getattr(module, "training", False) and isinstance(rate, float) and rate > 0:
+        if isinstance(rate, float) and rate > 0:
             return name or type(module).__name__
     return ""
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from types import FunctionType, ModuleType
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +24,7 @@ import torch
 from torch import nn
 
 from headscope.attention.scores import attend
-from headscope.live.genuine import from_library
 from headscope.live.masks.cells import BLOCK_CELLS
-from headscope.live.plan.classes import cells_of, names_in
 
 if TYPE_CHECKING:
     from headscope.traces import LayerRecord
@@ -47,8 +44,8 @@ MULTIPLIER = -7046029254386353131
 class Contents:
     """Contents of some objects when this is made.
 
-    Functions count with what they refer to: closures, defaults and, outside the libraries, global names. Objects of
-    other classes may hide anything, so they never count as the same.
+    A function is the same only if it is the same object. Objects of other classes may hide anything, so they never
+    count as the same.
 
     Args:
         things: tensors, numbers, functions, and tuples, lists and mappings of them.
@@ -57,7 +54,6 @@ class Contents:
     def __init__(self, *things: Any) -> None:
         self._elsewhere: list[torch.Tensor] = []
         self._copies: list[torch.Tensor] = []
-        self._entered: set[int] = set()
         self._key = self._of(things)
 
     def keep(self) -> None:
@@ -74,18 +70,18 @@ class Contents:
         """
         if self._key != kept._key:
             return False
-        pairs = list(zip(self._elsewhere, kept._elsewhere, kept._copies, strict=True))
-        shared = [(x.data_ptr(), x.stride()) == (y.data_ptr(), y.stride()) for x, y, _ in pairs]
-        if not all(same or torch.equal(x, copy) for same, (x, _, copy) in zip(shared, pairs, strict=True)):
-            return False
-        doubts += [(x != copy).any() for same, (x, _, copy) in zip(shared, pairs, strict=True) if same]
+        later = []
+        for x, y, copy in zip(self._elsewhere, kept._elsewhere, kept._copies, strict=True):
+            if (x.data_ptr(), x.stride()) == (y.data_ptr(), y.stride()):
+                later.append((x != copy).any())
+            elif not torch.equal(x, copy):
+                return False
+        doubts += later
         return True
 
     def _of(self, thing: Any) -> Any:
         """A hashable object that equals that of another thing only if both hold the same."""
-        if isinstance(thing, torch.Tensor) and thing.is_nested:
-            return tuple(map(self._of, thing.unbind()))
-        if isinstance(thing, torch.Tensor):
+        if isinstance(thing, torch.Tensor) and not thing.is_nested:
             form = (thing.shape, thing.dtype, thing.device)
             if thing.device.type in HASHED:
                 return (*form, tuple(hashes(thing)))
@@ -97,22 +93,7 @@ class Contents:
             return tuple(map(self._of, thing))
         if isinstance(thing, Mapping):
             return tuple((key, self._of(value)) for key, value in thing.items())
-        if isinstance(thing, partial):
-            return self._of((thing.func, thing.args, thing.keywords))
-        if isinstance(thing, FunctionType):
-            return self._of_function(thing)
-        fixed = isinstance(thing, (type, ModuleType)) or isinstance(getattr(thing, "__self__", thing), ModuleType)
-        return thing if fixed and from_library(thing) else object()
-
-    def _of_function(self, function: FunctionType) -> Any:
-        if id(function) in self._entered:
-            return function
-        self._entered.add(id(function))
-        code, space = function.__code__, function.__globals__
-        named = () if from_library(function) else set(names_in(code)) & space.keys()
-        used = {name: space[name] for name in sorted(named)}
-        held = (function.__module__, function.__defaults__, function.__kwdefaults__, cells_of(function), used)
-        return code, *map(self._of, held)
+        return thing if callable(thing) and not isinstance(thing, torch.Tensor) else object()
 
 
 class Weights:
@@ -138,17 +119,13 @@ class Weights:
         )
 
 
-def mark_of_weight(weight: Any) -> torch.Tensor | None:
+def marked(rows: torch.Tensor) -> torch.Tensor:
     """(rows,): the product of each row of a matrix with a fixed vector, to tell later whether it was changed."""
-    if (
-        type(weight) not in (nn.Parameter, torch.Tensor)
-        or weight.dim() != 2
-        or not weight.is_floating_point()
-        or weight.is_meta
-    ):
-        return None
-    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
-        return torch.mv(weight.float(), direction(weight.shape[1], weight.device))
+    kind = rows.device.type
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            return marked(rows)
+    return torch.mv(rows.detach().float(), direction(rows.shape[1], rows.device))
 
 
 def hashes(x: torch.Tensor) -> Iterator[int]:

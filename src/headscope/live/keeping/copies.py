@@ -20,8 +20,8 @@ from headscope.errors import InputError, first_line
 from headscope.live.calls import Call, Forward
 from headscope.live.evaluating import together
 from headscope.live.keeping.cached_sequences import KeySpan
-from headscope.live.keeping.contents import CPU, ContextProducts, direction, same_direction
-from headscope.live.masks.analyst import RowRule, Rules
+from headscope.live.keeping.contents import CPU, ContextProducts, marked, same_direction
+from headscope.live.masks.analyst import RowRule
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
 from headscope.live.progress import is_plain
@@ -180,14 +180,14 @@ class Copies:
         carrier: makes the copies of Q, K and V.
         context_products: makes those of the products of contexts, which are always on the CPU.
         groups: the copies.
-        pending: on a GPU, each layer's error, which is read when the forward pass is over, with its module's class, its
-            name and layer, and the rules of its mask.
+        pending: on a GPU, each layer's error, which is read when the forward pass is over, with its module's class, and
+            its name and layer.
     """
 
     carrier: Carrier
     context_products: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
-    pending: list[tuple[torch.Tensor, tuple[str, str, Rules]]] = field(default_factory=list)
+    pending: list[tuple[torch.Tensor, tuple[str, str]]] = field(default_factory=list)
 
     def refuse_unexplained(self) -> None:
         """Raise an error if rounding doesn't explain the errors of these layers.
@@ -302,8 +302,7 @@ def products(
     count, d_value = call.q.shape[1], call.v.shape[-1]
     if call.mark is None:
         # In the memory layout of the interface's functions: query by query, the heads side by side.
-        contexts = call.context[row].transpose(0, 1).reshape(-1, d_value)
-        mark = torch.mv(contexts.float(), direction(d_value, call.context.device))
+        mark = marked(call.context[row].transpose(0, 1).reshape(-1, d_value))
     else:
         mark = call.mark.view(len(call.q), -1)[row]
     values = mark.view(-1, count).T

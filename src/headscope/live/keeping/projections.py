@@ -16,7 +16,7 @@ from torch import nn
 
 from headscope.checkpoint.elsewhere import stored, with_numbers
 from headscope.errors import UnsupportedError
-from headscope.live.keeping.contents import direction, mark_of_weight
+from headscope.live.keeping.contents import marked
 from headscope.live.plan.stacks import is_conv1d, packs_linear
 from headscope.live.progress import WeakStorage, is_plain
 
@@ -76,7 +76,7 @@ class Awaited:
         same_sizes = argument.is_contiguous() and sizes == (batch * queries * heads * d_value, heads * d_value)
         if not same_sizes or self.storage != WeakStorage(argument):
             return False
-        return self.mark is None or torch.equal(self.mark, _mark(argument, d_value))
+        return self.mark is None or torch.equal(self.mark, marked(argument.reshape(-1, d_value)))
 
 
 def mark_of(output: torch.Tensor) -> torch.Tensor | None:
@@ -88,15 +88,7 @@ def mark_of(output: torch.Tensor) -> torch.Tensor | None:
     Returns:
         None on a GPU, where comparing them would have to wait, and if they aren't contiguous.
     """
-    return None if output.is_cuda or not output.is_contiguous() else _mark(output, output.shape[-1])
-
-
-def _mark(output: torch.Tensor, d_value: int) -> torch.Tensor:
-    kind = output.device.type
-    if torch.is_autocast_enabled(kind):
-        with torch.autocast(kind, enabled=False):
-            return _mark(output, d_value)
-    return torch.mv(output.detach().reshape(-1, d_value).float(), direction(d_value, output.device))
+    return None if output.is_cuda or not output.is_contiguous() else marked(output.reshape(-1, output.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ class Output:
 
     def marked(self, model: nn.Module) -> Output:
         """The same with a mark of W_O as it is now."""
-        return replace(self, mark=mark_of_weight(self._weight(model))) if len(self.paths) == 1 else self
+        return replace(self, mark=_mark(self._weight(model))) if len(self.paths) == 1 else self
 
     def is_changed(self, model: nn.Module) -> bool:
         """Return True if W_O has other numbers now."""
@@ -124,11 +116,17 @@ class Output:
         weight = self._weight(model)
         if getattr(weight, "is_meta", False) or type(weight).__name__ == "DTensor":
             return False  # it is refused
-        mark, now = self.mark.cpu(), mark_of_weight(weight)
+        mark, now = self.mark.cpu(), _mark(weight)
         return now is None or now.shape != mark.shape or not torch.allclose(now.cpu(), mark, CLOSE, CLOSE * mark.norm())
 
     def _weight(self, model: nn.Module) -> Any:
         return stored(model, f"{self.paths[0]}.weight")
+
+
+def _mark(weight: Any) -> torch.Tensor | None:
+    """A mark of a weight; None if it isn't a matrix of numbers."""
+    plain = type(weight) in (nn.Parameter, torch.Tensor) and weight.dim() == 2 and not weight.is_meta
+    return marked(weight) if plain and weight.is_floating_point() else None
 
 
 def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) -> np.ndarray:

@@ -54,7 +54,6 @@ class RawMask:
         keys: (batch, keys), True where a key may be looked at.
         causal, window: as in Mask.
         deferred: another mask, to be read first. Those of flex attention are functions of their cells.
-        padded: the mask instead of `keys` where padding is kept, if queries of padding follow another rule.
         sinks: True if the scores stand beside a sink, which a shift of a whole row doesn't shift.
     """
 
@@ -64,7 +63,6 @@ class RawMask:
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
     deferred: Deferred | None = None
-    padded: torch.Tensor | None = None
     sinks: bool = False
 
     def read(self) -> RawMask:
@@ -288,8 +286,7 @@ def find_rules(
         rule, its = _row_rule(raw, index, queries, keys, tokens, exact=exact, where=where)
         relied = min(relied, its)
         if whole and (rule.queries is not None or rule.keys is not None):
-            every = raw if raw.padded is None else replace(raw, keys=None, mask=raw.padded)
-            uncut, its = _row_rule(every, index, queries, keys, None, exact=exact, where=where)
+            uncut, its = _row_rule(raw, index, queries, keys, None, exact=exact, where=where)
             rule, relied = replace(rule, whole=replace(uncut, keys=None)), min(relied, its)
         rows.append(rule)
     return Rules(tuple(rows), relied)

@@ -4,42 +4,29 @@ A block mask is a function of a place, mask_mod, and lists of the blocks of the 
 kernels visit the listed blocks only; PyTorch's uncompiled form asks mask_mod alone. Both must agree, which is checked
 for every cell.
 
-A score_mod is read from the operators that it is made of. It is any function of a score and its place. Its graph of
-operators shows the score's path: if all that happens on it are constant factors, additions of numbers that depend only
-on the place, one soft cap and masks of -inf, then the function is
+A score_mod is read by its values at a few scores: it must be
 
     c tanh((factor * score + bias[b, h, i, j]) / c),    -inf where a mask says so
 
-for every score, and score terms express it. Anything else on the path raises an error.
+with or without the soft cap c, and score terms express it. Anything else raises an error. Some places and scores are
+tried, so the contexts of every query are compared afterwards.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from headscope.errors import UnsupportedError
+from headscope.errors import UnsupportedError, first_line
 from headscope.live.masks.analyst import Deferred, RawMask
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.guess import NEGLIGIBLE
-from headscope.live.progress import is_plain
-
-aten = torch.ops.aten
-
-UNCHANGED = frozenset({aten.clone.default, aten.detach.default, aten.alias.default})
-CASTS = frozenset({aten._to_copy.default, aten.to.dtype})
-ADDS = frozenset({aten.add.Tensor, aten.add.Scalar})
-SUBTRACTS = frozenset({aten.sub.Tensor, aten.sub.Scalar})
-MULTIPLIES = frozenset({aten.mul.Tensor, aten.mul.Scalar})
-DIVIDES = frozenset({aten.div.Tensor, aten.div.Scalar})
 
 ADVICE = (
     "capture reads score_mods that multiply a score by a constant, add numbers that depend on the place, apply one "
@@ -53,181 +40,103 @@ CellFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """Steps of a score_mod after scale * q . k, in this order.
+    """Steps of a score_mod after scale * q . k.
 
     Attributes:
         factor: multiplies the score.
-        bias: is added; None if nothing is.
-        cap: the soft cap, if there is one.
-        allowed: conditions under which a cell is not masked.
+        cap: the soft cap of that with the bias, if there is one.
+        at_zero: the score_mod at a score of 0; None if there is none.
     """
 
     factor: float = 1.0
-    bias: CellFunction | None = None
     cap: float | None = None
-    allowed: tuple[CellFunction, ...] = ()
+    at_zero: CellFunction | None = None
+
+    def allowed(self, *place: torch.Tensor) -> torch.Tensor:
+        """True for a cell that is not masked."""
+        assert self.at_zero is not None
+        return self.at_zero(*place) > float("-inf")
+
+    def bias(self, *place: torch.Tensor) -> torch.Tensor:
+        """The number that is added to the score times the factor; 0 where it is masked."""
+        assert self.at_zero is not None
+        score = self.at_zero(*place)
+        return torch.where(score > float("-inf"), _inside(score, self.cap), 0.0).float()
+
+
+SCORES = (0.37, -2.6, 11.3)
+"""Scores at which a reading is compared with the score_mod."""
+
+HUGE = 2.0**40
+"""A score beside which numbers that are added don't count, and that reaches every soft cap."""
+
+NEARLY_ONE = 1 - 1e-15
+MOST_TRIED = 4
+"""Maximum number of rows, heads, queries and keys that are tried, spread evenly."""
 
 
 def read_score_mod(
-    score_mod: Callable[..., torch.Tensor], buffers: tuple[Any, ...], device: torch.device, where: str
+    score_mod: Callable[..., torch.Tensor],
+    buffers: tuple[Any, ...],
+    sizes: tuple[int, int, int, int],
+    device: torch.device,
+    where: str,
 ) -> Scoring:
     """Read a score_mod.
 
     Args:
         score_mod: the function of (score, row of the batch, head, query, key, *buffers).
         buffers: tensors that a graph passes to it.
+        sizes: (batch, heads, queries, keys).
         device: where it runs.
         where: the module's name, for errors.
 
     Raises:
         UnsupportedError: it does something else than score terms express.
     """
-    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
-    places = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(4)]
+    def scored(*given: torch.Tensor) -> torch.Tensor:
+        return score_mod(*given, *buffers)
+
+    places = [torch.linspace(0, size - 1, min(size, MOST_TRIED), device=device).long() for size in sizes]
     try:
-        with torch.no_grad(), TransformGetItemToIndex():
-            given = torch.zeros((), device=device), *(place[0] for place in places), *buffers
-            path = _Path(make_fx(lambda *given: score_mod(*given))(*given), buffers, where)
-            form = path.followed(places)
-    except RuntimeError as error:
-        raise UnsupportedError(
-            f"a score_mod's operators can't be read: {str(error).splitlines()[0]}", where=where, advice=ADVICE
-        ) from error
-    if not isinstance(form, _Form) or form.factor == 0:
-        path.refuse("its result doesn't depend on the score")
-    if form.cap is not None and not form.cap > 0:
-        path.refuse(f"its soft cap is {form.cap}")
-    outer = 1.0 if form.cap is None else form.cap
-    bias = partial(path.bias, outer) if form.added else None
-    return Scoring(outer * form.factor, bias, form.cap, allowed=(path.allowed,) if form.masks else ())
+        steps = 2.0 ** torch.arange(10, -20, -1, dtype=torch.float64, device=device)
+        scores = torch.cat([torch.tensor([0.0, HUGE, -HUGE, 2 * HUGE, *SCORES]).to(steps), steps, -steps])
+        values = _over_all(scored, 5)(scores, *places).double()
+    except (RuntimeError, TypeError) as error:
+        raise _unread(f"it can't be computed for many places at once ({first_line(error)})", where) from error
+    seen = values[0] > float("-inf")
+    factor, cap = _constants(values, seen, steps) if bool(seen.any()) else (1.0, None)
+    for score, value in zip(SCORES, values[4:], strict=False):
+        expected = factor * score + _inside(values[0], cap)
+        expected = expected if cap is None else cap * torch.tanh(expected / cap)
+        close = (value - expected).abs() <= 1e-5 * (1 + value.abs() + abs(factor * score))
+        if factor == 0 or not torch.equal(value > float("-inf"), seen) or not bool(close[seen].all()):
+            raise _unread(f"it differs from all of them at a score of {score}", where)
+    return Scoring(factor, cap, partial(scored, scores[0]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Form:
-    """The score at one point of its path.
-
-    Attributes:
-        factor: of the score.
-        added: numbers that were added, each with its factor.
-        cap: factor of the tanh, if the path has passed one; `factor` and `added` are those inside it.
-        masks: conditions, each with True if it keeps cells, or False if it masks them.
-    """
-
-    factor: float = 1.0
-    added: tuple[tuple[float, Any], ...] = ()
-    cap: float | None = None
-    masks: tuple[tuple[torch.Tensor, bool], ...] = ()
-
-    def times(self, number: float) -> _Form:
-        if self.cap is not None:
-            return replace(self, cap=self.cap * number)
-        added = tuple((number * factor, term) for factor, term in self.added)
-        return replace(self, factor=self.factor * number, added=added)
-
-    def plus(self, number: float, term: Any) -> _Form:
-        return replace(self, added=(*self.added, (number, term)))
+def _unread(reason: str, where: str) -> UnsupportedError:
+    message = f"a score_mod of flex attention is not a sum of score terms: {reason}"
+    return UnsupportedError(message, where=where, advice=ADVICE)
 
 
-class _Path(Interpreter):
-    """The path of the score through a graph: it is a `_Form` all along, and all else is computed.
-
-    Args:
-        graph: the score_mod's operators.
-        buffers: the arguments after the place.
-        where: the module's name.
-    """
-
-    def __init__(self, graph: GraphModule, buffers: tuple[Any, ...], where: str) -> None:
-        super().__init__(graph)
-        self.extra_traceback = False
-        self._buffers = buffers
-        self._where = where
-
-    def after(self, *place: torch.Tensor) -> Any:
-        """The result of the score_mod at a place: a form, or a number if it doesn't depend on the score."""
-        return self.run(_Form(), *place, *self._buffers)
-
-    def followed(self, places: list[torch.Tensor]) -> Any:
-        """The result where torch.vmap tells what depends on the place from constants; places are of one axis each."""
-        forms: list[Any] = []
-
-        def follow(*place: torch.Tensor) -> torch.Tensor:
-            forms.append(self.after(*place))
-            return place[0]
-
-        torch.vmap(follow)(*places)
-        return forms[0]
-
-    def bias(self, outer: float, *place: torch.Tensor) -> torch.Tensor:
-        """The sum of what is added to the score at a place, times a factor."""
-        added = self.after(*place).added
-        first, *others = (_tensor(term, place) * (outer * factor) for factor, term in added)
-        return sum(others, first).float()
-
-    def allowed(self, *place: torch.Tensor) -> torch.Tensor:
-        """True if no condition masks the score at a place."""
-        return _all(condition if keeps else ~condition for condition, keeps in self.after(*place).masks)
-
-    def run_node(self, n: Node) -> Any:
-        """Run an operator, or follow the score through it."""
-        if n.op != "call_function" or not any(isinstance(self.env[source], _Form) for source in n.all_input_nodes):
-            return super().run_node(n)
-        return self._after(n.target, *self.fetch_args_kwargs_from_env(n))
-
-    def _after(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Form:
-        """The score after an operator on its path."""
-        scores = [arg for arg in args if isinstance(arg, _Form)]
-        name = str(target).removesuffix(".default")
-        if len(scores) != 1:
-            self.refuse(f"it {'uses the score several times, in' if scores else 'changes the score with'} {name}")
-        form, first = scores[0], args[0] is scores[0]
-        other = args[1 if first else 0] if len(args) > 1 else None
-        alpha = float(kwargs.get("alpha", 1))
-        dtype = kwargs.get("dtype", other)
-        if target in UNCHANGED or (target in CASTS and (dtype is None or dtype.is_floating_point)):
-            return form
-        if target in ADDS | SUBTRACTS and form.cap is None:
-            sign = alpha if target in ADDS else -alpha
-            if first:
-                return form.plus(sign, other)
-            if alpha == 1 and target in ADDS:
-                return form.plus(1.0, other)
-            if alpha == 1 and not form.masks:
-                return form.times(-1.0).plus(1.0, other)
-        if target in MULTIPLIES or (target in DIVIDES and first and not kwargs):
-            number = _number(other)
-            if number is not None and number != 0 and (number > 0 or not form.masks):
-                return form.times(number if target in MULTIPLIES else 1 / number)
-        if target is aten.neg.default and not form.masks:
-            return form.times(-1.0)
-        if target is aten.tanh.default and form.cap is None and not form.masks:
-            return replace(form, cap=1.0)
-        if target is aten.where.self and not first:
-            kept = args[1] is form
-            if _number(args[2 if kept else 1]) == float("-inf"):
-                return replace(form, masks=(*form.masks, (args[0], kept)))
-        if target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor) and _number(args[2]) == float("-inf"):
-            return replace(form, masks=(*form.masks, (args[1], False)))
-        after = " after its soft cap" if form.cap is not None else " after a mask" if form.masks else ""
-        return self.refuse(f"it changes the score with {name}{after}")
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Raise an error for what score terms don't express."""
-        raise UnsupportedError(
-            f"a score_mod of flex attention is not a sum of score terms: {reason}", where=self._where, advice=ADVICE
-        )
+def _constants(values: torch.Tensor, seen: torch.Tensor, steps: torch.Tensor) -> tuple[float, float | None]:
+    """The factor and the soft cap behind values at 0, HUGE, -HUGE, 2 HUGE, SCORES, some steps up, and as many down."""
+    _, high, low, higher = values[:4]
+    half = float((high - low)[seen].mean() / 2)
+    if half == 0 or not torch.equal(high, higher):
+        return half / HUGE, None
+    up, down = values[-2 * len(steps) :].unflatten(0, (2, -1))
+    small = seen & (torch.maximum(up.abs(), down.abs()) < 0.9 * abs(half))
+    at = int(small.flatten(1).any(1).byte().argmax())  # the largest step that stays below the cap somewhere
+    rise = (_inside(up[at], abs(half)) - _inside(down[at], abs(half)))[small[at]].mean()
+    return float(rise / (2 * steps[at])), abs(half)
 
 
-def _number(term: Any) -> float | None:
-    """The value of a constant; None for the score, and for what depends on the place, which torch.vmap transforms."""
-    if isinstance(term, (int, float)) or (is_plain(term) and term.numel() == 1):
-        return float(term)
-    return None
-
-
-def _tensor(term: Any, place: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    return term if isinstance(term, torch.Tensor) else torch.full((), float(term), device=place[0].device)
+def _inside(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """The numbers that a soft cap is applied to, if these are the results; far away where they are the cap itself."""
+    return scores if cap is None else cap * torch.atanh((scores / cap).clamp(-NEARLY_ONE, NEARLY_ONE))
 
 
 LIBRARY = "torch.nn.attention.flex_attention"
@@ -273,8 +182,8 @@ class Flexed:
         score_mod, mask = args[3], args[4]
         score_buffers, mask_buffers = (tuple(args[at]) if len(args) > at else () for at in (7, 8))
         library = sys.modules[LIBRARY]
-        plain = score_mod is library._identity
-        scoring = Scoring() if plain else read_score_mod(score_mod, score_buffers, args[0].device, where)
+        plain, sizes = score_mod is library._identity, (*args[0].shape[:3], args[1].shape[2])
+        scoring = Scoring() if plain else read_score_mod(score_mod, score_buffers, sizes, args[0].device, where)
         return cls._of(mask, mask_buffers, scoring, (score_mod, *score_buffers))
 
     @classmethod
@@ -309,15 +218,20 @@ class Flexed:
             UnsupportedError: the mask's function and its blocks contradict each other.
         """
         self._check_blocks(sizes, device, where)
-        conditions = [*([] if self.mask_mod is None else [self.mask_mod]), *self.scoring.allowed]
-        bias = self.scoring.bias
+        scoring = self.scoring
+        reads = scoring.at_zero is not None
+        conditions = [*([] if self.mask_mod is None else [self.mask_mod]), *([scoring.allowed] if reads else [])]
         mask = _cells(_every(conditions), sizes, device) if conditions else None
-        if bias is None:
+        if not reads:
             return RawMask(mask=mask)
-        added = _cells(bias, sizes, device)
+        added = _cells(scoring.bias, sizes, device)
         if all(bool((block > NEGLIGIBLE).all()) for _, block in added.blocks()):
             return RawMask(mask=mask, bias=added)
-        return RawMask(mask=_cells(_masked(bias, conditions), sizes, device))
+
+        def numbers(*place: torch.Tensor) -> torch.Tensor:
+            return torch.where(_every(conditions)(*place), scoring.bias(*place), float("-inf"))
+
+        return RawMask(mask=_cells(numbers, sizes, device))
 
     def _check_blocks(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> None:
         """Compare the blocks that kernels visit with the function that decides about cells."""
@@ -351,19 +265,7 @@ def _anything(*place: torch.Tensor) -> torch.Tensor:
 
 
 def _every(conditions: list[CellFunction]) -> CellFunction:
-    return lambda *place: _all(condition(*place) for condition in conditions)
-
-
-def _all(flags: Iterable[torch.Tensor]) -> torch.Tensor:
-    return reduce(operator.and_, flags)
-
-
-def _masked(bias: CellFunction, conditions: list[CellFunction]) -> CellFunction:
-    def numbers(*place: torch.Tensor) -> torch.Tensor:
-        cell = bias(*place)
-        return torch.where(_every(conditions)(*place), cell, float("-inf")) if conditions else cell
-
-    return numbers
+    return lambda *place: reduce(operator.and_, (condition(*place) for condition in conditions))
 
 
 def _cells(function: CellFunction, sizes: tuple[int, int, int, int], device: torch.device) -> Cells:
@@ -372,21 +274,27 @@ def _cells(function: CellFunction, sizes: tuple[int, int, int, int], device: tor
     The memory layout of the first cell tells on which rows and heads they depend: torch.vmap expands those that a
     function ignores.
     """
-    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
-
-    mapped: Callable[..., torch.Tensor] = function
-    for axis in reversed(range(4)):
-        mapped = torch.vmap(mapped, in_dims=tuple(0 if at == axis else None for at in range(4)))
-
-    def compute(*axes: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad(), TransformGetItemToIndex():
-            return mapped(*axes)
-
+    compute = _over_all(function, 4)
     batch, heads = (torch.arange(size, device=device) for size in sizes[:2])
     first = torch.zeros(1, dtype=torch.int64, device=device)
     cell = compute(batch, heads, first, first)
     shape = (*(1 if cell.stride(axis) == 0 else sizes[axis] for axis in (0, 1)), *sizes[2:])
     return Cells(compute, shape, cell.dtype, device)
+
+
+def _over_all(function: Callable[..., torch.Tensor], axes: int) -> Callable[..., torch.Tensor]:
+    """A function of numbers, computed for all of several of each: an axis of the result for each argument."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    mapped = function
+    for axis in reversed(range(axes)):
+        mapped = torch.vmap(mapped, in_dims=tuple(0 if at == axis else None for at in range(axes)))
+
+    def compute(*given: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), TransformGetItemToIndex():
+            return mapped(*given)
+
+    return compute
 
 
 def _block_map(count: torch.Tensor | None, indices: torch.Tensor | None, keys: int, size: int) -> torch.Tensor | None:

@@ -234,17 +234,23 @@ def _by_key(bias: torch.Tensor | Cells, allowed: Allowed | None) -> torch.Tensor
 
 def _by_distance(bias: torch.Tensor | Cells) -> Terms | None:
     """The number of each distance, as a table of distinct columns; None if a diagonal has different numbers."""
+    table = line_of(bias)
+    if table is None or not _small(table):
+        return None
+    columns, buckets = torch.unique(table, dim=1, return_inverse=True)
+    return Terms(buckets=buckets.to(torch.int32).cpu().numpy(), by_distance=columns.float())
+
+
+def line_of(bias: torch.Tensor | Cells) -> torch.Tensor | None:
+    """(1 or heads, queries + keys - 1), the number of each distance; None if a diagonal has different numbers."""
     queries, keys = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], 1)
-    if not _small(table):
-        return None
     for rows in row_blocks(*bias.shape):
         # Query i sees the distances of keys 0, 1, … in the columns from queries - 1 - i on.
         expected = table[:, queries - rows.stop : queries + keys - 1 - rows.start].unfold(1, keys, 1).flip(1)
         if not torch.equal(bias[:, rows], expected):
             return None
-    columns, buckets = torch.unique(table, dim=1, return_inverse=True)
-    return Terms(buckets=buckets.to(torch.int32).cpu().numpy(), by_distance=columns.float())
+    return table
 
 
 def first_keys(part: torch.Tensor | Cells, keys: int) -> Any:

@@ -175,11 +175,4 @@ def joined(axes: Sequence[TokenAxis]) -> TokenAxis:
 def with_extras(axis: TokenAxis, extras: tuple[str, ...]) -> TokenAxis:
     """Append keys that are not tokens to a key axis."""
     n = len(extras)
-    return TokenAxis(
-        tokens=axis.tokens + extras,
-        ids=axis.ids + (-1,) * n,
-        segments=axis.segments + (0,) * n,
-        special=axis.special + (True,) * n,
-        words=axis.words + (None,) * n,
-        spans=axis.spans + (None,) * n,
-    )
+    return joined([axis, TokenAxis(extras, (-1,) * n, (0,) * n, (True,) * n, (None,) * n, (None,) * n)])

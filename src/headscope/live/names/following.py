@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
-from headscope.live.names.sources import NOTHING, BlockTokens, Operator, Sources, followed_operators
+from headscope.live.names.sources import NOTHING, Calls, Operator, Sources, followed_operators
 from headscope.live.plan.classes import LIBRARIES
 from headscope.live.progress import is_plain
 from headscope.live.seeing.operators import FOLLOW_KEY, FOLLOW_KEY_NAME, Kernels, Unwatched, follow, followed
@@ -159,22 +159,22 @@ class BlockRun:
     inputs: list[tuple[torch.Tensor, Sources]]
     lookups: int
     valued: bool
-    known: BlockTokens | None
+    known: tuple[Calls, list[Sources | None]] | None
     cached: bool
     calls: list[Followed] = field(default_factory=list)
 
     def call(self, keys: int) -> Followed:
         """The tokens of the next call in a known block, with this number of keys."""
         assert self.known is not None
-        at = len(self.calls)
-        queries, of_keys = self.known.calls[at] if at < len(self.known.calls) else (None, None)
+        at, calls = len(self.calls), self.known[0]
+        queries, of_keys = calls[at] if at < len(calls) else (None, None)
         if isinstance(of_keys, bool):
             assert queries is not None
             of_keys = np.pad(queries, ((0, 0), (keys - queries.shape[1], 0)), constant_values=NOTHING)
         self.calls.append((queries, of_keys))
         return queries, of_keys
 
-    def learned(self, follower: Follower, output: Any) -> BlockTokens | None:
+    def learned(self, follower: Follower, output: Any) -> tuple[Calls, list[Sources | None]] | None:
         """The block's way with tokens, after it has been followed; None if it depends on more than its arguments."""
         if len(follower.lookups) > self.lookups or any(follower.known(x) is not was for x, was in self.inputs):
             return None
@@ -187,7 +187,7 @@ class BlockRun:
                 any(known is not None and np.array_equal(numbers, known) for known in places) for numbers in asked
             ):
                 return None
-        calls: list[tuple[np.ndarray | None, np.ndarray | bool | None]] = []
+        calls: Calls = []
         for queries, keys in self.calls:
             grown = 0 if queries is None or keys is None else keys.shape[1] - queries.shape[1]
             if queries is None or keys is None or not grown or not self.cached:
@@ -196,7 +196,7 @@ class BlockRun:
                 calls.append((queries, True))
             else:
                 return None
-        return BlockTokens(calls, outputs)
+        return calls, outputs
 
 
 class Blocks:
@@ -240,7 +240,7 @@ class Blocks:
         STATE.run = None
         follow(True)
         if output is not None and run.known is not None:
-            for x, sources in zip(_tensors(output), run.known.outputs, strict=False):
+            for x, sources in zip(_tensors(output), run.known[1], strict=False):
                 if sources is not None:
                     follower.put(x, sources)
         elif output is not None and (learned := run.learned(follower, output)) is not None:

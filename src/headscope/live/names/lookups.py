@@ -40,7 +40,8 @@ class Tables:
     def __init__(self, modules: tuple[tuple[str, nn.Module], ...]) -> None:
         self._modules = modules
         self._models = models_in(module for _, module in modules)
-        self._offloaded = any(parameter.is_meta for _, module in modules for parameter in module.parameters(False))
+        parameters = (parameter for _, module in modules for parameter in module._parameters.values())
+        self._offloaded = any(parameter is not None and parameter.is_meta for parameter in parameters)
 
     def renew(self) -> None:
         """Look at the parameters as they are now: those of an offloaded model are made right before they are used."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -491,18 +490,9 @@ MOST_RESULTS, MOST_BYTES = 4096, 1 << 26
 """Maximum number of results that are kept for operators that run again on the same tokens, and of bytes for them."""
 
 
-@dataclass(frozen=True, eq=False)
-class BlockTokens:
-    """A block's way with tokens.
-
-    Attributes:
-        calls: the tokens of the queries and keys of each attention in it. In place of the keys', True if they are the
-            queries' after cached keys of earlier passes.
-        outputs: the sources of the tensors that it returns.
-    """
-
-    calls: list[tuple[np.ndarray | None, np.ndarray | bool | None]]
-    outputs: list[Sources | None]
+Calls = list[tuple[np.ndarray | None, np.ndarray | bool | None]]
+"""The tokens of the queries and keys of each attention in a block. In place of the keys', True if they are the queries'
+after cached keys of earlier passes."""
 
 
 class Memory:
@@ -510,12 +500,12 @@ class Memory:
 
     Attributes:
         results: the sources of results, and what else follows from sources alone, with those sources.
-        blocks: how blocks treat tokens: see headscope.live.names.following.
+        blocks: how blocks treat tokens, by their calls and the sources of what they return: see `following`.
     """
 
     def __init__(self) -> None:
         self.results: dict[Any, tuple[list[Sources], Any]] = {}
-        self.blocks: dict[Any, BlockTokens] = {}
+        self.blocks: dict[Any, tuple[Calls, list[Sources | None]]] = {}
         self._interned: dict[tuple[Any, bytes], Sources] = {}
         self._size = 0
 

@@ -11,11 +11,10 @@ from torch import nn
 
 from headscope.checkpoint.elsewhere import refuse_sharded
 from headscope.errors import UnsupportedError
-from headscope.live.plan.classes import LIBRARIES, calls_sdpa, kind_of, models_in
-from headscope.live.plan.refusals import WITHOUT_WEIGHTS, opaque_modules, refuse_unreadable
+from headscope.live.plan.classes import LIBRARIES, kind_of, models_in
+from headscope.live.plan.refusals import WITHOUT_WEIGHTS, attends, opaque_modules, refuse_unreadable
 from headscope.live.plan.stacks import Plan
-from headscope.live.seeing import multihead
-from headscope.live.seeing.readers import reader_of, reads
+from headscope.live.seeing.readers import reader_of
 
 NO_KNOWN_WAY = "no module uses transformers' attention interface, nn.MultiheadAttention or scaled_dot_product_attention"
 
@@ -75,17 +74,8 @@ def _attending(members: Sequence[nn.Module], scripts: Sequence[nn.Module]) -> se
     """Ids of the modules that attend in a way that capture sees; of those in TorchScript, no frame shows a part."""
     inside = {id(part) for script in scripts for part in script.modules() if part is not script}
     candidates = set(filter(_may_attend, set(map(type, members))))
-    return {
-        id(module)
-        for module in members
-        if type(module) in candidates
-        and (
-            kind_of(type(module)).uses_interface
-            or (calls_sdpa(module) and id(module) not in inside)
-            or multihead.is_attention(module)
-            or reads(module)
-        )
-    }
+    attending = (module for module in members if type(module) in candidates and id(module) not in inside)
+    return {id(module) for module in attending if attends(module)}
 
 
 def _may_attend(cls: type[nn.Module]) -> bool:
@@ -93,8 +83,3 @@ def _may_attend(cls: type[nn.Module]) -> bool:
     kind = kind_of(cls)
     asked = not cls.__module__.startswith(LIBRARIES) or issubclass(cls, (nn.MultiheadAttention, torch.jit.ScriptModule))
     return asked or kind.uses_interface or kind.calls_sdpa or reader_of(cls) is not None
-
-
-def has_modules(model: nn.Module, plan: Plan) -> bool:
-    """Return True if these are a plan's modules: none was replaced since."""
-    return [id(module) for module in model.modules()] == list(plan.known)

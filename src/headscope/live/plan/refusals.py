@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
 import torch
 from torch import nn
 
 from headscope.checkpoint.elsewhere import with_numbers
-from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.seeing.readers import reader_of, reads
 
 if TYPE_CHECKING:
-    from headscope.live.masks.analyst import Rules
     from headscope.live.plan.stacks import Plan
 
 ADVICE_FOR_TRANSFORMERS = (
@@ -89,7 +86,10 @@ def refuse_others(thing: Any, where: str, advice: str) -> None:
 
 
 def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """The modules of a model that, judging by their classes, compute attention in a way that capture can't see."""
+    """The modules of a model that, judging by their classes, compute attention in a way that capture can't see.
+
+    The softmax of one that contains attention that capture reads is probably not attention.
+    """
     suspected = classes_where((module for _, module in modules), lambda kind: kind.computes_own_attention)
     return [
         (path, module)
@@ -97,7 +97,7 @@ def opaque_modules(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, 
         if type(module) in suspected
         and not reads(module)
         and not calls_sdpa(module)
-        and (type(module).__module__.startswith("transformers.") or not _holds_attention(module))
+        and (type(module).__module__.startswith("transformers.") or not any(map(attends, list(module.modules())[1:])))
     ]
 
 
@@ -139,60 +139,30 @@ def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
                     return
 
 
-def _holds_attention(module: nn.Module) -> bool:
-    """Return True if a module contains attention that capture reads; its own softmax is then probably not attention."""
-    parts = [part for part in module.modules() if part is not module]
-    return any(
-        kind_of(type(part)).uses_interface or calls_sdpa(part) or isinstance(part, nn.MultiheadAttention)
-        for part in parts
-    )
+def attends(module: nn.Module) -> bool:
+    """Return True if a module's class attends in a way that capture sees."""
+    kind = kind_of(type(module))
+    return kind.uses_interface or calls_sdpa(module) or isinstance(module, nn.MultiheadAttention) or reads(module)
 
 
-def _blind_head(rules: Rules) -> tuple[int, str] | None:
-    """The first head from which its mask hides every key, and for which queries; None if there is none."""
-    for rule in rules.rows:
-        if rule.mask.bias is None or len(rule.mask.bias) == 1:
-            continue
-        hidden = rule.mask.bias == float("-inf")
-        if rule.mask.keys is not None:
-            hidden = hidden | ~torch.from_numpy(np.asarray(rule.mask.keys)).to(hidden.device)
-        blind = hidden.all(-1)
-        if bool(blind.any()):
-            head = int(blind.any(-1).nonzero()[0])
-            queries = blind[head].nonzero().flatten().tolist()
-            if len(queries) == blind.shape[-1]:
-                return head, "every query"
-            return head, f"query {queries[0]}" if len(queries) == 1 else f"queries {few(list(map(str, queries)), 4)}"
-    return None
-
-
-def refuse(times: float, kind: str, where: str, rules: Rules | None = None) -> NoReturn:
+def refuse(times: float, kind: str, where: str) -> NoReturn:
     """Raise an error for a layer whose recomputed contexts differ from the module's.
 
     Args:
         times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
         kind: the module's class.
         where: its place in the model.
-        rules: the rules of its mask.
 
     Raises:
         UnsupportedError: always.
     """
-    blind = None if rules is None or times == times else _blind_head(rules)
-    if blind is not None:
-        head, queries = blind
-        raise UnsupportedError(
-            f"{kind} computed NaN: the mask hides every key from head {head} for {queries}, and a softmax over no key "
-            "is NaN",
-            where=f"{where}, mask",
-            advice="let each head see a key in every row of the mask; to silence a head, use hs.ablate"
-            + (", or call the module with need_weights=False" if kind == "MultiheadAttention" else ""),
-        )
     if times != times:
         raise UnsupportedError(
             f"{kind} computed with numbers that are not finite (NaN or infinity)",
             where=where,
-            advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16",
+            advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16. A "
+            "softmax over no key is NaN, too: if the mask hides every key from a head, let it see one (hs.ablate "
+            "silences heads), or call nn.MultiheadAttention with need_weights=False",
         )
     raise UnsupportedError(
         f"{kind} computes something other than softmax(scale Q K^T + mask) V: recomputed "

@@ -7,7 +7,6 @@ head's contexts are compared with those that follow from the reading.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,17 +23,18 @@ from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed
-from headscope.live.hooks import Hooks, Shared
+from headscope.live.hooks import Hooks, Shared, of_thread
 from headscope.live.keeping.projections import Awaited, Output, mark_of
-from headscope.live.masks.analyst import score_bound
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
 from headscope.live.plan.refusals import refuse_transforms
+from headscope.live.seeing.observed import deliver_read
 from headscope.live.seeing.operators import Unwatched
+from headscope.live.seeing.parts import Ran
 from headscope.live.seeing.readers import reader_of
 from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
-from headscope.live.sessions import COVERED, calls_of, deliver, heads_to_silence, recording, register_call, who_silences
+from headscope.live.sessions import COVERED, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
 
@@ -59,14 +59,8 @@ class Seen:
         return result
 
 
-class _Calls(threading.local):
-    """The calls that are running in this thread: module id -> what has been seen of it."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, Seen] = {}
-
-
-CALLS = _Calls()
+SEEN: dict[tuple[int, int], Seen] = {}
+"""Acts of the calls that are running: see `of_thread`."""
 
 
 @cache
@@ -76,7 +70,7 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
 
 def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
-    seen = CALLS.seen.pop(id(module), None) or Seen()
+    seen = SEEN.pop(of_thread(module), None) or Seen()
     if len(keywords_and_output) < 2 or not COVERED.get(id(module)):
         return None  # the last capture, in another thread, closed while this call ran
     refuse_transforms(module)
@@ -163,44 +157,36 @@ def _observed(
             advice="capture the model as transformers builds it",
         )
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
-    context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
-    tokens = None if reading.cross else slice(keys - queries, keys)
-    rules = seats[0].forward.analyst.rules(
-        reading.mask,
-        len(reading.q),
-        queries,
-        keys,
-        tokens,
-        reach=partial(score_bound, reading.q, reading.k, reading.scale),
-        where=path,
-    )
+    context = joined.view(len(reading.q), queries, heads, d_value)
     returned = output[1] if len(output) > 1 else None
-    fields = {
-        **{name: getattr(reading, name).detach() for name in ("q", "k", "v")},
-        "context": context.detach(),
-        "scale": reading.scale,
-        "rules": rules,
-        "stage": reading.stage,
-        "own": not reading.cross,
-        "weights": returned.detach() if isinstance(returned, torch.Tensor) else None,
-        "silenced": {head: name_of(way) for head, way in silenced.items()},
-        "dropout": dropout_of(module, reader.dropouts),
-        "layer_terms": reading.terms,
-        "unfused": True,
-        "proven": is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
-    }
-    if recorders:
-        deliver(recorders, calls_of(module, recorders, **fields))
-    result = output
-    if silenced:
+    given = {"scaling": reading.scale, "same_tokens": not reading.cross, "first": keys - queries}
+    ran = Ran(
+        type(module).__name__,
+        module,
+        *(getattr(reading, name).detach() for name in ("q", "k", "v")),
+        reading.mask,
+        keys,
+        {**given, "dropout": dropout_of(module, reader.dropouts)},
+        context.detach(),
+        context.detach(),
+        returned.detach() if isinstance(returned, torch.Tensor) else None,
+        fused=False,
+        dtype=reading.q.dtype,
+        proven=is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
+        unfused=True,
+        silenced={head: name_of(way) for head, way in silenced.items()},
+        terms=reading.terms,
+        stage=reading.stage,
+    )
+    call, result = deliver_read(ran, seats), output
+    if call is not None:
         if output[0].requires_grad and any(map(is_map, silenced.values())):
             raise UnsupportedError(
                 f"the values of {type(module).__name__} are read without their gradients, which another map needs",
                 where=path,
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
-        [call] = calls_of(module, [who_silences(seats)], **fields)
-        result = _silenced_output(reader, output, context, silenced, call)
+        result = _silenced_output(reader, output, context.transpose(1, 2), silenced, call)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
@@ -225,17 +211,17 @@ def _silenced_output(
 
 
 def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
-    CALLS.seen[id(attention)] = Seen()
+    SEEN[of_thread(attention)] = Seen()
 
 
 def _keep_context(attention: nn.Module, projection: nn.Module, args: tuple[Any, ...]) -> None:
-    if id(attention) in CALLS.seen:
-        CALLS.seen[id(attention)].context = args[0]
+    if (seen := SEEN.get(of_thread(attention))) is not None:
+        seen.context = args[0]
 
 
 def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
-    if id(attention) in CALLS.seen and args:
-        CALLS.seen[id(attention)].runs.append((part, args[0], output))
+    if (seen := SEEN.get(of_thread(attention))) is not None and args:
+        seen.runs.append((part, args[0], output))
 
 
 def _hook(module: nn.Module) -> Callable[[], None]:

@@ -8,7 +8,6 @@ inference fast path would hide the call, so it is off while a capture is open.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,20 +22,15 @@ from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.checking import share_of
 from headscope.live.genuine import is_unchanged
-from headscope.live.hooks import Hooks, Shared
+from headscope.live.hooks import Hooks, Shared, of_thread
 from headscope.live.keeping.projections import Output
 from headscope.live.names import following
 from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.sessions import COVERED, Seat, heads_to_silence, recording
+from headscope.live.sessions import COVERED, PADDED, Seat, heads_to_silence, recording
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
 """The parameters of MultiheadAttention.forward, in order."""
-
-
-def is_attention(module: nn.Module) -> bool:
-    """Return True if this module is an nn.MultiheadAttention."""
-    return isinstance(module, nn.MultiheadAttention)
 
 
 def _switch_fast_path_off() -> Callable[[], None]:
@@ -115,20 +109,8 @@ class Read:
     seats: list[Seat]
 
 
-class _Calls(threading.local):
-    """The calls of this thread, by the ids of their modules.
-
-    Attributes:
-        read: those that were read.
-        lengths: the lengths of the rows of those that are running with nested tensors.
-    """
-
-    def __init__(self) -> None:
-        self.read: dict[int, Read] = {}
-        self.lengths: dict[int, list[int]] = {}
-
-
-CALLS = _Calls()
+READ: dict[tuple[int, int], Read] = {}
+"""The calls that were read: see `of_thread`."""
 
 
 def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
@@ -140,7 +122,7 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     if len(keywords_and_output) < 2:
         return None  # the last capture, in another thread, closed while this call ran
     if type(mha).forward.__code__ is not FORWARD:
-        CALLS.read.pop(id(mha), None)
+        READ.pop(of_thread(mha), None)
         return None  # a class of somebody's own, which may be given and return anything
     kwargs, output = keywords_and_output
     given: dict[str, Any] = {"need_weights": True, **dict(zip(NAMES, args, strict=False)), **kwargs}
@@ -153,7 +135,7 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     refuse_transforms(mha, {"Vmap"} if all(silencing) else TRANSFORMS)
     drops = mha.training and mha.dropout > 0
     again = _again(mha, args, kwargs, drops, gradients=any(silencing)) if given["need_weights"] else None
-    read = CALLS.read.pop(id(mha), None)
+    read = READ.pop(of_thread(mha), None)
     if read is None:
         return None
     for seat in read.seats:
@@ -227,49 +209,31 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
         if not bool((times <= 1).all()):
             worst, (row, query) = float(times.max()), divmod(int(times.argmax()), times.shape[1])
             where = f"{path or kind}, layer {place.layer}"
-            refuse(worst, kind, where if worst != worst else f"{where}, row {row}, query {query}", rules)
+            refuse(worst, kind, where if worst != worst else f"{where}, row {row}, query {query}")
 
 
-def _pad(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-    """Pad nested queries (a forward pre-hook): only PyTorch's fast path, which is off, takes them as they are."""
-    CALLS.lengths.pop(id(mha), None)
-    given: dict[str, Any] = {**dict(zip(NAMES, args, strict=False)), **kwargs}
-    query: Any = given.get("query")
-    if not isinstance(query, torch.Tensor) or not query.is_nested or query.layout != torch.strided:
-        return None
-    if given.get("key") is not query or given.get("value") is not query:
+def _refuse_nested(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise an error for nested tensors (a forward pre-hook): only PyTorch's fast path, which is off, takes them.
+
+    Raises:
+        UnsupportedError: an argument is one.
+    """
+    if any(isinstance(x, torch.Tensor) and x.is_nested for x in (*args, *kwargs.values())):
         raise UnsupportedError(
-            "nn.MultiheadAttention attends from nested queries to other keys",
+            "nn.MultiheadAttention attends over nested tensors, which are not read",
             where=type(mha).__name__,
-            advice="pass padded tensors and key_padding_mask",
+            advice=PADDED,
         )
-    lengths = [len(row) for row in given["query"].unbind()]
-    padded = torch.nested.to_padded_tensor(query, 0.0)
-    CALLS.lengths[id(mha)] = lengths
-    places = torch.arange(padded.shape[1], device=padded.device)
-    given |= dict.fromkeys(NAMES[:3], padded)
-    given["key_padding_mask"] = places >= torch.tensor(lengths, device=padded.device)[:, None]
-    return (), given
-
-
-def nest(mha: nn.Module, args: tuple[Any, ...], output: tuple[torch.Tensor, Any]) -> tuple[torch.Tensor, Any] | None:
-    """Nest the output of a call whose queries were nested (a forward hook)."""
-    lengths = CALLS.lengths.pop(id(mha), None)
-    if lengths is None:
-        return None
-    rows = [row[:length] for row, length in zip(output[0], lengths, strict=True)]
-    return torch.nested.as_nested_tensor(rows, layout=torch.strided), output[1]
 
 
 def _hook(mha: nn.Module) -> Callable[[], None]:
     hooks = Hooks()
-    hooks.before(mha, _pad, keywords=True)
+    hooks.before(mha, _refuse_nested, keywords=True)
     hooks.after(mha, after_call, keywords=True)
-    hooks.after(mha, nest)
 
     def undo() -> None:
         hooks.remove()
-        CALLS.read.pop(id(mha), None)
+        READ.pop(of_thread(mha), None)
 
     return undo
 

@@ -15,8 +15,11 @@ from torch import nn
 
 from headscope.attention.kernels import KernelNotes, autocast_dtype
 from headscope.attention.patterns import name_of
+from headscope.attention.precision import exact_products, rounding_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError, UnsupportedError
+from headscope.live.calls import Call
+from headscope.live.checking import refuse_altered
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
 from headscope.live.masks.analyst import Rules, score_bound
@@ -24,7 +27,7 @@ from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import Noting
 from headscope.live.seeing.parts import Ran
-from headscope.live.sessions import Seat, calls_of, deliver, heads_to_silence, recording, who_silences
+from headscope.live.sessions import Seat, heads_to_silence, recording
 from headscope.live.silencing import silence
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -93,7 +96,7 @@ def run_observed(
         mark = mark_of(result[0]) if whole else None
         _deliver(ran, whole, masking, mark)
     if masking is not None and silenced:
-        [call] = calls_of(module, [who_silences(seats)], **_fields(ran, masking))
+        call = _call_to_silence(ran, seats, masking)
         keys = ran.key[:, :, : masking.keys]
         call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : masking.keys])
         changed = silence(result[0].transpose(1, 2), silenced, call)
@@ -122,9 +125,8 @@ def _ran(
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
     fused = notes is not None and notes.lse(max(len(query), len(key)), *query.shape[1:3]) is not None
     dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
-    return Ran(
-        name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, dtype, proven, unfused=False
-    )
+    settings = {"dtype": dtype, "proven": proven, "unfused": False, "terms": _layer_terms(kwargs)}
+    return Ran(name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, **settings)
 
 
 def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
@@ -150,35 +152,67 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
 
 
 def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark: torch.Tensor | None = None) -> None:
-    """Read a call, and pass it on to the sessions that record it."""
+    """Read a call, and pass it on to the consumers of the sessions that record it.
+
+    Raises:
+        UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
+    """
     if seats := recording(seats):
-        fields = _fields(ran, masking or _masking(ran, seats[0]))
-        deliver(seats, calls_of(ran.module, seats, **fields, mark=mark))
+        calls = _calls(ran, seats, masking or _masking(ran, seats[0]), mark)
+        with exact_products():
+            if not ran.proven:
+                refuse_altered(calls[0])
+            for (session, forward, *_), call in zip(seats, calls, strict=True):
+                session.consumer.take(forward, call)
 
 
-def _fields(ran: Ran, masking: _Masking) -> dict[str, Any]:
-    """The fields of a `Call`, all but its place."""
+def deliver_read(ran: Ran, seats: list[Seat]) -> Call | None:
+    """Deliver a call that was read from its inputs; return it, as who silences heads sees it, if anybody does."""
+    masking = _masking(ran, seats[0])
+    _deliver(ran, seats, masking)
+    return _call_to_silence(ran, seats, masking) if ran.silenced else None
+
+
+def _call_to_silence(ran: Ran, seats: list[Seat], masking: _Masking) -> Call:
+    """The call as the first session sees it that silences heads."""
+    seat = next(seat for seat in seats if seat.session.consumer.silencing)
+    return _calls(ran, [seat], masking)[0]
+
+
+def _calls(ran: Ran, seats: list[Seat], masking: _Masking, mark: torch.Tensor | None = None) -> list[Call]:
+    """The call as each of these seats sees it: with its stack and layer."""
     batch = max(len(ran.query), len(ran.key))
     q = _read(ran.query, ran.query.shape[2], ran.dtype, batch)
     k, v = (_read(x, masking.keys, ran.dtype, batch) for x in (ran.key, ran.value))
-    return {
-        "q": q,
-        "k": k,
-        "v": v,
-        "fused": ran.fused,
-        "context": ran.context.transpose(1, 2),
-        "scale": masking.scale,
-        "rules": masking.rules,
-        "stage": stage_of(ran.module, masking.scale, q.shape[-1]),
-        "own": masking.tokens is not None,
-        "weights": ran.weights,
-        "silenced": ran.silenced,
-        "extra_keys": ran.kwargs.get("extra_keys", ()),
-        "dropout": float(ran.kwargs.get("dropout") or 0.0),
-        "layer_terms": _layer_terms(ran.kwargs),
-        "proven": ran.proven,
-        "unfused": ran.unfused,
-    }
+    stage, rounded = ran.stage or stage_of(ran.module, masking.scale, q.shape[-1]), rounding_of(q)
+    return [
+        Call(
+            module=ran.module,
+            path=path or session.plan.paths[id(ran.module)],
+            stack=place.stack,
+            layer=place.layer,
+            turn=place.turn,
+            q=q,
+            k=k,
+            v=v,
+            context=ran.context.transpose(1, 2),
+            scale=masking.scale,
+            rules=masking.rules,
+            stage=stage,
+            own=masking.tokens is not None,
+            fused=ran.fused,
+            weights=ran.weights,
+            extra_keys=ran.kwargs.get("extra_keys", ()),
+            silenced=ran.silenced,
+            dropout=float(ran.kwargs.get("dropout") or 0.0),
+            layer_terms=ran.terms,
+            unfused=ran.unfused,
+            proven=ran.proven,
+            mark=mark,
+            rounded=rounded,
+        )
+        for session, _, place, path in seats
+    ]
 
 
 class _Inner:
@@ -288,7 +322,7 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    same_tokens, first = ran.kwargs.get("same_tokens"), 0
+    same_tokens, first = ran.kwargs.get("same_tokens"), ran.kwargs.get("first", 0)
     if same_tokens is None:
         cross = seat.place.stack.cross
         if not cross and queries < keys:

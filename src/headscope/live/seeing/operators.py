@@ -86,13 +86,8 @@ class Unwatched:
         follow(self._followed)
 
 
-class _Noting(threading.local):
-    """The notes that this thread takes on fused kernels: those of the recorded call that is running; None otherwise."""
-
-    notes: KernelNotes | None = None
-
-
-NOTING = _Noting()
+NOTING = threading.local()
+"""The notes that this thread takes on fused kernels, in the recorded call that is running."""
 
 
 class Noting:
@@ -105,7 +100,7 @@ class Noting:
 
     def __enter__(self) -> KernelNotes:
         self._watched = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
-        self._before = NOTING.notes
+        self._before = _notes()
         NOTING.notes = notes = KernelNotes()
         watch(True)
         return notes
@@ -115,6 +110,10 @@ class Noting:
     ) -> None:
         NOTING.notes = self._before
         watch(self._watched)
+
+
+def _notes() -> KernelNotes | None:
+    return getattr(NOTING, "notes", None)
 
 
 class Kernels:
@@ -185,7 +184,7 @@ def _observing(observer: Observer, names: set[str]) -> list[tuple[Any, Kernel]]:
 
 def _run_observed(op: Any, observer: Observer, keys: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an operator in a watched thread."""
-    notes, below = NOTING.notes, keys & BELOW
+    notes, below = _notes(), keys & BELOW
     if notes is not None and op is SDPA:
         result = op.redispatch(below, *args, **kwargs)  # the kernel that it chooses comes here, too
         if notes.attended is not None:
@@ -216,7 +215,7 @@ def _pass_on(hop: Any, observer: Observer, *args: Any, **kwargs: Any) -> Any:
     run = partial(_skip, hop)
     if FUSED.search(hop.name()) and not NOT_FORWARD.search(hop.name()):
         with Unwatched():
-            return observer(hop, run, args, kwargs) if NOTING.notes is None else run(*args, **kwargs)
+            return observer(hop, run, args, kwargs) if _notes() is None else run(*args, **kwargs)
     return run(*args, **kwargs)
 
 

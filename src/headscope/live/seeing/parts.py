@@ -20,6 +20,7 @@ import torch
 
 from headscope.attention.patterns import name_of
 from headscope.attention.scores import Mask
+from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import once
 from headscope.live.keeping.projections import Awaited, Output, mark_of
@@ -33,8 +34,9 @@ from headscope.live.seeing.missed import Missed
 if TYPE_CHECKING:
     from torch import nn
 
+    from headscope.live.calls import Forward
     from headscope.live.names.axes import Followed
-    from headscope.live.sessions import Pass, Seat
+    from headscope.live.sessions import Seat
 
 
 ROWS, HEADS, TOKENS = range(3)
@@ -69,6 +71,8 @@ class Ran:
         proven: True if a library's own code computed the result from these tensors alone.
         unfused: True if scores and weights may have been computed step by step.
         silenced: the heads that are silenced: head -> name of the way.
+        terms: the layer's own score terms.
+        stage: what queries and keys are; empty if the module's class tells.
         extents: where keys and values were.
         followed: the numbers of the queries' and the keys' tokens.
     """
@@ -89,6 +93,8 @@ class Ran:
     proven: bool
     unfused: bool
     silenced: Mapping[int, str] = field(default_factory=dict)
+    terms: Terms = NO_TERMS
+    stage: str = ""
     extents: tuple[Extent, ...] = ()
     followed: Followed = (None, None)
 
@@ -556,7 +562,7 @@ class Held:
         )
 
 
-def note_reader(forward: Pass, x: Any, path: str) -> None:
+def note_reader(forward: Forward, x: Any, path: str) -> None:
     """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
     if forward.held is None and (forward.awaited is None or not forward.awaited.may_be(x)):
         return
@@ -569,7 +575,7 @@ def note_reader(forward: Pass, x: Any, path: str) -> None:
             forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
 
 
-def settle(forward: Pass) -> None:
+def settle(forward: Forward) -> None:
     """Deliver or report the calls that are held back: no more parts of them will come."""
     held, forward.held = forward.held, None
     if held is not None:

@@ -19,12 +19,13 @@ from torch.nn import functional
 
 from headscope.errors import UnsupportedError
 from headscope.live.genuine import code_in_place_of, of_library, undisturbed
+from headscope.live.hooks import of_thread
 from headscope.live.masks.flex import Flexed
 from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.seeing.missed import Missed
-from headscope.live.seeing.multihead import CALLS, Given, Read
+from headscope.live.seeing.multihead import READ, Given, Read
 from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
@@ -145,7 +146,7 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         **others,
     )
     if given is not None:
-        CALLS.read[id(module)] = Read(q, k, v, result[0].flatten(2), seats)
+        READ[of_thread(module)] = Read(q, k, v, result[0].flatten(2), seats)
         for seat in recording(seats):
             seat.forward.awaited = None  # the function multiplies by W_O itself, no module does
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
@@ -167,7 +168,7 @@ def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, 
     result = run_observed(
         as_the_interface,
         SDPA_NAME,
-        undisturbed(*args[:3]),
+        undisturbed(*args[:3]) and reading.scoring.at_zero is None,
         seats,
         module,
         *args[:3],

@@ -21,13 +21,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.masks.analyst import RawMask, filled
+from headscope.live.masks.analyst import RawMask
+from headscope.live.masks.guess import line_of
 from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, heads_of
 
 KNOWN = frozenset({"c2p", "p2c"})
-
-ROWS = 64
-"""Rows of a mask, or of relative positions, that are compared at once."""
 
 _LINES: Any = WeakTensorKeyDictionary()
 _MASKS: Any = WeakTensorKeyDictionary()
@@ -82,59 +80,24 @@ def buckets_of(relative: torch.Tensor, span: int, name: str) -> np.ndarray:
     """
     line = _LINES.get(relative)
     if line is None:
-        line = _LINES[relative] = _line(relative.reshape(relative.shape[-2:]).long(), name)
-    both = (torch.stack((line, -line)) + span).clamp(0, 2 * span - 1)
+        line = _LINES[relative] = line_of(relative.reshape(1, *relative.shape[-2:]).long())
+    both = torch.zeros(2, 1) if line is None else (torch.cat((line, -line)) + span).clamp(0, 2 * span - 1)
     vectors, backwards = both.to(torch.int32).cpu().numpy()
-    if not np.array_equal(vectors[::-1], backwards):
-        raise _not_read(name)
+    if line is None or relative.shape[-2] != relative.shape[-1] or not np.array_equal(vectors[::-1], backwards):
+        raise UnsupportedError(
+            "the relative positions are not an odd function of the distance between two tokens",
+            where=name,
+            advice="call the model without relative_pos, so that it computes them itself",
+        )
     return vectors
 
 
-def _line(relative: torch.Tensor, name: str) -> torch.Tensor:
-    """(2 tokens - 1,): the relative position of each distance, from (tokens, tokens)."""
-    queries, keys = relative.shape
-    line = torch.cat([relative[:, 0].flip(0), relative[0, 1:]])
-    expected = line.unfold(0, keys, 1)  # row i is that of query queries - 1 - i
-    blocks = (slice(start, min(start + ROWS, queries)) for start in range(0, queries, ROWS))
-    if queries != keys or not all(
-        torch.equal(relative[rows].flip(0), expected[queries - rows.stop : queries - rows.start]) for rows in blocks
-    ):
-        raise _not_read(name)
-    return line
-
-
-def _not_read(name: str) -> UnsupportedError:
-    return UnsupportedError(
-        "the relative positions are not an odd function of the distance between two tokens",
-        where=name,
-        advice="call the model without relative_pos, so that it computes them itself",
-    )
-
-
 def mask_of(mask: torch.Tensor) -> RawMask:
-    """The keys that are not padding, from (batch, 1, tokens, tokens), True where both tokens are not padding.
-
-    Another mask is kept as it is. So is one with padding between tokens: such a query attends to all keys evenly.
-    """
+    """The mask from (batch, 1, tokens, tokens), True where both tokens are not padding, once for all layers."""
     raw = _MASKS.get(mask)
     if raw is None:
-        raw = _MASKS[mask] = _mask(mask)
+        raw = _MASKS[mask] = RawMask.filled(mask.bool())
     return raw
-
-
-def _mask(mask: torch.Tensor) -> RawMask:
-    if mask.shape[1:3] == (1, 1):
-        return RawMask(keys=mask[:, 0, 0].bool())
-    real = mask.diagonal(dim1=-2, dim2=-1)[:, 0].bool()
-    runs = (real[:, 1:] & ~real[:, :-1]).sum(1) + real[:, 0]
-    tokens = real.shape[1]
-    blocks = (slice(start, start + ROWS) for start in range(0, tokens, ROWS))
-    square = mask.shape[-2:] == (tokens, tokens) and bool((runs == 1).all())
-    if square and all(
-        bool((mask[:, 0, rows].bool() == (real[:, rows, None] & real[:, None])).all()) for rows in blocks
-    ):
-        return RawMask(keys=real, padded=filled(mask.bool()))
-    return RawMask.filled(mask.bool())
 
 
 def refusal(module: Any) -> str | None:
