@@ -115,6 +115,10 @@ NAMES = [
 ]
 
 
+SIDE_BY_SIDE = (("W_V", 1), ("b_V", 0), ("W_O", 0))
+"""Parts of heads, and the axis along which a layer has them beside each other."""
+
+
 @pytest.mark.parametrize(("stem", "config"), CASES)
 def test_verification_passes(tmp_path: Path, stem: str, config: dict[str, Any]) -> None:
     """The paper's formulas in fp64, head by head, and transformers; of each family, also with silenced heads.
@@ -123,7 +127,15 @@ def test_verification_passes(tmp_path: Path, stem: str, config: dict[str, Any]) 
     """
     made(tmp_path, stem, **config)
     model = hs.open(tmp_path)
-    assert config or model.layers[0].expansion_rate > 0
+    layer, ones = model.layers[0], np.ones((1, 1))
+    W_V, b_V, W_O = (np.concatenate([getattr(head, name) for head in layer.heads], axis) for name, axis in SIDE_BY_SIDE)
+    if len(b_V) == len(layer.b_O):  # the authors' matrices, else the affine map
+        first = np.block([[W_V, np.zeros((len(W_V), 1))], [b_V, ones]])
+        second = np.block([[W_O, layer.b_O[:, None]], [np.zeros((1, len(layer.b_O))), ones]])
+        product = first @ second
+    else:
+        product = np.block([[W_V @ W_O, np.zeros((len(W_V), 1))], [b_V @ W_O + layer.b_O, ones]])
+    assert layer.expansion_rate == pytest.approx(np.linalg.norm(product) / np.sqrt(len(W_V) + 1), rel=1e-4)
     for silenced in ((), {(1, 2), (2, 0)}) if not config else ((),):
         report = model.trace(ids=ids(24), ablate=silenced).verify()
         assert report.agrees, report

@@ -241,7 +241,8 @@ def expansion_rate(
     The root mean square of the factor by which a layer's W_V W_O lengthens a random vector, biases included.
     Above 1 attention lengthens what it passes on, below 1 it shortens it. The authors' code has b_O as a column of the
     second matrix, and these are its numbers; the affine map x -> (x W_V + b_V) W_O + b_O itself, with b_O as a row,
-    gives slightly smaller ones. The cost is one product in fp32, d_model^3, and no text.
+    gives slightly smaller ones. Where heads are wider or narrower together than d_model, a column doesn't fit: then it
+    is that map. The cost is one product in fp32, d_model^3, and no text.
 
     Args:
         W_V: of all heads, in the paper's orientation, x W_V + b_V.
@@ -253,7 +254,9 @@ def expansion_rate(
 
     W_V, b_V, W_O, b_O = (np.asarray(array, dtype=np.float32) for array in (W_V, b_V, W_O, b_O))
     with np.errstate(invalid="ignore", over="ignore"):
-        parts = (W_V @ W_O, W_V @ b_O, b_V @ W_O, b_V @ b_O + 1)
+        parts = [W_V @ W_O, b_V @ W_O + b_O, np.ones(1)]
+        if len(b_V) == len(b_O):
+            parts = [W_V @ W_O, W_V @ b_O, b_V @ W_O, b_V @ b_O + 1]
         squares = sum(np.square(part, dtype=np.float64).sum() for part in parts)
     return float(np.sqrt(squares / (len(W_V) + 1)))
 

@@ -125,8 +125,10 @@ def _ran(
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
     fused = notes is not None and notes.lse(max(len(query), len(key)), *query.shape[1:3]) is not None
     dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
-    settings = {"dtype": dtype, "proven": proven, "unfused": False, "terms": _layer_terms(kwargs)}
-    return Ran(name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, **settings)
+    tensors, terms = (query, key, value), _layer_terms(kwargs)
+    return Ran(
+        name, module, *tensors, raw, keys, kwargs, context, context, None, fused, dtype, proven, False, terms=terms
+    )
 
 
 def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
