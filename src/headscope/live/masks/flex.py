@@ -127,7 +127,7 @@ def _constants(values: torch.Tensor, seen: torch.Tensor, steps: torch.Tensor) ->
     half = float((high - low)[seen].mean() / 2)
     if half == 0 or not torch.equal(high, higher):
         return half / HUGE, None
-    up, down = values[-2 * len(steps) :].unflatten(0, (2, -1))
+    up, down = values[-2 * len(steps) :].chunk(2)
     small = seen & (torch.maximum(up.abs(), down.abs()) < 0.9 * abs(half))
     at = int(small.flatten(1).any(1).byte().argmax())  # the largest step that stays below the cap somewhere
     rise = (_inside(up[at], abs(half)) - _inside(down[at], abs(half)))[small[at]].mean()

@@ -163,7 +163,9 @@ def _observed(
     ran = Ran(
         type(module).__name__,
         module,
-        *(getattr(reading, name).detach() for name in ("q", "k", "v")),
+        reading.q.detach(),
+        reading.k.detach(),
+        reading.v.detach(),
         reading.mask,
         keys,
         {**given, "dropout": dropout_of(module, reader.dropouts)},

@@ -125,7 +125,7 @@ def _ran(
     raw, keys = raw_mask(name, module, query, key, mask, kwargs)
     fused = notes is not None and notes.lse(max(len(query), len(key)), *query.shape[1:3]) is not None
     dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
-    settings = {"dtype": dtype, "proven": proven, "unfused": False, "terms": _layer_terms(kwargs)}
+    settings: dict[str, Any] = {"dtype": dtype, "proven": proven, "unfused": False, "terms": _layer_terms(kwargs)}
     return Ran(name, module, query, key, value, raw, keys, kwargs, context, context, None, fused, **settings)
 
 
