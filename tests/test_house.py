@@ -227,11 +227,11 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 LINES = {
     "results": 3664,
     "checkpoint": 5851,
-    "anatomy": 4832,
+    "anatomy": 4835,
     "attention": 1875,
     "traces": 1786,
     "encoder": 1489,
-    "live": 12177,
+    "live": 12186,
     "heads": 3088,
     "runs": 2891,
     "explain": 3815,

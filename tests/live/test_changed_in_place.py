@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import captured_of, refused
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.nn.functional import scaled_dot_product_attention
@@ -232,8 +232,12 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() -> None:
     """It is read once for all layers that are given it, and their contexts show that it masks otherwise by now."""
-    hidden = torch.zeros(12, dtype=torch.bool)
-    block_mask = flex.create_block_mask(lambda b, h, q, k: (q >= k) & ~hidden[k], None, None, 12, 12, device="cpu")
+    hidden = torch.zeros(40, dtype=torch.bool)
+
+    def mask_mod(b: Any, h: Any, q: Any, k: Any) -> torch.Tensor:
+        return (q >= k) & ~(hidden[q] & (k == 3))
+
+    block_mask = flex.create_block_mask(mask_mod, None, None, 40, 40, device="cpu")
 
     class Flexible(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -241,9 +245,11 @@ def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() ->
             return flex.flex_attention(q, q, q, block_mask=block_mask).transpose(1, 2).flatten(2)  # type: ignore[union-attr]
 
     model = nn.Sequential(Flexible(), Flexible()).eval()
-    model[1].register_forward_pre_hook(lambda module, args: hidden.__setitem__(5, True))
-    with pytest.raises(UnsupportedError, match=r"something other than[\s\S]*where: 1"):
-        captured_of(model, torch.randn(1, 12, 32))
+    for query in (5, 17, 38):  # one query of all
+        hidden.zero_()
+        handle = model[1].register_forward_pre_hook(lambda module, args, at=query: hidden.__setitem__(at, True))  # type: ignore[misc]
+        refused(r"something other than[\s\S]*where: 1", model, torch.randn(1, 40, 32))
+        handle.remove()
 
 
 def test_masks_elsewhere_are_compared_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

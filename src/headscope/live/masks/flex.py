@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from headscope.errors import UnsupportedError, first_line
+from headscope.live.genuine import from_library
 from headscope.live.masks.analyst import Deferred, RawMask
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.guess import NEGLIGIBLE
@@ -127,7 +128,7 @@ def _constants(values: torch.Tensor, seen: torch.Tensor, steps: torch.Tensor) ->
     half = float((high - low)[seen].mean() / 2)
     if half == 0 or not torch.equal(high, higher):
         return half / HUGE, None
-    up, down = values[-2 * len(steps) : -len(steps)], values[-len(steps) :]
+    up, down = values[-2 * len(steps) :].chunk(2)
     small = seen & (torch.maximum(up.abs(), down.abs()) < 0.9 * abs(half))
     at = int(small.flatten(1).any(1).byte().argmax())  # the largest step that stays below the cap somewhere
     rise = (_inside(up[at], abs(half)) - _inside(down[at], abs(half)))[small[at]].mean()
@@ -201,6 +202,10 @@ class Flexed:
             scoring or Scoring(),
             (mask_mod, *buffers, *blocks, *source),
         )
+
+    def is_fixed(self) -> bool:
+        """Return True if its functions are a library's: others may look at what changes between two layers."""
+        return self.scoring.at_zero is None and (self.mask_mod is None or from_library(self.source[0]))
 
     def raw(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> RawMask:
         """The mask and the bias over a map, to be read once for all layers that share them. See `read`."""

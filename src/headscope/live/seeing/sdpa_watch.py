@@ -168,7 +168,7 @@ def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, 
     result = run_observed(
         as_the_interface,
         SDPA_NAME,
-        undisturbed(*args[:3]) and reading.scoring.at_zero is None,
+        undisturbed(*args[:3]) and reading.is_fixed(),
         seats,
         module,
         *args[:3],
