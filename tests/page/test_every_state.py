@@ -282,7 +282,7 @@ def test_every_state(
             page.set_viewport_size({"width": width, "height": height})
             theme = ("light", "dark", "dark", "light")[turn % 4]
             states = PANES if kind else SOME if half is None else STATES[turn % 2 :: 2]
-            read = {SIZES[0][0]: SOME, SIZES[-1][0]: (*SOME[:5], "all=1")}.get(width, ()) if states is SOME else ()
+            read = {SIZES[0][0]: SOME, SIZES[-1][0]: (*SOME, "all=1")}.get(width, ()) if states is SOME else ()
             for state in (*states, *["all=1"][: width <= PHONE]):
                 go(shown, f"{LOOKED if kind else PINNED}&{state}&lang={language}&theme={theme}")
                 if kind and state in LATE:
