@@ -66,7 +66,7 @@ class Scoring:
 
 
 SCORES = (0.37, -2.6, 11.3)
-"""Scores at which a reading is compared with the score_mod."""
+"""Scores at which a reading is compared with the score_mod, beside powers of 2 and HUGE."""
 
 HUGE = 2.0**40
 """A score beside which numbers that are added don't count, and that reaches every soft cap."""
@@ -108,12 +108,14 @@ def read_score_mod(
         raise _unread(f"it can't be computed for many places at once ({first_line(error)})", where) from error
     seen = values[0] > float("-inf")
     factor, cap = _constants(values, seen, steps) if bool(seen.any()) else (1.0, None)
-    for score, value in zip(SCORES, values[4:], strict=False):
-        expected = factor * score + _inside(values[0], cap)
-        expected = expected if cap is None else cap * torch.tanh(expected / cap)
-        close = (value - expected).abs() <= 1e-5 * (1 + value.abs() + abs(factor * score))
-        if factor == 0 or not torch.equal(value > float("-inf"), seen) or not bool(close[seen].all()):
-            raise _unread(f"it differs from all of them at a score of {score}", where)
+    given = factor * scores.view(-1, 1, 1, 1, 1)
+    expected = given + _inside(values[0], cap)
+    expected = expected if cap is None else cap * torch.tanh(expected / cap)
+    close = (values - expected).abs() <= 1e-5 * (1 + values.abs() + given.abs())
+    truly = (((values > float("-inf")) == seen) & (close | ~seen)).flatten(1).all(1)
+    if factor == 0 or not bool(truly.all()):
+        score = float(scores[int(truly.byte().argmin())])
+        raise _unread(f"it differs from all of them at a score of {score:g}", where)
     return Scoring(factor, cap, partial(scored, scores[0]))
 
 
@@ -136,7 +138,7 @@ def _constants(values: torch.Tensor, seen: torch.Tensor, steps: torch.Tensor) ->
 
 
 def _inside(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """The numbers that a soft cap is applied to, if these are the results; far away where they are the cap itself."""
+    """The numbers that a soft cap is applied to, if these are the results."""
     return scores if cap is None else cap * torch.atanh((scores / cap).clamp(-NEARLY_ONE, NEARLY_ONE))
 
 
