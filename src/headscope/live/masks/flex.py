@@ -108,11 +108,7 @@ def read_score_mod(
         raise _unread(f"it can't be computed for many places at once ({first_line(error)})", where) from error
     seen = values[0] > float("-inf")
     factor, cap = _constants(values, seen, steps) if bool(seen.any()) else (1.0, None)
-    given = factor * scores.view(-1, 1, 1, 1, 1)
-    expected = given + _inside(values[0], cap)
-    expected = expected if cap is None else cap * torch.tanh(expected / cap)
-    close = (values - expected).abs() <= 1e-5 * (1 + values.abs() + given.abs())
-    truly = (((values > float("-inf")) == seen) & (close | ~seen)).flatten(1).all(1)
+    truly = _truly(scores, values, factor, cap)
     if factor == 0 or not bool(truly.all()):
         score = float(scores[int(truly.byte().argmin())])
         raise _unread(f"it differs from all of them at a score of {score:g}", where)
@@ -122,6 +118,15 @@ def read_score_mod(
 def _unread(reason: str, where: str) -> UnsupportedError:
     message = f"a score_mod of flex attention is not a sum of score terms: {reason}"
     return UnsupportedError(message, where=where, advice=ADVICE)
+
+
+def _truly(scores: torch.Tensor, values: torch.Tensor, factor: float, cap: float | None) -> torch.Tensor:
+    """For each score: whether all values are those of this factor, this cap, and what is seen and added at 0."""
+    seen, given = values > float("-inf"), factor * scores.view(-1, 1, 1, 1, 1)
+    expected = given + _inside(values[0], cap)
+    expected = expected if cap is None else cap * torch.tanh(expected / cap)
+    close = (values - expected).abs() <= 1e-5 * (1 + values.abs() + given.abs())
+    return ((seen == seen[0]) & (close | ~seen)).flatten(1).all(1)
 
 
 def _constants(values: torch.Tensor, seen: torch.Tensor, steps: torch.Tensor) -> tuple[float, float | None]:
