@@ -103,6 +103,11 @@ class TraceError(HeadscopeError):
     """A file that is not a trace, or a trace without the requested data."""
 
 
+def not_a_number(found: str, where: str) -> CheckpointError:
+    """The error for a result that is NaN or infinite."""
+    return CheckpointError(found, where=where, advice="`headscope verify` says where NaN or infinity comes from")
+
+
 class HeadscopeWarning(UserWarning):
     """Base class of headscope's warnings."""
 

@@ -223,7 +223,7 @@ def test_a_curve_is_drawn(classifier: Any) -> None:
     ("options", "error", "message"),
     [
         ({"texts": "the cat", "labels": [1]}, InputError, "a list of texts"),
-        ({"labels": [1]}, InputError, "6 texts, and not as many"),
+        ({"labels": [1]}, InputError, "6 texts and 1 in labels"),
         ({"metric": "f1", "labels": LABELS}, InputError, "no metric 'f1'"),
         ({"metric": "vector", "labels": LABELS}, InputError, "needs no labels"),
         ({"labels": ["dreadful"] * 6}, InputError, "no class 'dreadful'"),

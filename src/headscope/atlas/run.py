@@ -66,7 +66,8 @@ def survey(
     """The statistics of every head over a corpus. See docs/survey.md.
 
     Args:
-        model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers.
+        model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers,
+            alone with `tokenizer` or in its pipeline.
         documents: a file, a folder, a pattern, a dataset's folder, a treebank, `-` for standard input; or an
             iterable of texts.
         settings: the fields of headscope.atlas.survey_settings.SurveySettings, each as a keyword: `labels=True`.
@@ -208,16 +209,12 @@ def _place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
 def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSource, tuple[str, str]]:
     """The model's source, and its default device and dtype."""
     from headscope.atlas.loading import ModelSource, device_and_dtype
-    from headscope.checkpoint.models_in_memory import kind_of, unpacked
+    from headscope.checkpoint.models_in_memory import kind_of, to_open, unpacked
     from headscope.live.captured import name_of
     from headscope.model import Model
 
     if kind_of(model) == "sentence-transformers":
-        raise InputError(
-            f"expected a model of transformers, got {type(model).__name__}",
-            where="model",
-            advice="pass hs.open(model), which takes it with its tokenizer",
-        )
+        raise to_open(model, "pass hs.open(model)")
     model, tokenizer = unpacked(model, tokenizer)
     given: dict[str, Any] = {}
     if isinstance(model, Model):

@@ -20,7 +20,7 @@ import pyarrow
 
 from headscope.atlas.store import array_and_record
 from headscope.encoder import Input
-from headscope.errors import CheckpointError, InputError
+from headscope.errors import InputError, not_a_number
 from headscope.explain.promotes import all_promote, with_masked_lm
 from headscope.heads.intervals import mean_interval
 from headscope.results.schemas import WriteRow, table_of
@@ -118,11 +118,7 @@ def gains(model: Model, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
         else:
             total += (gain - np.logaddexp(others[:, None], weighed)).sum(1)
     if not np.isfinite(total).all():
-        raise CheckpointError(
-            "a head's effect on the logits is not a number",
-            where=model.checkpoint.where,
-            advice="`headscope verify` says where NaN or infinity comes from",
-        )
+        raise not_a_number("a head's effect on the logits is not a number", model.checkpoint.where)
     return total
 
 

@@ -67,6 +67,20 @@ def unpacked(held: Any, tokenizer: Any = None) -> tuple[Any, Any]:
     return (within(held.model) if kind == "pipeline" else held), own
 
 
+def to_open(held: Any, way: str) -> InputError:
+    """The error for what is no model of transformers, but can be opened as one.
+
+    Args:
+        held: a path, or an object of sentence-transformers.
+        way: what to do instead, with `hs.open(model)` in it.
+    """
+    return InputError(
+        f"expected a model of transformers, got {type(held).__name__}",
+        where="model",
+        advice=f"{way}, which takes it with its tokenizer",
+    )
+
+
 def _refuse_graphs(held: Any) -> None:
     """Raise an error for what PyTorch makes of a model.
 

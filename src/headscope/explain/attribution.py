@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import CheckpointError
+from headscope.errors import not_a_number
 from headscope.explain.propagation import hold
 from headscope.explain.readout import top_gradient
 from headscope.results.effect_records import Target, Wanted
@@ -89,9 +89,5 @@ def _number(model: Model, target: Target, last: Float[np.ndarray, "tokens d_mode
     """
     number = float(read(model, target, target.rows_of(last)[None]).values[0])
     if not np.isfinite(number):
-        raise CheckpointError(
-            f"the output is {number}, so nothing adds up to it",
-            where=model.checkpoint.where,
-            advice="`headscope verify` says where NaN or infinity comes from",
-        )
+        raise not_a_number(f"the output is {number}, so nothing adds up to it", model.checkpoint.where)
     return number

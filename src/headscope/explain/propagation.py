@@ -67,14 +67,12 @@ class HeldLayer:
         x: (tokens, d_model), its input.
         record: its attention.
         norm: the norm before queries, keys and values; None in post-norm layers, and where a layer has none.
-        after: the norm after the attention's sum; None in pre-norm layers.
         step: the whole layer.
     """
 
     x: Tokens
     record: LayerRecord
     norm: HeldNorm | None
-    after: HeldNorm | None
     step: Step
 
 
@@ -181,7 +179,7 @@ def _post_norm(encoder: Encoder, x: Tokens, layer: int, slopes: str) -> tuple[He
     out += middle
     last = held_norm(encoder, out, "layer.output_norm", layer)
     step = Chain((Beside((attention,), residual=True), after, Beside((feed_forward,), residual=True), last))
-    return HeldLayer(x, record, None, after, step), encoder.norm(out, "layer.output_norm", layer)
+    return HeldLayer(x, record, None, step), encoder.norm(out, "layer.output_norm", layer)
 
 
 def _pre_norm(encoder: Encoder, x: Tokens, layer: int, slopes: str) -> tuple[HeldLayer, Tokens]:
@@ -196,7 +194,7 @@ def _pre_norm(encoder: Encoder, x: Tokens, layer: int, slopes: str) -> tuple[Hel
     out += summed
     first = attention if norm is None else Chain((norm, attention))
     step = Chain((Beside((first,), residual=True), Beside((Chain((before, feed_forward)),), residual=True)))
-    return HeldLayer(x, record, norm, None, step), out
+    return HeldLayer(x, record, norm, step), out
 
 
 Rule = Callable[["Encoder", "Tokens", int, str], tuple[HeldLayer, "Tokens"]]
@@ -240,4 +238,4 @@ def _beside_convolution(encoder: Encoder, layer: HeldLayer, out: Tokens, slopes:
     values += out
     norm = held_norm(encoder, values, "convolution_norm")
     step = Chain((Beside((layer.step, Chain((convolution, active)))), norm))
-    return HeldLayer(layer.x, layer.record, layer.norm, layer.after, step), encoder.norm(values, "convolution_norm")
+    return HeldLayer(layer.x, layer.record, layer.norm, step), encoder.norm(values, "convolution_norm")

@@ -20,7 +20,7 @@ import numpy as np
 
 from headscope.checkpoint.open_checkpoint import open_checkpoint
 from headscope.encoder.task_heads import length_before, pooled
-from headscope.errors import CheckpointError, InputError
+from headscope.errors import CheckpointError, InputError, not_a_number
 from headscope.explain.readout import masked_lm_steps
 from headscope.explain.steps import Affine, Chain, Scaled, Step
 from headscope.results.match_record import Dimension, Found
@@ -90,11 +90,8 @@ class Scorer:
         """
         given = {"bi": self._bi, "late": self._late, "sparse": self._sparse}[self.scoring.kind](query, document, texts)
         if not np.isfinite(given.score):
-            raise CheckpointError(
-                "a text's vector is 0 or not made of numbers, so there is no score",
-                where=self.model.checkpoint.where,
-                advice="`headscope verify` says where NaN or infinity comes from",
-            )
+            where = self.model.checkpoint.where
+            raise not_a_number("a text's vector is 0 or not made of numbers, so there is no score", where)
         return given
 
     def _bi(self, query: Tokens, document: Tokens, texts: tuple[Encoded, Encoded]) -> Features:

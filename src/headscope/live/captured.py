@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from headscope.checkpoint.models_in_memory import kind_of as kind_of_held
-from headscope.checkpoint.models_in_memory import unpacked
+from headscope.checkpoint.models_in_memory import to_open, unpacked
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Consumer, Unrecorded
 from headscope.live.evaluating import device_of, evaluating
@@ -437,11 +437,7 @@ def trace(
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
     if isinstance(model, (str, os.PathLike)) or kind_of_held(model) == "sentence-transformers":
-        raise InputError(
-            f"expected a live transformers model, got {type(model).__name__}",
-            where="model",
-            advice="call hs.open(model).trace(text), which takes it with its tokenizer",
-        )
+        raise to_open(model, "call hs.open(model).trace(text)")
     model, tokenizer = unpacked(model, tokenizer)
     if not callable(tokenizer):
         raise InputError(

@@ -34,7 +34,7 @@ from headscope.results.head_values import HeadValues
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
-from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, prepared
+from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, one_for_each, prepared
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -175,12 +175,21 @@ class Given(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
-    """Check that a head is changed in one way."""
+def check_method(method: str) -> None:
+    """Check the name of a way to change a head.
+
+    Raises:
+        InputError: it is none of METHODS.
+    """
     if method not in METHODS:
         raise InputError(
             f"a head can't be changed by {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}"
         )
+
+
+def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
+    """Check that a head is changed in one way."""
+    check_method(method)
     ways = [name for name, value in (("patch_from", given.patch_from), ("edge", edge)) if value is not None]
     if len(ways) + (method != "zero") > 1:
         raise InputError(
@@ -308,14 +317,9 @@ def effects_over_texts(
     """
     if not texts:
         raise InputError("there are no texts", where="text", advice="pass at least one text")
-    seconds: dict[str, Sequence[str | None]] = {}
-    for name, several in (("pair", pair), ("patch_from", patch_from)):
-        if several is not None and (isinstance(several, str) or len(several) != len(texts)):
-            count = "one text" if isinstance(several, str) else f"{len(several)} texts"
-            raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
-        seconds[name] = [None] * len(texts) if several is None else several
+    seconds, sources = one_for_each(texts, pair, "pair"), one_for_each(texts, patch_from, "patch_from")
     given = []
-    for text, second, source in zip(texts, seconds["pair"], seconds["patch_from"], strict=True):
+    for text, second, source in zip(texts, seconds, sources, strict=True):
         found = prepared_for(model, text, target, second, max_length=max_length)
         given.append(Given(found.encoded, found.text, found.pair, source, found.notes))
         _check_way(method, given[-1], None)

@@ -20,7 +20,7 @@ from headscope.attention.scores import join_heads, scores, silent
 from headscope.encoder import rows_of
 from headscope.encoder.forward import PROJECTIONS
 from headscope.encoder.layer_forms import convolved
-from headscope.errors import CheckpointError, InputError
+from headscope.errors import InputError, not_a_number
 from headscope.runs.edits import Base, Edit, Edits, KeptLayer
 from headscope.runs.targets import Readings, read
 from headscope.runs.texts import BATCH_TOKENS
@@ -117,25 +117,28 @@ class NumpyRunner:
         """
         shape = len(edits), len(base.rows)
         values, aside = np.empty(shape), np.empty(shape)
-        places = [target.places for target in targets]
-        rows = None if None in places else [np.array(at) for at in places]
-        for runs, hidden in self.states(base, edits, rows):
-            for text, target in enumerate(targets):
-                some = hidden[text] if rows is not None or target.places is None else hidden[text][:, target.places]
-                readings = read(self.model, target, some)
+        for runs, hidden in self.read_rows(base, edits, targets):
+            for text, (target, rows) in enumerate(zip(targets, hidden, strict=True)):
+                readings = read(self.model, target, rows)
                 values[runs, text] = readings.values
                 aside[runs, text] = np.nan if readings.aside is None else readings.aside
         if not np.isfinite(values).all():
-            raise CheckpointError(
-                "with a head changed the output is not a number",
-                where=self.model.checkpoint.where,
-                advice="`headscope verify` says where NaN or infinity comes from",
-            )
+            raise not_a_number("with a head changed the output is not a number", self.model.checkpoint.where)
         return Readings(values, aside if all(target.aside for target in targets) else None)
 
     def together(self, base: Base) -> int:
         """Number of runs that go side by side."""
         return max(1, BATCH_TOKENS // len(base.last))
+
+    def read_rows(
+        self, base: Base, edits: Sequence[Edits], targets: Sequence[Target]
+    ) -> Iterator[tuple[list[int], list[Float[np.ndarray, "runs _ d_model"]]]]:
+        """As `states`, of each text the rows that its target reads."""
+        places = [target.places for target in targets]
+        rows = None if None in places else [np.array(at) for at in places]
+        for runs, hidden in self.states(base, edits, rows):
+            whole = [None if rows is not None else at for at in places]
+            yield runs, [text if at is None else text[:, at] for text, at in zip(hidden, whole, strict=True)]
 
     def states(
         self, base: Base, edits: Sequence[Edits], places: Places = None

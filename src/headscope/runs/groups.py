@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headscope.encoder.task_heads import pooled
-from headscope.errors import CheckpointError
+from headscope.errors import not_a_number
 from headscope.heads.kinds import FINDINGS
 from headscope.runs.edits import Edit, Edits
 from headscope.runs.engine import NumpyRunner, base_readings
@@ -271,11 +271,7 @@ class _Runs:
         found = readings.values if readings.aside is None else readings.aside
         if np.isfinite(found).all():
             return found
-        raise CheckpointError(
-            "with heads silenced the output is not a number",
-            where=self.model.checkpoint.where,
-            advice="`headscope verify` says where NaN or infinity comes from",
-        )
+        raise not_a_number("with heads silenced the output is not a number", self.model.checkpoint.where)
 
     def _vector(self, hidden: Float[np.ndarray, "runs tokens d_model"]) -> Float[np.ndarray, "runs d_model"]:
         return pooled(hidden, self.model.pooling, self.prompt)

@@ -10,15 +10,15 @@ import numpy as np
 
 from headscope.attention.activations import log_softmax
 from headscope.encoder.task_heads import pooled
-from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.errors import InputError, UnsupportedError, not_a_number
 from headscope.heads import scored
 from headscope.progress_bar import told
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.runs.edits import Edit
-from headscope.runs.effects import METHODS, effects, effects_over_texts, prepared_for
+from headscope.runs.effects import check_method, effects, effects_over_texts, prepared_for
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import choose, class_count, logits_of
-from headscope.runs.texts import as_input, batches, column_of, texts_of
+from headscope.runs.texts import as_input, batches, column_of, one_for_each, texts_of
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -89,12 +89,9 @@ class TextScores:
         for text, one in enumerate(batch):
             numbers[plain, text] = self._number(one, targets[text], before[text], before[text])
         edits = [frozenset(Edit(*head, self.method) for head in sets[at]) for at in changed]
-        places = [target.places for target in targets]
-        rows = None if None in places else [np.array(place) for place in places]
-        for runs, hidden in runner.states(base, edits, rows) if edits else ():
-            for text, (one, target) in enumerate(zip(batch, targets, strict=True)):
-                some = hidden[text] if rows is not None or target.places is None else hidden[text][:, target.places]
-                for run, after in zip(runs, outputs(self.model, target, some), strict=True):
+        for runs, hidden in runner.read_rows(base, edits, targets) if edits else ():
+            for text, (one, target, rows) in enumerate(zip(batch, targets, hidden, strict=True)):
+                for run, after in zip(runs, outputs(self.model, target, rows), strict=True):
                     numbers[changed[run], text] = self._number(one, target, before[text], after)
         return numbers
 
@@ -103,11 +100,7 @@ class TextScores:
         if not isinstance(self.metric, str):
             return float(self.metric(after, one.label))
         if not np.isfinite(after).all():
-            raise CheckpointError(
-                "with a head changed the output is not a number",
-                where=self.model.checkpoint.where,
-                advice="`headscope verify` says where NaN or infinity comes from",
-            )
+            raise not_a_number("with a head changed the output is not a number", self.model.checkpoint.where)
         if self.metric == "vector":
             return float(np.linalg.norm(after - before) / np.linalg.norm(before))
         if target.kind == "score":
@@ -146,17 +139,11 @@ def text_scores(
     if isinstance(texts, str) or not texts:
         raise InputError("scores are over a list of texts", where="texts", advice="pass a list with at least one text")
     for name, several in (("labels", labels), ("pair", pair)):
-        if several is not None and (isinstance(several, str) or len(several) != len(texts)):
-            raise InputError(
-                f"{len(texts)} texts, and not as many of these", where=name, advice="pass one for each text"
-            )
+        one_for_each(texts, several, name)
     if not callable(metric) and metric not in MEASURES:
         advice = f"use {', '.join(MEASURES)}, or a function of (outputs, label)"
         raise InputError(f"there is no metric {metric!r:.40}", where="metric", advice=advice)
-    if method not in METHODS:
-        raise InputError(
-            f"a head can't be changed by {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}"
-        )
+    check_method(method)
     model.anatomy.computable()
     regression = "sequence" in model.anatomy.tasks and class_count(model) == 1
     check_metric(model, metric, labels, regression)

@@ -68,6 +68,20 @@ def texts_of(given: Any, name: str) -> Any:
     return found
 
 
+def one_for_each(texts: Sequence[str], several: Any, name: str) -> Sequence[Any]:
+    """What goes with each text: a second text, a label; None for each where there is nothing.
+
+    Raises:
+        InputError: it is one text, or there are more or fewer than texts.
+    """
+    if several is None:
+        return [None] * len(texts)
+    if isinstance(several, str) or len(several) != len(texts):
+        count = "one text" if isinstance(several, str) else f"{len(several)} in {name}"
+        raise InputError(f"{len(texts)} texts and {count}", where=name, advice="pass one for each text")
+    return several
+
+
 def prepared(
     model: Model,
     text: str,
@@ -240,7 +254,7 @@ def trace(
             )
         several = [
             _read_at(model, at, first, second, max_length)
-            for at, (first, second) in enumerate(zip(text, _pairs(text, pair), strict=True))
+            for at, (first, second) in enumerate(zip(text, one_for_each(text, pair, "pair"), strict=True))
         ]
         return _run(model, several, ways, hidden_states, progress)
     if isinstance(pair, list):
@@ -306,18 +320,6 @@ def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int
     except InputError as error:
         where = f"{error.where}[{at}]"
         raise InputError(f"{where}: {error.found}", where=where, advice=error.advice) from error
-
-
-def _pairs(texts: list[str], pair: str | list[str] | None) -> Sequence[str | None]:
-    """The second text of each text, None where there is none."""
-    if pair is None:
-        return [None] * len(texts)
-    if isinstance(pair, str) or len(pair) != len(texts):
-        seconds = "one second text" if isinstance(pair, str) else f"{len(pair)} second texts"
-        raise InputError(
-            f"{len(texts)} texts, but {seconds}", where="pair", advice="pass one second text for each text"
-        )
-    return pair
 
 
 def _run(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.encoder import Input
-from headscope.errors import CheckpointError, InputError
+from headscope.errors import InputError, not_a_number
 from headscope.results.effect_records import UNITS, Target
 from headscope.runs.edits import Base, Edit
 from headscope.runs.engine import NumpyRunner, base_readings
@@ -192,11 +192,7 @@ class WindowReader:
         targets = [self._targets[digest] for digest in digests]
         first = base_readings(self.model, base, targets).values
         if not np.isfinite(first).all():
-            raise CheckpointError(
-                "the output is not a number",
-                where=self.model.checkpoint.where,
-                advice="`headscope verify` says where NaN or infinity comes from",
-            )
+            raise not_a_number("the output is not a number", self.model.checkpoint.where)
         changed = runner.run(base, [frozenset({Edit(*head, self.method)}) for head in heads], targets)
         return np.concatenate([first[None], changed.values]).T
 

@@ -188,7 +188,8 @@ export function Compare() {
   const [a, b, words, both] = [doc.value, slotB.value, shown.value, joint.value];
   const want = wanted.value && { ...wanted.value, normed: false };
   const wantB: Wanted | null = b && { ...b, minus: null, normed: false, mean: null };
-  const minus: Wanted | null = want && b && both ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
+  const duel = b && both;
+  const minus: Wanted | null = want && duel ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
   const gap = usePicture(minus);
   const rowsOf = (r: number | null): Rows => [useRow(want, r), useRow(wantB, partner("rows", r))];
   const [pinned, looked] = [rowsOf(row.value), rowsOf(lookedRow.value)];
@@ -198,8 +199,7 @@ export function Compare() {
   // where no sink takes weight
   const sums = gap?.full && Math.abs(gap.full.reduce((sum, value) => sum + value, 0)) < 0.01 * gap.rows;
   const [one, other] = [looked[0]?.[lookedColumn.value ?? -1], looked[1]?.[partner("columns", lookedColumn.value)]];
-  const names = b && both ? sideNames(b) : ["A", "B"] as [string, string];
-  const duel = b && both;
+  const names = duel ? sideNames(b) : ["A", "B"] as [string, string];
   const sides = (
     <div class="row tools">
       <Chooser name="A" holds={a} head={mean.value ? null : at.value.n} onText={lookAt}
