@@ -225,41 +225,41 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3664,
-    "checkpoint": 5851,
+    "results": 3666,
+    "checkpoint": 5883,
     "anatomy": 4835,
     "attention": 1875,
     "traces": 1786,
     "encoder": 1489,
-    "live": 12193,
+    "live": 12194,
     "heads": 3088,
-    "runs": 2891,
-    "explain": 3815,
+    "runs": 2879,
+    "explain": 3806,
     "verify": 1163,
-    "atlas": 10197,
+    "atlas": 10190,
     "screens": 4588,
     "page": 2687,
     "cli": 1767,
-    "": 1588,
+    "": 1593,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
-    "checkpoint": 127,
+    "checkpoint": 128,
     "anatomy": 147,
     "attention": 64,
     "traces": 26,
     "encoder": 43,
     "live": 250,
     "heads": 80,
-    "runs": 77,
+    "runs": 79,
     "explain": 91,
     "verify": 31,
     "atlas": 206,
     "screens": 144,
     "page": 62,
     "cli": 61,
-    "": 61,
+    "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 FILES_IN_ALL = 283

@@ -185,6 +185,33 @@ def test_other_objects_are_refused(held: Any) -> None:
         hs.open(held)
 
 
+class Adapted(torch.nn.Module):
+    """A Linear as peft leaves it in a model: the Linear itself is called base_layer."""
+
+    def __init__(self, base_layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = base_layer
+        self.lora_A = torch.nn.Linear(base_layer.in_features, 2, bias=False)
+        self.lora_B = torch.nn.Linear(2, base_layer.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(x) + self.lora_B(self.lora_A(x))  # type: ignore[no-any-return]
+
+
+def test_a_model_with_adapters_is_to_be_merged_and_its_trace_has_them(tmp_path: Path) -> None:
+    readable(tmp_path, "Bert", "Model")
+    model = BertModel.from_pretrained(tmp_path).eval()
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    before = hs.trace(model, TEXT, tokenizer=words)
+    attention = model.encoder.layer[0].attention.self
+    attention.query = Adapted(attention.query)
+    with pytest.raises(UnsupportedError, match=r"encoder\.layer\.0\.attention\.self\.query[\s\S]*merge_and_unload"):
+        hs.open(model, tokenizer=words)
+    trace = hs.trace(model, TEXT, tokenizer=words)
+    assert trace.verify(reference=False).agrees
+    assert np.abs(np.asarray(trace[0, 0].q) - np.asarray(before[0, 0].q)).max() > 1e-3
+
+
 def test_weights_with_an_adapter_beside_them_are_not_taken_for_the_model(tmp_path: Path) -> None:
     """As peft saves it into the model's own folder."""
     text = "The cat sat."

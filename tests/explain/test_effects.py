@@ -173,7 +173,10 @@ def test_over_texts(model: hs.Model) -> None:
     ):
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-5)
     assert result.strongest(1)[0] == np.unravel_index(np.abs(result).argmax(), (3, 4))
-    assert np.isnan(model.effects([TEXT]).low).all()
+    alone = model.effects([TEXT])
+    assert np.isnan(alone.low).all()
+    assert repr(alone).startswith("effects of 12 heads on 1 text; most: ")
+    assert "interval" not in repr(alone)
     for options in ({"pair": ["a"]}, {"patch_from": TEXT}):
         with pytest.raises(InputError, match="3 texts and one text"):
             model.effects(texts, **options) if "patch_from" in options else model.effects(texts, pair="the")

@@ -98,7 +98,11 @@ def test_a_live_module_with_its_hidden_states_gives_the_same(trace: hs.Trace) ->
     module = transformers.AutoModel.from_pretrained(MINILM).eval()
     with hs.capture(module) as captured:
         module(torch.tensor([trace.ids]), output_hidden_states=True)
-    np.testing.assert_allclose(captured.trace.follow(IT).shares, trace.follow(IT).shares, atol=1e-4)
+    words = transformers.AutoTokenizer.from_pretrained(MINILM)
+    for live in (captured.trace, hs.trace(module, TEXT, tokenizer=words, hidden_states=True)):
+        np.testing.assert_allclose(live.follow(IT).shares, trace.follow(IT).shares, atol=1e-4)
+    with pytest.raises(TraceError, match="hidden_states=True"):
+        hs.trace(module, TEXT, tokenizer=words).follow(IT)
 
 
 def followed(totals: list[list[float]], places: tuple[int, ...], words: tuple[str, ...]) -> Followed:

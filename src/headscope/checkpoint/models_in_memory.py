@@ -97,6 +97,23 @@ def _refuse_graphs(held: Any) -> None:
         )
 
 
+def _refuse_adapted(held: Any) -> None:
+    """Raise an error for a model in whose layers adapters of peft stand: transformers would save these alone.
+
+    Raises:
+        UnsupportedError: there are some.
+    """
+    for name, _ in held.named_modules() if hasattr(held, "named_modules") else ():
+        if name.endswith(".base_layer"):
+            adapted = name.removesuffix(".base_layer")
+            raise UnsupportedError(
+                f"a {type(held).__name__} with adapters can't be opened: one is added to {adapted}",
+                where="open",
+                advice="merge them (peft: model.merge_and_unload()) and open the result; hs.capture and hs.trace take "
+                "the model as it is",
+            )
+
+
 @contextmanager
 def _without_bars() -> Iterator[None]:
     """Let transformers draw no progress bars.
@@ -132,6 +149,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     """
     _refuse_graphs(held)
     held, tokenizer = unpacked(within(held), tokenizer)
+    _refuse_adapted(held)
     kind = kind_of(held)
     if kind is None:
         raise InputError(

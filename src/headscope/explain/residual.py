@@ -241,7 +241,7 @@ def layer_input(trace: Trace, layer: int) -> Tokens:
         raise TraceError(
             "the residual needs the layer's input, and this trace kept no hidden states",
             where=f"layer {layer}",
-            advice="call the model with output_hidden_states=True inside hs.capture",
+            advice="trace it with hidden_states=True, or call it with output_hidden_states=True inside hs.capture",
         )
     rows = np.arange(len(trace.queries))
     return embedded(trace) if layer == 0 else walk(trace, rows, layer)[-1].output

@@ -403,6 +403,7 @@ def trace(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device = "cpu",
     strict: bool = True,
+    hidden_states: bool = False,
 ) -> Trace:
     """Run a live transformers model on a text and return the trace of its attention.
 
@@ -422,6 +423,7 @@ def trace(
         dtype: precision in which Q, K and V are kept: "fp32" (the default) or "fp16", for half the memory.
         device: where the copies stay until the trace is built: "cpu", or the model's device.
         strict: True to raise an error if attention ran that can't be recorded; False to list it in `trace.unrecorded`.
+        hidden_states: True to keep every layer's input, too, which `follow` and the residual's share in mixing read.
 
     Returns:
         The trace, with words and character spans if the tokenizer provides them (fast tokenizers do).
@@ -433,7 +435,9 @@ def trace(
     """
     if not isinstance(text, str):
         kind = type(text).__name__
-        raise TypeError(f"trace() expected a text, got {kind}; call it as trace(model, text, tokenizer=tokenizer)")
+        several = "; trace several texts one by one, or their batch in hs.capture" if isinstance(text, list) else ""
+        way = f"call it as trace(model, text, tokenizer=tokenizer){several}"
+        raise TypeError(f"trace() expected a text, got {kind}; {way}")
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
     if isinstance(model, (str, os.PathLike)) or kind_of_held(model) == "sentence-transformers":
@@ -461,6 +465,7 @@ def trace(
     spans = encoded.pop("offset_mapping")[0].tolist() if fast else None
     device = device_of(model)
     inputs = {name: value.to(device) for name, value in encoded.items()}
+    inputs |= {"output_hidden_states": True} if hidden_states else {}
     _check_call(model, inputs)
     _check_length(model, int(encoded["input_ids"].shape[1]))
     with evaluating(model), torch.inference_mode(), capturing as captured:

@@ -213,9 +213,11 @@ class HeadValues(Rows, Named):
             row, column = self.strongest(1)[0]
             low, high = (float("nan") if bound is None else bound[row, column] for bound in (self.low, self.high))
             what = "effects" if self.name == "effect" else f"changes of {self.name}"
+            texts = f"{len(self.each)} {self.over if len(self.each) > 1 else self.over.removesuffix('s')}"
+            sure = "" if np.isnan(low) else f" (95 % interval {signed(low)} to {signed(high)})"
             return (
-                f"{what} of {self.size} heads on {len(self.each)} {self.over}; most: layer {row}, head {column}, "
-                f"{signed(self[row, column])} (95 % interval {signed(low)} to {signed(high)})"
+                f"{what} of {self.size} heads on {texts}; most: layer {row}, head {column}, "
+                f"{signed(self[row, column])}{sure}"
             )
         if not self.sides:
             return super().__repr__()
