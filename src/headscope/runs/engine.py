@@ -133,7 +133,7 @@ class NumpyRunner:
     def read_rows(
         self, base: Base, edits: Sequence[Edits], targets: Sequence[Target]
     ) -> Iterator[tuple[list[int], list[Float[np.ndarray, "runs _ d_model"]]]]:
-        """As `states`, of each text the rows that its target reads."""
+        """Yield last hidden states as `states` does, of each text the rows that its target reads."""
         places = [target.places for target in targets]
         rows = None if None in places else [np.array(at) for at in places]
         for runs, hidden in self.states(base, edits, rows):

@@ -69,7 +69,7 @@ def texts_of(given: Any, name: str) -> Any:
 
 
 def one_for_each(texts: Sequence[str], several: Any, name: str) -> Sequence[Any]:
-    """What goes with each text: a second text, a label; None for each where there is nothing.
+    """The companions of texts, a second text or a label for each; None for each where there are none.
 
     Raises:
         InputError: it is one text, or there are more or fewer than texts.
