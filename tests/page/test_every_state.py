@@ -67,7 +67,7 @@ STATES = (
 )
 """What an address may ask for, beside a pinned cell; the last two ask for what isn't there."""
 SOME = (
-    *("", "chain=1", "pane=follow", "pane=compare&vs=1", "pane=causes", "pane=causes&run=0-groups"),
+    *("", "chain=1", "pane=follow", "pane=compare&vs=1", "pane=causes", "pane=causes&run=0-groups&g=6"),
     *("pane=anatomy", "mode=text"),
 )
 PANES = (
@@ -280,7 +280,7 @@ def test_every_state(
         until(shown, "[...document.fonts].every((face) => face.status === 'loaded')")
         for turn, (width, height) in enumerate(sizes, half or 0):
             page.set_viewport_size({"width": width, "height": height})
-            theme = ("light", "dark", "dark", "light")[turn % 4]
+            theme = ("light", "dark", *(("light", "dark") if half is None else ("dark", "light")))[turn % 4]
             states = PANES if kind else SOME if half is None else STATES[turn % 2 :: 2]
             read = {SIZES[0][0]: SOME, SIZES[-1][0]: (*SOME, "all=1")}.get(width, ()) if states is SOME else ()
             for state in (*states, *["all=1"][: width <= PHONE]):

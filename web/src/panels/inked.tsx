@@ -6,7 +6,7 @@ import { signed } from "../model/ask";
 /** Numbers from this share of the largest on are written beside their tokens. */
 const WRITTEN = 0.15;
 /** The most ink, so that the text on it can be read. */
-const FULL = 55;
+const FULL = 48;
 
 export function Inked({ info, values, sign, test }: { info: Doc["info"]; values: number[]; sign: boolean; test: string }) {
   const { labels, special } = info.queries;
