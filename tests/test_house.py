@@ -234,7 +234,7 @@ LINES = {
     "live": 12194,
     "heads": 3088,
     "runs": 2879,
-    "explain": 3806,
+    "explain": 3814,
     "verify": 1163,
     "atlas": 10190,
     "screens": 4588,

@@ -130,6 +130,22 @@ def test_no_link_crosses_a_hyphen_or_ends_on_a_preposition() -> None:
     assert one.cells == (Cell(1, 0, place["green"], place["cell"]),)
 
 
+def test_of_a_pair_links_between_the_texts_come_first_those_of_equal_words_too() -> None:
+    """Within a text, and where the same tokens are one text, equal words are no link."""
+    first, second = "[CLS] which metal never rusts [SEP]", "gold is a soft yellow metal , people say [SEP]"
+    words = f"{first} {second}".split()
+    looking, looked = 2, words.index("metal", 6)
+    pattern = np.zeros((len(words), len(words)))
+    pattern[words.index("people"), words.index("gold")] = 1
+    weaker = pattern * 0
+    weaker[looking, looked] = 1
+    layers = [uniform(size=len(words)), mixed(pattern, 0.9), mixed(weaker, 0.5)]
+    for pair, expected in ((second[:-6], [(2, looking, looked)]), (None, [])):
+        links = kinds(planted(*layers, tokens=words, pair=pair))["link"]
+        cells = [(cell.layer, cell.query, cell.key) for link in links for cell in link.cells]
+        assert cells == [*expected, (1, words.index("people"), words.index("gold"))]
+
+
 def test_a_head_of_the_first_layer_comes_later() -> None:
     """Before its weight is seen in context, a word can only be compared as the vocabulary has it."""
     place = {word: at for at, word in enumerate(WORDS)}

@@ -463,17 +463,36 @@ def test_the_page_is_the_same_each_time() -> None:
     assert typed_page(hs.open())[0] == typed_page(hs.open())[0]
 
 
-def test_findings_of_typed_text(desk: Page) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "pair"),
+    [
+        ("-", "The tired dog sat down because it was old, and the horse ran.", None),
+        pytest.param(
+            *(
+                str(MINILM),
+                "Which metal does not rust?",
+                "Gold is a soft metal. It doesn't rust, so its price never fell.",
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_findings_of_typed_text(desk: Page, browser: Browser, name: str, text: str, pair: str | None) -> None:
     """Those that Python has, with its numbers and sentences; without what a link brings, and heads that are alike."""
-    text = "The tired dog sat down because it was old, and the horse ran."
-    view = view_of(b64decode(desk.evaluate(BASE64, [text, None])))
-    expected = [one.as_dict() for one in hs.open().trace(text).findings(most=None) if one.kind != "alike"]
-    assert {"link", "previous", "next", "sink"} == {one["kind"] for one in expected}
+    model, atol = hs.open(name), 1e-4 if pair is None else 1e-3  # MiniLM's page has fp16
+    if pair is not None:
+        desk = page_with(browser, model)
+        desk.evaluate("() => { window.desk = new encoder.Desk(model, { names: [], masses: {} }); }")
+    view = view_of(b64decode(desk.evaluate(BASE64, [text, pair])))
+    expected = [one.as_dict() for one in model.trace(text, pair).findings() if one.kind != "alike"]
+    assert {"link", "previous", "next", "sink"} <= {one["kind"] for one in expected}
+    (first, *_) = expected[0]["cells"]
+    assert pair is None or (first["query"], first["key"]) == (2, 12)  # metal in both texts
     findings: Any = view["findings"]
     for found, one in zip(findings, expected, strict=True):
         assert (found["kind"], found["tokens"]) == (one["kind"], one["tokens"])
         assert found["cells"] == one["cells"][: len(found["cells"])]
-        assert found["numbers"] == pytest.approx({name: one["numbers"][name] for name in found["numbers"]}, abs=1e-4)
+        assert found["numbers"] == pytest.approx({name: one["numbers"][name] for name in found["numbers"]}, abs=atol)
         assert one["sentence"].startswith(found["sentence"])
     assert view["opening"] == expected[0]["cells"][0]
 

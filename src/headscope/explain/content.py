@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.results.tokens import bare, names, whole_words
+from headscope.results.tokens import bare, names, sources, whole_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,7 @@ class Content:
         place: (tokens,), the number of the word that a token belongs to, counted over both texts of a pair; special
             tokens count as words of their own.
         step: (tokens,), the same without counting hyphens: the words on both sides of one are neighbours.
+        text: (tokens,), 0 for tokens of the first text, 1 for those of the second.
     """
 
     words: tuple[str, ...]
@@ -79,6 +80,7 @@ class Content:
     group: Int[np.ndarray, " tokens"]
     place: Int[np.ndarray, " tokens"]
     step: Int[np.ndarray, " tokens"]
+    text: Int[np.ndarray, " tokens"]
 
 
 def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
@@ -100,7 +102,8 @@ def content_of(trace: Trace, axis: TokenAxis, roles: Roles) -> Content:
     hyphens = np.cumsum(_among(words, HYPHENS))
     steps = np.array(place) - hyphens
     group = np.where(nameless, -1, group)
-    return Content(words, content, looking, _among(words, THIRD_PERSON), group, np.array(place), steps)
+    text = [0 if of is None else of[0] for of in sources(axis, *texts)] if texts[1] is not None else axis.segments
+    return Content(words, content, looking, _among(words, THIRD_PERSON), group, np.array(place), steps, np.array(text))
 
 
 def _among(words: Sequence[str], listed: frozenset[str]) -> Bool[np.ndarray, " tokens"]:

@@ -48,6 +48,8 @@ EMBEDDED = 0.05
 """Of the first layer: its heads compare words as they stand in the vocabulary, whatever the sentence says."""
 REFERRED = 1.5
 """Of a link from a pronoun of the third person back to a word: what it stands for."""
+ACROSS = 10
+"""Of a link from one text of a pair to the other: these come first, also those of equal words."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Link:
         weight: the weight.
         expected: what is usual for the head: on this key, or at this distance.
         telling: a factor of what a reader makes of it: the root of log2(1 + distance in words), distances above FAR as
-            FAR; EMBEDDED and REFERRED where they hold.
+            FAR; EMBEDDED, REFERRED and ACROSS where they hold.
     """
 
     layer: int
@@ -87,8 +89,8 @@ class Measures:
         expected: name -> the same under the head's own average over queries, where there is such a thing.
         written: role -> the share of what a head writes, by length; empty where W_O or the values are not known.
         lengths: of what a head writes, |context W_O|; None likewise.
-        links: strong weights of content words and pronouns on content words that are neither neighbours nor equal, in
-            heads that don't read neighbours.
+        links: strong weights of content words and pronouns on content words that are no neighbours, nor equal within
+            a text, in heads that don't read neighbours.
     """
 
     layer: int
@@ -203,7 +205,8 @@ def _add_pairs(
     sums.add("same_word", np.einsum("hnm,nm->hn", p[:, repeated], equal[repeated]), seen[:, repeated])
     places = np.argwhere(p >= FINDINGS["link"])
     query, key = rows[places[:, 1]], places[:, 2]
-    linked = content.looking[query] & content.content[key] & (content.group[query] != content.group[key])
+    other = (content.group[query] != content.group[key]) | (content.text[query] != content.text[key])
+    linked = content.looking[query] & content.content[key] & other
     linked &= np.abs(content.step[query] - content.step[key]) > 1
     places = places[linked]
     sums.weights.append(p[tuple(places.T)])
@@ -266,7 +269,9 @@ def _telling(content: Content, query: int, key: int) -> float:
     """A link's score as distance and pronouns change it."""
     distance = int(content.step[key] - content.step[query])
     refers = bool(content.referring[query]) and distance < 0
-    return float(np.sqrt(np.log2(1 + min(abs(distance), FAR)))) * (REFERRED if refers else 1)
+    across = content.text[query] != content.text[key]
+    factor = (REFERRED if refers else 1) * (ACROSS if across else 1)
+    return float(np.sqrt(np.log2(1 + min(abs(distance), FAR)))) * factor
 
 
 def offset_mean(trace: Trace, link: Link) -> float:

@@ -27,6 +27,8 @@ export interface Part {
   referring: boolean;
   /** Equal for equal spellings; "" for special tokens and signs. */
   group: string;
+  /** 0 for the first text, 1 for the second. */
+  text: number;
   /** The number of its word; special tokens count as words. */
   place: number;
   /** The same without counting hyphens: the words on both sides of one are neighbours. */
@@ -38,6 +40,7 @@ export function contentOf({ tokens, words, spans, special, segments }: Encoded, 
   const sources = [Array.from(text), Array.from(pair ?? "")];
   const plain = tokens.map((token) => (token.startsWith(prefix) && token.length > prefix.length ? token.slice(prefix.length) : token));
   const second = special.indexOf(true, special.indexOf(false));
+  const texts = tokens.map((_, at) => Number(pair !== null && at > second));
   let place = -1;
   const places = tokens.map((_, at) => {
     const continued = at > 0 && words[at] !== null && words[at] === words[at - 1] && segments[at] === segments[at - 1];
@@ -45,7 +48,7 @@ export function contentOf({ tokens, words, spans, special, segments }: Encoded, 
   });
   const pieces = tokens.map((_, at) => {
     const span = spans[at];
-    return special[at] || !span ? plain[at] : sources[pair !== null && at > second ? 1 : 0].slice(...span).join("") || plain[at];
+    return special[at] || !span ? plain[at] : sources[texts[at]].slice(...span).join("") || plain[at];
   });
   let hyphens = 0;
   return tokens.map((token, at) => {
@@ -57,7 +60,7 @@ export function contentOf({ tokens, words, spans, special, segments }: Encoded, 
     const referring = THIRD_PERSON.has(small);
     const sign = !special[at] && PUNCTUATION.test(pieces[at]);
     return {
-      word, content, referring, place: places[at], step: places[at] - hyphens, looking: token !== unknown && !special[at] && ((content && /\p{L}/u.test(word)) || referring || OTHER_PRONOUNS.has(small)),
+      word, content, referring, text: texts[at], place: places[at], step: places[at] - hyphens, looking: token !== unknown && !special[at] && ((content && /\p{L}/u.test(word)) || referring || OTHER_PRONOUNS.has(small)),
       group: named && !sign ? `${small}/${plain[at].toLowerCase()}` : "",
       role: special[at] ? (at === 0 ? "cls" : "sep") : sign ? "punctuation" : null,
     };

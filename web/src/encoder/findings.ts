@@ -40,7 +40,7 @@ interface Link extends Cell {
 }
 
 const [STRONG_LINK, STRONG, EVERY, LEAST_SURPRISE, LEAST_MOVED] = [0.3, 0.5, 0.9, 0.1, 0.001];
-const [FAR, EMBEDDED, REFERRED, LINKS, CUT, CLOSER] = [8, 0.05, 1.5, 2, 6, 32];
+const [FAR, EMBEDDED, REFERRED, ACROSS, LINKS, CUT, CLOSER] = [8, 0.05, 1.5, 10, 2, 6, 32];
 
 /** Distance of a share from the expected one, in nats: a Kullback-Leibler divergence of two yes-or-no choices. */
 function surprise(share: number, expected: number): number {
@@ -52,6 +52,11 @@ const mean = (values: readonly number[]): number => values.reduce((sum, value) =
 const percent = (share: number): string =>
   share > 0 && share < 0.005 ? "under 1%" : share >= 0.995 && share < 1 ? "over 99%" : `${Math.round(100 * share)}%`;
 const short = (weight: number): string => ({ "0.00": "0", "1.00": "1" })[weight.toFixed(2)] ?? weight.toFixed(2).slice(1);
+const quoted = (parts: readonly Part[], at: number): string => {
+  const { word, group } = parts[at];
+  const again = new Set(parts.filter((one) => one.group === group).map(({ place }) => place)).size > 1;
+  return `“${word.length > 24 ? `${word.slice(0, 23)}…` : word}”${again ? ` (${at})` : ""}`;
+};
 const score = (link: Link): number => surprise(link.weight, link.expected) * link.telling;
 
 function headsOf(model: Model, { pass, ablated }: Run): Head[] {
@@ -89,8 +94,8 @@ function* linksOf(head: Head, parts: readonly Part[]): Generator<Link> {
     for (let key = 0; key < size; key++) {
       const [from, to, weight] = [parts[query], parts[key], weights[query][key]];
       const distance = to.step - from.step;
-      if (weight < STRONG_LINK || !from.looking || !to.content || Math.abs(distance) < 2 || (from.group === to.group)) continue;
-      const telling = Math.sqrt(Math.log2(1 + Math.min(Math.abs(distance), FAR))) * (from.referring && distance < 0 ? REFERRED : 1) * (layer ? 1 : EMBEDDED);
+      if (weight < STRONG_LINK || !from.looking || !to.content || Math.abs(distance) < 2 || (from.group === to.group && from.text === to.text)) continue;
+      const telling = Math.sqrt(Math.log2(1 + Math.min(Math.abs(distance), FAR))) * (from.referring && distance < 0 ? REFERRED : 1) * (layer ? 1 : EMBEDDED) * (from.text === to.text ? 1 : ACROSS);
       yield { layer, head: head.head, query, key, weight, expected: Math.max(0, keys[key] * size - weight) / Math.max(1, size - 1), telling };
     }
 }
@@ -122,7 +127,7 @@ function links(model: Model, run: Run, heads: readonly Head[], parts: readonly P
   }
   return [...moving, ...idle, ...best.slice(CUT)].slice(0, LINKS).map(({ layer, head, query, key, weight, expected }) => ({
     kind: "link", numbers: { weight, expected }, cells: [{ layer, head, query, key }], token: null, tokens: [],
-    sentence: `“${parts[query].word}” looks at “${parts[key].word}”: head ${layer}.${head}, weight ${short(weight)}; ${short(expected)} is usual for it.`,
+    sentence: `${quoted(parts, query)} looks at ${quoted(parts, key)}: head ${layer}.${head}, weight ${short(weight)}; ${short(expected)} is usual for it.`,
   }));
 }
 
