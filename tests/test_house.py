@@ -231,7 +231,7 @@ LINES = {
     "attention": 1875,
     "traces": 1786,
     "encoder": 1489,
-    "live": 12193,
+    "live": 12168,
     "heads": 3088,
     "runs": 2891,
     "explain": 3815,
@@ -262,7 +262,7 @@ NAMES = {
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 283
+FILES_IN_ALL = 281
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -27,8 +27,8 @@ from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
-from headscope.live.evaluating import device_of, together
-from headscope.live.keeping.contents import Contents
+from headscope.live.hooks import device_of
+from headscope.live.keeping.contents import Contents, together
 from headscope.live.names.facts import INTEGERS
 from headscope.live.names.lookups import NOT_WORDS, is_stateless, tensors_of
 from headscope.live.plan.classes import attention_configs, in_training, models_in

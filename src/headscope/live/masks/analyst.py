@@ -23,8 +23,7 @@ import torch
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.evaluating import together
-from headscope.live.keeping.contents import Contents
+from headscope.live.keeping.contents import Contents, together
 from headscope.live.masks.cells import Cells, row_blocks
 from headscope.live.masks.guess import NEGLIGIBLE, UNDERFLOW, Levels, first_keys, levels_of, rule_of, span, terms_of
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.seeing.readers import reader_of, reads
-
-if TYPE_CHECKING:
-    from headscope.live.plan.stacks import Plan
 
 ADVICE_FOR_TRANSFORMERS = (
     "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
@@ -123,20 +119,6 @@ def refuse_unreadable(name: str, opaque: Sequence[tuple[str, nn.Module]]) -> Non
             where=path or name,
             advice=ADVICE_FOR_TRANSFORMERS if in_transformers else ADVICE_FOR_OTHERS,
         )
-
-
-def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
-    """Raise an error if the attention's parameters are on the meta device, and nothing brings their numbers back.
-
-    Raises:
-        UnsupportedError: the first of them has no numbers.
-    """
-    for path, module in plan.modules:
-        if id(module) in plan.paths:
-            for name, parameter in module.named_parameters(prefix=path):
-                if parameter.is_meta:
-                    with_numbers(model, name, type(model).__name__)  # of the first: they may be on a disk
-                    return
 
 
 def attends(module: nn.Module) -> bool:
