@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
@@ -96,6 +97,14 @@ class Hooks:
         table[key] = attached
         if first:
             table.move_to_end(key, last=False)
+
+
+def frames() -> Iterator[FrameType]:
+    """The frames of the functions that run in this thread, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 LOCK = threading.RLock()

@@ -24,7 +24,7 @@ from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Consumer, Forward, Unrecorded
-from headscope.live.hooks import LOCK, Hook, Hooks
+from headscope.live.hooks import LOCK, Hook, Hooks, frames
 from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
@@ -364,10 +364,7 @@ def _end_abandoned() -> None:
     """End the passes that no longer run: they were interrupted, or another thread has closed their blocks."""
     if not RUNNING.forwards:
         return
-    running, frame = set(), sys._getframe(1)
-    while frame is not None:
-        running.add(id(frame))  # to hold them would keep alive all that they hold
-        frame = frame.f_back  # type: ignore[assignment]
+    running = set(map(id, frames()))  # to hold them would keep alive all that they hold
     for session, forward in RUNNING.forwards:
         if id(forward.caller) not in running:
             session.abandon(forward)

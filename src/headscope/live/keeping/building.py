@@ -87,8 +87,9 @@ class TraceBuilder(Consumer):
         """Start a forward pass."""
         self._open[forward.number] = Copies(Carrier(self.device))
         forward.autocast = autocast_now(KINDS)
-        modules = list(forward.module.modules())
-        forward.dropped = _dropping(forward.module)
+        named = list(forward.module.named_modules())
+        modules = [module for _, module in named]
+        forward.dropped = _dropping(named)
         if forward.dropped:
             warn(f"{IN_TRAINING.format(forward.dropped)}: call model.eval() before, unless that is meant")
         configs = attention_configs(modules)
@@ -381,9 +382,9 @@ class TraceBuilder(Consumer):
         return [call.rules.row(row).queries for row in range(len(call.q))]
 
 
-def _dropping(model: nn.Module) -> str:
+def _dropping(modules: list[tuple[str, nn.Module]]) -> str:
     """Name of the first module in training mode with a rate of dropout above 0; empty if there is none."""
-    for name, module in model.named_modules():
+    for name, module in modules:
         if not getattr(module, "training", False):
             continue
         rate = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0.0)

@@ -7,11 +7,9 @@ inference fast path would hide the call, so it is off while a capture is open.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -22,7 +20,7 @@ from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.checking import share_of
 from headscope.live.genuine import is_unchanged
-from headscope.live.hooks import Hooks, Shared, of_thread
+from headscope.live.hooks import Hooks, Shared, frames, of_thread
 from headscope.live.keeping.projections import Output
 from headscope.live.names import following
 from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
@@ -73,9 +71,8 @@ class Given(NamedTuple):
         """
         if not isinstance(module, nn.MultiheadAttention):
             return None
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not module):
-            frame = frame.f_back
+        own = (frame for frame in frames() if frame.f_code is FORWARD and frame.f_locals["self"] is module)
+        frame = next(own, None)
         if frame is None and type(module).forward.__code__ is not FORWARD:
             return None
         if frame is None:

@@ -7,9 +7,9 @@ at its end what was not read.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from functools import partial
+from itertools import islice
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from headscope.errors import UnsupportedError
 from headscope.live.genuine import code_in_place_of, of_library, undisturbed
-from headscope.live.hooks import of_thread
+from headscope.live.hooks import frames, of_thread
 from headscope.live.masks.flex import Flexed
 from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
@@ -35,7 +35,7 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Run an operator; if a forward pass called it, read it or note it first."""
     if not RUNNING.forwards:
         return run(*args, **kwargs)
-    running = list(_modules_that_run())
+    running = [first for frame in frames() if isinstance(first := _first_argument(frame), nn.Module)]
     flexes = op.name() == FLEX_NAME
     traced = flexes and isinstance(args[0], FakeTensor)  # what PyTorch compiles from it may not come here
     if (op is SDPA or flexes) and running and not traced and _is_covered(running[0], args):
@@ -54,16 +54,10 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return run(*args, **kwargs)
 
 
-def _modules_that_run() -> Iterator[nn.Module]:
-    """The modules whose functions are on this thread's call stack (as their first argument), innermost first."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_argcount:
-            first = frame.f_locals.get(code.co_varnames[0])
-            if isinstance(first, nn.Module):
-                yield first
-        frame = frame.f_back  # type: ignore[assignment]
+def _first_argument(frame: FrameType) -> Any:
+    """The first argument of the function that runs in a frame; None if it has none."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
 
 
 def _refuse_between(module: nn.Module, where: str) -> None:
@@ -73,10 +67,9 @@ def _refuse_between(module: nn.Module, where: str) -> None:
         UnsupportedError: a replacement of PyTorch's function, a mode, or a tensor class called the operator.
     """
     replaced = code_in_place_of(functional.scaled_dot_product_attention)
-    frame = sys._getframe(1)
-    while frame is not None:
-        code, names = frame.f_code, frame.f_code.co_varnames[: frame.f_code.co_argcount]
-        if names and frame.f_locals.get(names[0]) is module:
+    for frame in islice(frames(), 1, None):  # above this function, which has the module as its first argument, too
+        code = frame.f_code
+        if _first_argument(frame) is module:
             return
         if code in replaced or (code.co_name == "__torch_function__" and not of_library(frame.f_globals)):
             name = f"{frame.f_globals.get('__name__')}.{code.co_name}"
@@ -86,7 +79,6 @@ def _refuse_between(module: nn.Module, where: str) -> None:
                 where=where,
                 advice="change the mask, queries, keys or values in the module, and call PyTorch's own function",
             )
-        frame = frame.f_back  # type: ignore[assignment]
 
 
 def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
