@@ -127,20 +127,22 @@ def attends(module: nn.Module) -> bool:
     return kind.uses_interface or calls_sdpa(module) or isinstance(module, nn.MultiheadAttention) or reads(module)
 
 
-def refuse(times: float, kind: str, where: str) -> NoReturn:
+def refuse(times: float, kind: str, where: str, hidden: str = "") -> NoReturn:
     """Raise an error for a layer whose recomputed contexts differ from the module's.
 
     Args:
         times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
         kind: the module's class.
         where: its place in the model.
+        hidden: a head from which its mask hides every key, and for which queries, if there is one.
 
     Raises:
         UnsupportedError: always.
     """
     if times != times:
         raise UnsupportedError(
-            f"{kind} computed with numbers that are not finite (NaN or infinity)",
+            f"{kind} computed with numbers that are not finite (NaN or infinity)"
+            + (f": the mask hides every key from {hidden}, and a softmax over no key is NaN" if hidden else ""),
             where=where,
             advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16. A "
             "softmax over no key is NaN, too: if the mask hides every key from a head, let it see one (hs.ablate "
