@@ -20,7 +20,7 @@ import torch
 from headscope.attention.patterns import name_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.keeping.projections import Awaited, Output, mark_of
+from headscope.live.keeping.projections import Awaited, Output
 from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.chunks import compact, copied, joined_masks
@@ -354,7 +354,7 @@ class Held:
         forward.held, forward.followed[place] = None, whole.followed
         self.deliver(whole, [self.seat])
         output = x.detach().reshape(whole.context.shape)
-        forward.awaited = Awaited.of(output, place.stack, place.layer, mark_of(output))
+        forward.awaited = Awaited.of(output, place)
 
     def settle(self) -> None:
         """Deliver the calls if each is whole by itself; report them otherwise."""

@@ -26,7 +26,7 @@ from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.seeing.missed import Missed
 from headscope.live.seeing.multihead import READ, Given, Read
-from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments
+from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments, settings_of
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
 
@@ -116,27 +116,17 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         )
     one_head = q.dim() == 3
 
-    def as_the_interface(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
+    def as_the_interface() -> tuple[Any, None]:
         # The memory layout of the interface's functions, so that the class needs no copy for its projection.
         output = run()
         return (output.unsqueeze(2) if one_head else output.transpose(1, 2)).contiguous(), None
 
-    others: dict[str, Any] = {}
+    tensors = (q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)) if one_head else (q, k, v)
+    mask, settings = with_four_axes(arguments.get("attn_mask"), one_head, k.shape[-2]), settings_of(arguments)
     if given is not None:
-        others = {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
-    result = run_observed(
-        as_the_interface,
-        SDPA_NAME,
-        undisturbed(q, k, v),
-        seats,
-        module,
-        *(x.unsqueeze(1) if one_head else x for x in (q, k, v)),
-        with_four_axes(arguments.get("attn_mask"), one_head, k.shape[-2]),
-        dropout=arguments.get("dropout_p", 0.0),
-        scaling=arguments.get("scale"),
-        is_causal=bool(arguments.get("is_causal", False)),
-        **others,
-    )
+        settings |= {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
+    proven = undisturbed(q, k, v)
+    result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, tensors, mask, settings)
     if given is not None:
         READ[of_thread(module)] = Read(q, k, v, result[0].flatten(2), seats)
         for seat in recording(seats):
@@ -153,22 +143,13 @@ def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, 
     reading = Flexed.of_operator(args, seats[0].session.plan.paths[id(module)])
     others: list[Any] = []
 
-    def as_the_interface(*_: Any, **__: Any) -> tuple[Any, None]:
+    def as_the_interface() -> tuple[Any, None]:
         output, *others[:] = run(*args, **kwargs)
         return output.transpose(1, 2).contiguous(), None
 
-    result = run_observed(
-        as_the_interface,
-        SDPA_NAME,
-        undisturbed(*args[:3]) and reading.is_fixed(),
-        seats,
-        module,
-        *args[:3],
-        reading,
-        scaling=args[5] * reading.scoring.factor,
-        softcap=reading.scoring.cap,
-        is_causal=False,
-    )
+    proven, scoring = undisturbed(*args[:3]) and reading.is_fixed(), reading.scoring
+    settings = {"scaling": args[5] * scoring.factor, "softcap": scoring.cap, "is_causal": False}
+    result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, args[:3], reading, settings)
     contexts = result[0].transpose(1, 2)
     following.attended(contexts, args[0], (0, -1, 2, -1))
     return contexts, *others
