@@ -322,7 +322,7 @@ class TraceBuilder(Consumer):
             outputs=Outputs(group.outputs[row]),
             unrecorded=tuple(str(call) for call in forward.unrecorded),
             notes=self._notes(forward, group.stack),
-            cut=Cut(row, _kept(kept[0], queries), _kept(kept[1], keys), (queries, keys)),
+            cut=Cut(row, places_of(kept[0], queries), places_of(kept[1], keys), (queries, keys)),
         )
 
     def trace_of(
@@ -418,5 +418,6 @@ def _refuse_empty_rows(forward: Forward, call: Call) -> None:
         )
 
 
-def _kept(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+def places_of(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+    """The positions with a flag; all, without flags."""
     return tuple(range(size)) if flags is None else tuple(np.flatnonzero(flags).tolist())
