@@ -142,7 +142,7 @@ def _observed(
     output: tuple[Any, ...],
 ) -> Any:
     queries, keys = reading.q.shape[2], reading.k.shape[2]
-    seats = register_call(module, len(reading.q), queries, keys, (reading.q.shape, reading.k.shape), followed)
+    seats = register_call(module, reading.q, reading.k, followed=followed)
     for seat in seats:
         seat.forward.forget(module)
     recorders, silenced = recording(seats), heads_to_silence(seats)

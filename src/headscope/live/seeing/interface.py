@@ -111,9 +111,7 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
 
         if RUNNING.inside:
             return run()
-        batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
-        followed = following.tokens_of(query, key)
-        seats = register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
+        seats = register_call(module, query, key, may_be_part=True)
         seen = None
         if id(getattr(module, "config", None)) in RUNNING.switched:
             attention_mask, seen = _as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)

@@ -92,16 +92,10 @@ def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
 def _seats(module: nn.Module, given: Given | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
     """The sessions that read this call of scaled_dot_product_attention."""
     if given is not None:
-        query, key = given[:2]
-        followed = following.tokens_of(query, key, 1 if query.dim() == 3 else None, 0)
-        batch = query.shape[1] if query.dim() == 3 else 1
-        return register_call(module, batch, len(query), len(key), (query.shape, key.shape), followed)
+        return register_call(module, given.query, given.key, 1 if given.query.dim() == 3 else None, 0)
     query, key = (sdpa_arguments(args, kwargs)[name] for name in SDPA_ARGUMENTS[:2])
-    sizes = tuple(query.shape), tuple(key.shape)
     one_head = query.dim() == 3 or query.shape[1] == 1
-    batch, queries, keys = max(len(query), len(key)), query.shape[-2], key.shape[-2]
-    followed = following.tokens_of(query, key, 0, query.dim() - 2)
-    return register_call(module, batch, queries, keys, sizes, followed, may_be_part=True, one_head=one_head)
+    return register_call(module, query, key, 0, query.dim() - 2, may_be_part=True, one_head=one_head)
 
 
 def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, arguments: dict[str, Any]) -> Any:
