@@ -231,7 +231,7 @@ LINES = {
     "attention": 1875,
     "traces": 1786,
     "encoder": 1489,
-    "live": 12194,
+    "live": 12105,
     "heads": 3088,
     "runs": 2879,
     "explain": 3814,
@@ -250,7 +250,7 @@ NAMES = {
     "attention": 64,
     "traces": 26,
     "encoder": 43,
-    "live": 250,
+    "live": 252,
     "heads": 80,
     "runs": 79,
     "explain": 91,
@@ -262,7 +262,7 @@ NAMES = {
     "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 283
+FILES_IN_ALL = 281
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -156,6 +156,10 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     "no ranges": (in_chunks([1, 7, 4], SOME), SOME.float().log()),
     "masks in a buffer": (through_a_buffer, SOME.float().log()),
     "numbers for each head": (in_chunks(6, BIAS[None]), BIAS),
+    "numbers in the last chunk alone": (
+        lambda q, k, v: torch.cat([sdpa(q[:, :, :8], k, v), sdpa(q[:, :, 8:], k, v, attn_mask=BIAS[None, :, 8:])], 2),
+        torch.cat([torch.zeros(HEADS, 8, TOKENS), BIAS[:, 8:]], 1),
+    ),
     "flex attention": (by_flex_attention, BIAS + BELOW),
 }
 OF_ROWS, OF_HEADS = "3 parts over rows of the batch", "4 parts over heads"

@@ -19,7 +19,7 @@ from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.names.sources import MEMORIES
-from headscope.live.plan.plans import plan_of
+from headscope.live.plan.stacks import plan_of
 
 
 class Attention(Mixer):

@@ -290,8 +290,10 @@ def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_t
 @pytest.mark.filterwarnings("ignore:module forward hook with")  # PyTorch's, of hooks after the one that raises
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("number", [False, True])
-@pytest.mark.parametrize("hidden", [[0, 1, 2, 3, 4], [3]])
-def test_a_head_that_sees_no_key(inside: bool, number: bool, hidden: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("hidden", "queries"), [([0, 1, 2, 3, 4], "every query"), ([3], "query 3"), ([1, 4], "queries 1, 4")]
+)
+def test_a_head_that_sees_no_key_is_named(inside: bool, number: bool, hidden: list[int], queries: str) -> None:
     """PyTorch returns NaN for it if it computes weights, and 0 if it doesn't."""
     torch.manual_seed(0)
     mha = nn.MultiheadAttention(16, 4, batch_first=True).eval()
@@ -308,6 +310,7 @@ def test_a_head_that_sees_no_key(inside: bool, number: bool, hidden: list[int]) 
             call(x)
         with capture(model if inside else mha) as captured:
             call(x, need_weights=False)
-    assert error.value.where == f"{'attend' if inside else 'MultiheadAttention'}, layer 0"
-    assert "hides every key from a head" in str(error.value)
+    place = f"layer 0, row 0, query {hidden[0]}"
+    assert error.value.where == f"{'attend' if inside else 'MultiheadAttention'}, {place}"
+    assert f"hides every key from head 2 for {queries}," in error.value.found
     assert np.asarray(captured.trace[0, 2].weights)[hidden].sum() == 0

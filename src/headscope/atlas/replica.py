@@ -42,7 +42,7 @@ from headscope.heads.windows import Cutter, Window, batches, inputs_of, takes_se
 from headscope.live import capture
 from headscope.live.calls import Consumer
 from headscope.live.captured import feed
-from headscope.live.evaluating import evaluating
+from headscope.live.hooks import evaluating
 from headscope.model import Model
 from headscope.runs.window_readouts import WindowReader, checkpoint_digest, readout_of
 

@@ -24,15 +24,15 @@ from headscope.checkpoint.models_in_memory import kind_of as kind_of_held
 from headscope.checkpoint.models_in_memory import to_open, unpacked
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Consumer, Unrecorded
-from headscope.live.evaluating import device_of, evaluating
-from headscope.live.hooks import UNCOMPILED, Attached, original_of
+from headscope.live.hooks import UNCOMPILED, Attached, device_of, evaluating, original_of
 from headscope.live.keeping.building import TraceBuilder
-from headscope.live.keeping.copies import Selection, chosen_device, numbers_of
+from headscope.live.keeping.copies import chosen_device, numbers_of
 from headscope.live.keeping.generation import Sequences
 from headscope.live.names.axes import vocabulary
+from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import calls_sdpa, kind_of, models_in
-from headscope.live.plan.plans import plan_of
-from headscope.live.plan.refusals import refuse_others, refuse_without_numbers
+from headscope.live.plan.refusals import refuse_others
+from headscope.live.plan.stacks import plan_of, refuse_without_numbers
 from headscope.live.seeing import inside, interface, multihead, operators, sdpa_watch
 from headscope.live.seeing.readers import reads
 from headscope.live.sessions import Session
@@ -350,17 +350,17 @@ def capture(
         raise InputError(f"unknown way to treat padding: {padding!r}", where="padding", advice='use "drop" or "keep"')
     if dtype not in DTYPES:
         raise InputError(f"a capture can't keep dtype {dtype!r}", where="dtype", advice='use "fp32" or "fp16"')
-    selection = Selection(
-        layers=None if layers is None else frozenset(numbers_of("layers", layers)),
-        heads=None if heads is None else tuple(numbers_of("heads", heads)),
-        values=values,
-        dtype=DTYPES[dtype],
-        device=chosen_device(device),
-        padding=padding == "keep",
-    )
+    kept: dict[str, Any] = {
+        "layers": None if layers is None else frozenset(numbers_of("layers", layers)),
+        "heads": None if heads is None else tuple(numbers_of("heads", heads)),
+        "values": values,
+        "dtype": DTYPES[dtype],
+        "device": chosen_device(device),
+        "keeps_padding": padding == "keep",
+    }
     model, tokenizer = unpacked(model, tokenizer)
     model = original_of(model)
-    return Captured(model, TraceBuilder(model, name_of(model), selection, vocabulary(tokenizer)), strict=strict)
+    return Captured(model, TraceBuilder(model, name_of(model), Naming(vocabulary(tokenizer)), **kept), strict=strict)
 
 
 def feed(model: nn.Module, consumer: Consumer, *, strict: bool = True) -> Watching:

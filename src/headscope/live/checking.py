@@ -141,7 +141,7 @@ def excess(call: Call) -> torch.Tensor | None:
     if call.dropout or not call.context.numel():
         return None
     times = [
-        _times(_probe_of(call, row, sample, call.q[row, :, sample.index], call.k[row], call.v[row]), None).amax()
+        _times(_probe_of(call, row, sample, call.k[row].float(), call.v[row].float()), None).amax()
         for row in sorted({0, len(call.q) - 1})
         if (sample := _sample_of(call, row)) is not None
     ]
@@ -170,13 +170,13 @@ def refuse_altered(call: Call) -> None:
         _disable_current_modes(),
     ):
         for row in range(len(call.q)):
-            places, q = _eligible(call.rules.row(row), call.q.shape[2]), call.q[row]
+            places = _eligible(call.rules.row(row), call.q.shape[2])
             k, v = call.k[row].float(), call.v[row].float()
-            step = max(1, CELLS.get(device, OTHER_CELLS) // (len(q) * k.shape[1]))
+            step = max(1, CELLS.get(device, OTHER_CELLS) // (call.q.shape[1] * k.shape[1]))
             for start in range(0, len(places), step):
                 part = places[start : start + step]
-                sample = _sample_at(call.rules.row(row), part, q.shape[1], k.shape[1], q.device)
-                probe = _probe_of(call, row, sample, q[:, sample.index], k, v)
+                sample = _sample_at(call.rules.row(row), part, call.q.shape[2], k.shape[1], call.q.device)
+                probe = _probe_of(call, row, sample, k, v)
                 returned = None if call.weights is None else call.weights[row, :, sample.index]
                 times = _times(probe, returned)
                 if not bool((times <= 1).all()):
@@ -194,10 +194,10 @@ def _sample_of(call: Call, row: int) -> _Sample | None:
     return _SAMPLES[rule]
 
 
-def _probe_of(call: Call, row: int, sample: _Sample, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> _Probe:
-    """A probe of one row of a call. The tensors are those of `_Probe`, in any precision."""
-    observed = call.context[row, :, sample.index]
-    return _Probe(call, sample, q.float(), k.float(), v.float(), observed, call.terms(row))
+def _probe_of(call: Call, row: int, sample: _Sample, k: torch.Tensor, v: torch.Tensor) -> _Probe:
+    """A probe of one row of a call."""
+    q, observed = (x[row, :, sample.index] for x in (call.q, call.context))
+    return _Probe(call, sample, q.float(), k, v, observed, call.terms(row))
 
 
 def _without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
@@ -107,10 +107,7 @@ class Description:
             "trainable": self.trainable,
             "frozen": self.frozen,
             "buffers": self.buffers,
-            "components": [
-                {key: getattr(component, key) for key in component.__dataclass_fields__}
-                for component in self.components
-            ],
+            "components": list(map(asdict, self.components)),
             "tied": [list(names) for names in self.tied],
             "parameters": [
                 {"name": name, "shape": list(shape), "dtype": dtype, "count": count, "trainable": trainable}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from operator import is_
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -44,8 +43,11 @@ PRIMITIVES: tuple[tuple[Any, str], ...] = (
 PLAIN = (bool, int, float, str)
 OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 
-_SHIPPED: dict[tuple[FunctionType, ...], tuple[Any, ...]] = {}
-"""Functions that were found to be as shipped -> the objects that showed it."""
+Reached = list[tuple[Mapping[str, Any], str, Any]]
+"""Names with the spaces that they are in and what they mean there."""
+
+_SHIPPED: dict[tuple[FunctionType, ...], tuple[dict[FunctionType, CodeType], Reached]] = {}
+"""Functions that were found to be as shipped -> all functions with their code, and the names, that showed it."""
 
 
 def is_own(function: Callable[..., Any]) -> bool:
@@ -53,7 +55,7 @@ def is_own(function: Callable[..., Any]) -> bool:
     return (
         isinstance(function, FunctionType)
         and ATTENTION.search(function.__code__.co_name) is not None
-        and _as_shipped(function)
+        and _as_shipped((function,))
     )
 
 
@@ -62,7 +64,7 @@ def is_unchanged(module: nn.Module) -> bool:
     functions = _functions_of(type(module))
     return (
         vars(module).keys().isdisjoint(functions)
-        and _as_shipped(*functions.values())
+        and _as_shipped(tuple(functions.values()))
         and not any(map(has_foreign_hooks, (module, *module.children())))
         and not globally_hooked()
     )
@@ -119,56 +121,44 @@ def code_in_place_of(function: Any) -> set[CodeType]:
     return {run.__code__ for run in runs if isinstance(run, FunctionType)}
 
 
-def _as_shipped(*functions: FunctionType) -> bool:
-    """Return True for functions of libraries, if all names in their code and PRIMITIVES are of libraries, too."""
-    named = [(function.__globals__, name) for function in functions for name in _names(function.__code__)]
-    state = (
-        *(function.__code__ for function in functions),
-        *(space.get(name) for space, name in named),
-        *(getattr(owner, name) for owner, name in PRIMITIVES),
-    )
-    known = _SHIPPED.get(functions, ())
-    if len(known) == len(state) and all(map(is_, known, state)):
-        return True
-    if not all(map(from_library, (*functions, *state))):
-        return False
-    _SHIPPED[functions] = state
-    return True
+def _as_shipped(functions: tuple[FunctionType, ...]) -> bool:
+    """Return True for functions of libraries, if all that they name is of libraries, in modules, too, and PRIMITIVES.
 
-
-def runs_as_shipped(cls: type) -> bool:
-    """Return True for a library's class whose methods are as shipped, with all that they name, in modules, too.
-
-    So are the functions of transformers that they name, as deep as that goes.
+    So must be the functions of transformers that they name, as deep as that goes.
     """
-    functions = tuple(_functions_of(cls).values())
-    known = _REACHED.get(cls)
-    if known is not None and known[0] == functions and all(space.get(name) is it for space, name, it in known[1]):
+    known = _SHIPPED.get(functions)
+    if known is not None and _are_there(*known):
         return True
-    reached: list[tuple[dict[str, Any], str, Any]] = []
-    waiting, seen = list(functions), set()
+    reached = [(vars(owner), name, vars(owner).get(name)) for owner, name in PRIMITIVES]
+    waiting, seen = list(functions), dict[FunctionType, CodeType]()
     while waiting:
         function = waiting.pop()
         if function in seen:
             continue
-        seen.add(function)
-        if not from_library(function):
-            return False
+        seen[function] = function.__code__
         names, space = _names(function.__code__), function.__globals__
-        spaces = [space, *(vars(space[name]) for name in names if isinstance(space.get(name), ModuleType))]
-        named = [(each, name, each[name]) for each in spaces for name in names if name in each]
-        if not all(from_library(it) for *_, it in named):
-            return False
+        modules = [vars(space[name]) for name in names if isinstance(space.get(name), ModuleType)]
+        named = [(space, name, space.get(name)) for name in names]
+        named += [(each, name, each[name]) for each in modules for name in names if name in each]
         reached += named
         inner = [it for it in cells_of(function) if isinstance(it, FunctionType)]
         called = (it for *_, it in named if isinstance(it, FunctionType))
         waiting += [*inner, *(it for it in called if _root(str(it.__module__)) == "transformers")]
-    _REACHED[cls] = functions, reached
+    if not all(map(from_library, (*seen, *(it for *_, it in reached)))):
+        return False
+    _SHIPPED[functions] = seen, reached
     return True
 
 
-_REACHED: dict[type, tuple[tuple[FunctionType, ...], list[tuple[dict[str, Any], str, Any]]]] = {}
-"""Class -> its functions, and the names that they reach, when all of them were found to be as shipped."""
+def _are_there(functions: dict[FunctionType, CodeType], reached: Reached) -> bool:
+    """Return True if these functions have their code still, and these names mean what they did."""
+    codes = all(function.__code__ is code for function, code in functions.items())
+    return codes and all(space.get(name) is it for space, name, it in reached)
+
+
+def run_as_shipped(*classes: type) -> bool:
+    """Return True for classes of libraries whose methods are as shipped."""
+    return _as_shipped(tuple(function for cls in classes for function in _functions_of(cls).values()))
 
 
 def own_settings(module: nn.Module) -> tuple[Any, ...] | None:

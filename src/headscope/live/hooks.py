@@ -1,4 +1,4 @@
-"""Hooks and settings of captures: set and removed in one pass, shared where several need them.
+"""Hooks and settings of captures, and modes of modules: set and restored in one pass, shared where several need them.
 
 Compiled models (`torch.compile(model)`, `model.compile()`) and compiled functions run uncompiled inside a block. Their
 graphs stay, and run again when the block has ended.
@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
@@ -98,6 +99,14 @@ class Hooks:
             table.move_to_end(key, last=False)
 
 
+def frames() -> Iterator[FrameType]:
+    """The frames of the functions that run in this thread, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 LOCK = threading.RLock()
 
 
@@ -152,3 +161,25 @@ def _run_uncompiled() -> Callable[[], None]:
 
 UNCOMPILED = Shared(_run_uncompiled)
 """Runs compiled code uncompiled."""
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Run the block with the model in eval mode, and restore the mode of each module.
+
+    `model.train(mode)` would give all of them one mode, and put the modules that someone froze with `eval()` back to
+    training. Modules of frozen TorchScript have no mode, and exported ones don't change theirs.
+    """
+    modes = [(module, module.training) for module in model.modules() if hasattr(module, "training")]
+    try:
+        if any(training for _, training in modes):
+            model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of the model's first parameter that has numbers; the CPU if none has."""
+    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), torch.device("cpu"))

@@ -27,8 +27,8 @@ from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
-from headscope.live.evaluating import device_of, together
-from headscope.live.keeping.contents import Contents
+from headscope.live.hooks import device_of
+from headscope.live.keeping.contents import Contents, together
 from headscope.live.names.facts import INTEGERS
 from headscope.live.names.lookups import NOT_WORDS, is_stateless, tensors_of
 from headscope.live.plan.classes import attention_configs, in_training, models_in
@@ -287,7 +287,7 @@ def _in_rows(trace: Trace, source: CapturedModel, called: nn.Module) -> Ids | No
     if not given or room < 2:
         return None
     codes, ids = _codes(2 * given), np.empty(0, int)  # a decoder may be given the encoder's ids
-    changes: Changes = [[], []]
+    changes: list[Sides] = []
     for start in range(0, codes.shape[1], room):
         flags = np.pad(codes[:, start : start + room], ((0, 0), (1, 0)))  # the first copy stays as it is
         looked_up: dict[int, range] = {}
@@ -299,8 +299,7 @@ def _in_rows(trace: Trace, source: CapturedModel, called: nn.Module) -> Ids | No
             return None
         named = after.forward.tokens.ids
         ids = np.concatenate([named[first : first + len(places)] for first, places in looked_up.items()])
-        for trial in after.sides[1:]:
-            _note(changes, after.sides[0], trial, after.eps)
+        changes += [_changes(after.sides[0], trial, after.eps) for trial in after.sides[1:]]
     return _decided(trace, source, ids, codes[: len(ids)], changes)
 
 
@@ -348,30 +347,28 @@ def _in_passes(trace: Trace, source: CapturedModel, called: nn.Module) -> Ids | 
         return "the model is in training mode, and two forward passes differ"
     ids = before.forward.tokens.ids
     codes = _codes(len(ids))
-    changes: Changes = [[], []]
+    changes: list[Sides] = []
     for flags in torch.from_numpy(codes.T):
         after = _entrance(source, partial(_exchanged, flags))
         if not after.sides:
             return "the layer did not run again with other ids"
-        _note(changes, before.sides[0], after.sides[0], before.eps)
+        changes.append(_changes(before.sides[0], after.sides[0], before.eps))
     return _decided(trace, source, ids, codes, changes)
 
 
-Changes = list[list[np.ndarray]]
-"""For queries and for keys, and for each trial: (tokens,), True where they changed."""
+def _changes(before: Sides, after: Sides, eps: float) -> Sides:
+    """For queries and for keys, (tokens,): True where they changed in a trial, by more than other rounding changes."""
+    queries, keys = (
+        np.abs(y - x).max(axis=1) > eps**0.5 / 8 * np.abs(x).max() for x, y in zip(before, after, strict=True)
+    )
+    return queries, keys
 
 
-def _note(changes: Changes, before: Sides, after: Sides, eps: float) -> None:
-    """Note which queries and keys changed in a trial."""
-    for changed, x, y in zip(changes, before, after, strict=True):
-        changed.append(_changed(x, y, eps))
-
-
-def _decided(trace: Trace, source: CapturedModel, ids: np.ndarray, codes: np.ndarray, changes: Changes) -> Ids:
+def _decided(trace: Trace, source: CapturedModel, ids: np.ndarray, codes: np.ndarray, changes: list[Sides]) -> Ids:
     """The ids that enter, by the trials in which queries and keys changed."""
     found = []
     for side, axis, kept in ((0, trace.queries, source.cut.queries), (1, trace.keys, source.cut.keys)):
-        flags = np.stack(changes[side], axis=1).take(kept, axis=0)
+        flags = np.stack([trial[side] for trial in changes], axis=1).take(kept, axis=0)
         found.append(np.array([_id_of(*pair, ids, codes) for pair in zip(axis.ids, flags, strict=False)]))
     return found[0], found[1]
 
@@ -400,7 +397,7 @@ def _differs(source: CapturedModel, before: _Entrance) -> bool:
     again = _entrance(source, lambda ids, first, rows: ids)
     if not again.sides:
         return True
-    return any(_changed(*pair, before.eps).any() for pair in zip(before.sides[0], again.sides[0], strict=True))
+    return any(flags.any() for flags in _changes(before.sides[0], again.sides[0], before.eps))
 
 
 def _entrance(source: CapturedModel, replace: Replace, rows: int = 0, copies: int = 1) -> _Entrance:
@@ -439,12 +436,6 @@ def _exchanged(flags: torch.Tensor, ids: torch.Tensor, first: int, rows: int) ->
     """The ids to look up: the next one of the table for each token whose flag is set."""
     chosen = flags[first : first + ids.numel()].reshape(ids.shape).to(ids.device)
     return torch.where(chosen, (ids + 1) % rows, ids)
-
-
-def _changed(before: np.ndarray, after: np.ndarray, eps: float) -> np.ndarray:
-    """(tokens,): True where numbers changed by more than other rounding would change them."""
-    differences: np.ndarray = np.abs(after - before).max(axis=1)
-    return differences > eps**0.5 / 8 * np.abs(before).max()
 
 
 def _id_of(named: int, changed: np.ndarray, ids: np.ndarray, codes: np.ndarray) -> int:

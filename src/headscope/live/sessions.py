@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Consumer, Forward, Unrecorded
-from headscope.live.hooks import LOCK, Hook, Hooks
+from headscope.live.hooks import LOCK, Hook, Hooks, frames
 from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
@@ -364,10 +364,7 @@ def _end_abandoned() -> None:
     """End the passes that no longer run: they were interrupted, or another thread has closed their blocks."""
     if not RUNNING.forwards:
         return
-    running, frame = set(), sys._getframe(1)
-    while frame is not None:
-        running.add(id(frame))  # to hold them would keep alive all that they hold
-        frame = frame.f_back  # type: ignore[assignment]
+    running = set(map(id, frames()))  # to hold them would keep alive all that they hold
     for session, forward in RUNNING.forwards:
         if id(forward.caller) not in running:
             session.abandon(forward)
@@ -395,12 +392,12 @@ class Seat(NamedTuple):
 
 def register_call(
     module: nn.Module,
-    batch: int,
-    queries: int,
-    keys: int,
-    sizes: Hashable,
-    followed: Followed = (None, None),
+    query: torch.Tensor,
+    key: torch.Tensor,
+    rows: int | None = 0,
+    tokens: int = 2,
     *,
+    followed: Followed | None = None,
     may_be_part: bool = False,
     one_head: bool = False,
 ) -> list[Seat]:
@@ -408,9 +405,9 @@ def register_call(
 
     Args:
         module: the attention module.
-        batch, queries, keys: number of rows, and of queries and keys in each.
-        sizes: shapes of the call; layers are counted separately for each.
-        followed: the numbers of its queries' and its keys' tokens.
+        query, key: its queries and keys, or what they are made of. Layers of other sizes are counted on their own.
+        rows, tokens: their axes of rows, None if they have none, and of tokens.
+        followed: the numbers of their tokens, if others than these tensors tell them.
         may_be_part: True if the module may attend to its tokens in several calls: one with fewer is held back.
         one_head: True if the call has one head and may be one of several: it is held back, too.
 
@@ -420,6 +417,10 @@ def register_call(
     Raises:
         UnsupportedError: the module ran before, for another part of its tokens.
     """
+    batch = 1 if rows is None else max(query.shape[rows], key.shape[rows])
+    queries, keys = (x.shape[tokens - query.dim()] for x in (query, key))
+    sizes = tuple(query.shape), tuple(key.shape)
+    followed = following.tokens_of(query, key, rows, tokens) if followed is None else followed
     seats = []
     for session in list(COVERED.get(id(module), ())):
         forward = session.forward()

@@ -139,9 +139,9 @@ def products_tolerance(
     unit = products.eps / 2
     storage_unit = U16 if record.q.dtype == np.float16 else 0.0
     error = score_error(record, 0.0 if products.fused else unit) + 2 * storage_unit * reach(record)
-    lengths = np.sqrt(np.square(products.directions, dtype=np.float64).sum(-1))[:, None]
+    length = np.sqrt(np.square(products.direction, dtype=np.float64).sum())
     tolerance: np.ndarray = np.expm1(2 * np.minimum(error, 1)) / 2 * spread + unit * size
-    return tolerance + lengths * gathered * (unit + storage_unit + KERNEL)
+    return tolerance + length * gathered * (unit + storage_unit + KERNEL)
 
 
 COUNTED = 7.0

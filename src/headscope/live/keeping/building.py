@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from headscope.live.keeping.copies import (
     Group,
     LayerCopy,
     Room,
-    Selection,
     Series,
     outputs_of,
     products,
@@ -35,7 +34,6 @@ from headscope.live.keeping.copies import (
 )
 from headscope.live.keeping.projections import Output
 from headscope.live.keeping.source import CapturedModel
-from headscope.live.names.axes import Vocabulary
 from headscope.live.names.lookups import is_stateless
 from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
@@ -50,36 +48,48 @@ IN_TRAINING = "the model is in training mode, and {} drops numbers at random"
 """Note of a pass whose numbers are other ones each time."""
 
 
+@dataclass(eq=False)
 class TraceBuilder(Consumer):
     """Copies the calls of each forward pass; `build` turns the copies into traces.
 
     Attributes:
+        model, name: the model and its name.
+        naming: names the tokens.
+        layers: numbers of the layers that are kept; None for all.
+        heads: numbers of the heads in each layer; None for all.
+        values: True to keep V.
+        dtype: float32 or float16.
+        device: where the copies stay until the traces are built.
+        keeps_padding: True to keep padding.
         finished: the finished forward passes, each with its copies.
         expected: stack -> number of its attention modules.
     """
 
+    model: nn.Module
+    name: str
+    naming: Naming
+    layers: frozenset[int] | None
+    heads: tuple[int, ...] | None
+    values: bool
+    dtype: torch.dtype
+    device: torch.device
+    keeps_padding: bool
     follows = True
-
-    def __init__(self, model: nn.Module, name: str, selection: Selection, words: Vocabulary) -> None:
-        self.model = model
-        self.name = name
-        self.selection = selection
-        self.keeps_padding = selection.padding
-        self.naming = Naming(words)
-        self.finished: list[tuple[Forward, list[Group]]] = []
-        self.seen_layers: set[int] = set()
-        self.sequences = CachedSequences()
-        self.expected: Mapping[Stack, int] = {}
-        self._open: dict[int, Copies] = {}
-        self._weights: Weights | None = None
-        self._outputs: dict[tuple[str, ...], Output] = {}
+    finished: list[tuple[Forward, list[Group]]] = field(default_factory=list)
+    seen_layers: set[int] = field(default_factory=set)
+    sequences: CachedSequences = field(default_factory=CachedSequences)
+    expected: Mapping[Stack, int] = field(default_factory=dict)
+    _open: dict[int, Copies] = field(default_factory=dict)
+    _weights: Weights | None = None
+    _outputs: dict[tuple[str, ...], Output] = field(default_factory=dict)
 
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
-        self._open[forward.number] = Copies(Carrier(self.selection.device))
+        self._open[forward.number] = Copies(Carrier(self.device))
         forward.autocast = autocast_now(KINDS)
-        modules = list(forward.module.modules())
-        forward.dropped = _dropping(forward.module)
+        named = list(forward.module.named_modules())
+        modules = [module for _, module in named]
+        forward.dropped = _dropping(named)
         if forward.dropped:
             warn(f"{IN_TRAINING.format(forward.dropped)}: call model.eval() before, unless that is meant")
         configs = attention_configs(modules)
@@ -119,7 +129,7 @@ class TraceBuilder(Consumer):
     def wants(self, stack: Stack, layer: int) -> bool:
         """Return True if the layer is selected."""
         self.seen_layers.add(layer)
-        return self.selection.layers is None or layer in self.selection.layers
+        return self.layers is None or layer in self.layers
 
     def take(self, forward: Forward, call: Call) -> None:
         """Copy one layer.
@@ -178,16 +188,16 @@ class TraceBuilder(Consumer):
                 layers[at].tensors[name] = span
 
     def _heads(self, call: Call, heads: int) -> list[int] | None:
-        if self.selection.heads is None:
+        if self.heads is None:
             return None
-        for head in self.selection.heads:
+        for head in self.heads:
             if not -heads <= head < heads:
                 raise InputError(
                     f"there is no head {head}: layer {call.layer} has {heads} heads",
                     where=call.path,
                     advice=f"heads count from 0, so the last one is {heads - 1}",
                 )
-        return sorted({head % heads for head in self.selection.heads})
+        return sorted({head % heads for head in self.heads})
 
     def _check(self, call: Call, copies: Copies) -> None:
         """Check a call: at once, or when the forward pass is over on a device that nobody waits for.
@@ -210,7 +220,7 @@ class TraceBuilder(Consumer):
         at_queries, at_keys = group.places(row, call.q.device)
         heads, kv_heads = call.q.shape[1], call.k.shape[1]
         kv_chosen = None if chosen is None else [head * kv_heads // heads for head in chosen]
-        keep, rooms = self.selection, group.rooms[row]
+        rooms = group.rooms[row]
 
         def copy(name: str, numbers: list[int] | None, places: torch.Tensor | None) -> torch.Tensor:
             part = getattr(call, name)[row]
@@ -218,7 +228,7 @@ class TraceBuilder(Consumer):
                 part = part[numbers]
             if places is not None:
                 part = part.index_select(1, places)
-            return rooms.get(name, copies.carrier).copy(part, keep.dtype)
+            return rooms.get(name, copies.carrier).copy(part, self.dtype)
 
         return LayerCopy(
             call={
@@ -233,7 +243,7 @@ class TraceBuilder(Consumer):
             tensors={
                 "q": copy("q", chosen, at_queries),
                 "k": copy("k", kv_chosen, at_keys),
-                "v": copy("v", kv_chosen, at_keys) if keep.values else None,
+                "v": copy("v", kv_chosen, at_keys) if self.values else None,
             },
             products=products(call, row, chosen, at_queries, copies.context_products),
             silenced=call.silenced,
@@ -244,11 +254,11 @@ class TraceBuilder(Consumer):
 
         There is none on a GPU, and none for a pass with cached keys, of which only the new ones stay.
         """
-        if self.selection.device.type != "cpu" or call.q.device.type != "cpu" or call.k.shape[2] > call.q.shape[2]:
+        if self.device.type != "cpu" or call.q.device.type != "cpu" or call.k.shape[2] > call.q.shape[2]:
             return [{} for _ in call.q]
         layers = self.expected.get(call.stack, 1)
-        layers = layers if self.selection.layers is None else min(layers, len(self.selection.layers))
-        rooms = [(Room(layers), Room(2 * layers if self.selection.values else layers)) for _ in call.q]
+        layers = layers if self.layers is None else min(layers, len(self.layers))
+        rooms = [(Room(layers), Room(2 * layers if self.values else layers)) for _ in call.q]
         return [{"q": queries, "k": others, "v": others} for queries, others in rooms]
 
     def _terms(self, group: Group, call: Call, row: int, chosen: list[int] | None) -> Terms:
@@ -268,10 +278,10 @@ class TraceBuilder(Consumer):
         part = part if chosen is None else part.of_heads(chosen)
 
         def copy(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
-            return lambda table: table.detach().to(self.selection.device, dtype, copy=True)
+            return lambda table: table.detach().to(self.device, dtype, copy=True)
 
         plain = [name for name in TABLES if name not in RELATIVE]
-        kept_terms = part.mapped(copy(torch.float32), plain).mapped(copy(self.selection.dtype), RELATIVE)
+        kept_terms = part.mapped(copy(torch.float32), plain).mapped(copy(self.dtype), RELATIVE)
         if shared:
             group.terms[key] = kept_terms
         return kept_terms
@@ -292,7 +302,7 @@ class TraceBuilder(Consumer):
         Raises:
             InputError: a selected layer doesn't exist.
         """
-        missing = sorted((self.selection.layers or frozenset()) - self.seen_layers)
+        missing = sorted((self.layers or frozenset()) - self.seen_layers)
         if missing and self.seen_layers:
             raise InputError(
                 f"there is no layer {missing[0]}: layers {min(self.seen_layers)} to {max(self.seen_layers)} ran",
@@ -312,7 +322,7 @@ class TraceBuilder(Consumer):
             outputs=Outputs(group.outputs[row]),
             unrecorded=tuple(str(call) for call in forward.unrecorded),
             notes=self._notes(forward, group.stack),
-            cut=Cut(row, _kept(kept[0], queries), _kept(kept[1], keys), (queries, keys)),
+            cut=Cut(row, places_of(kept[0], queries), places_of(kept[1], keys), (queries, keys)),
         )
 
     def trace_of(
@@ -345,7 +355,7 @@ class TraceBuilder(Consumer):
             ablated=silenced,
             swapped=swapped,
             source=CapturedModel(self.name, self.model, forward, stack, turn, cut, products),
-            precision="fp32" if self.selection.dtype == torch.float32 else "fp16",
+            precision="fp32" if self.dtype == torch.float32 else "fp16",
             stack=stack.name,
             cut=cut,
             **others,
@@ -353,7 +363,7 @@ class TraceBuilder(Consumer):
 
     def _notes(self, forward: Forward, stack: Stack) -> tuple[str, ...]:
         """Sentences on the layers of a stack without a call, and on numbers that were dropped at random."""
-        layers = self.selection.layers
+        layers = self.layers
         idle = [path for path, owner, layer in forward.idle if owner == stack and (layers is None or layer in layers)]
         notes = (f"no attention of {few(idle, MOST_NAMES)} was seen in this forward pass",) if idle else ()
         return (*notes, IN_TRAINING.format(forward.dropped)) if forward.dropped else notes
@@ -372,9 +382,9 @@ class TraceBuilder(Consumer):
         return [call.rules.row(row).queries for row in range(len(call.q))]
 
 
-def _dropping(model: nn.Module) -> str:
+def _dropping(modules: list[tuple[str, nn.Module]]) -> str:
     """Name of the first module in training mode with a rate of dropout above 0; empty if there is none."""
-    for name, module in model.named_modules():
+    for name, module in modules:
         if not getattr(module, "training", False):
             continue
         rate = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0.0)
@@ -408,5 +418,6 @@ def _refuse_empty_rows(forward: Forward, call: Call) -> None:
         )
 
 
-def _kept(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+def places_of(flags: np.ndarray | None, size: int) -> tuple[int, ...]:
+    """The positions with a flag; all, without flags."""
     return tuple(range(size)) if flags is None else tuple(np.flatnonzero(flags).tolist())

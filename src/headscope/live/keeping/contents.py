@@ -14,7 +14,7 @@ numbers of a context. No two numbers of r are alike, so that equal changes of tw
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -135,6 +135,11 @@ def hashes(x: torch.Tensor) -> Iterator[int]:
         yield hash(flat.view(torch.uint8).numpy().tobytes())
 
 
+def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Numbers, which may be on several devices, in one tensor: to read them waits for a device once."""
+    return torch.stack([number.to(numbers[0].device) for number in numbers]) if numbers else torch.zeros(0)
+
+
 def once(x: torch.Tensor) -> torch.Tensor:
     """The numbers that `expand` repeats along an axis, once."""
     for axis, stride in enumerate(x.stride()):
@@ -173,25 +178,19 @@ def direction(size: int, device: torch.device) -> torch.Tensor:
 CPU = torch.device("cpu")
 
 
-@cache
-def same_direction(heads: int, size: int) -> np.ndarray:
-    """(heads, size): the vector, for each head."""
-    return direction(size, CPU).expand(heads, -1).numpy()
-
-
 @dataclass(frozen=True, eq=False)
 class ContextProducts:
     """A projection of a module's contexts onto one direction, kept for verification.
 
     Attributes:
         values: (heads, queries): context . r of each head.
-        directions: (heads, d_value): r.
+        direction: (d_value,): r.
         eps: the spacing of numbers around 1 in the model's precision.
         fused: True if a fused kernel computed the contexts; it sums scores in fp32.
     """
 
     values: np.ndarray
-    directions: np.ndarray
+    direction: np.ndarray
     eps: float
     fused: bool
 
@@ -205,7 +204,7 @@ class ContextProducts:
         assert record.v is not None
         shared = len(record.q) // len(record.k)
         q, k, v = (part.astype(np.float64) for part in (record.q, record.k, record.v))
-        projected = np.einsum("hkd,hd->hk", np.repeat(v, shared, 0), self.directions.astype(np.float64))
+        projected = np.einsum("hkd,d->hk", np.repeat(v, shared, 0), self.direction.astype(np.float64))
         lengths = np.repeat(np.sqrt(np.square(v).sum(-1)), shared, 0)
         columns = np.stack([projected, np.square(projected), lengths], -1)
         mixed, _ = attend(q, np.repeat(k, shared, 0), columns, scale=record.scale, mask=record.mask, terms=record.terms)

@@ -18,9 +18,8 @@ from headscope.attention.scores import Mask
 from headscope.attention.terms import Terms
 from headscope.errors import InputError, first_line
 from headscope.live.calls import Call, Forward
-from headscope.live.evaluating import together
 from headscope.live.keeping.cached_sequences import KeySpan
-from headscope.live.keeping.contents import CPU, ContextProducts, marked, same_direction
+from headscope.live.keeping.contents import CPU, ContextProducts, direction, marked, together
 from headscope.live.masks.analyst import RowRule
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
@@ -82,27 +81,6 @@ class Carrier:
         for event in self._under_way.values():
             event.synchronize()
         self._under_way.clear()
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The parts of a forward pass that a capture keeps.
-
-    Attributes:
-        layers: numbers of the layers; None for all.
-        heads: numbers of the heads in each layer; None for all.
-        values: True to keep V.
-        dtype: float32 or float16.
-        device: where the copies stay until the traces are built.
-        padding: True to keep padding.
-    """
-
-    layers: frozenset[int] | None
-    heads: tuple[int, ...] | None
-    values: bool
-    dtype: torch.dtype
-    device: torch.device
-    padding: bool
 
 
 KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
@@ -306,11 +284,10 @@ def products(
     else:
         mark = call.mark.view(len(call.q), -1)[row]
     values = mark.view(-1, count).T
-    directions = same_direction(count, d_value)
     if heads is not None:
-        values, directions = values[heads], directions[heads]
+        values = values[heads]
     if queries is not None:
         values = values[:, queries]
     fused = call.fused and call.weights is None and not call.rounded
     kept = values if values.device == CPU else carrier.copy(values, torch.float32)
-    return ContextProducts(kept.numpy(), directions, call.eps, fused)
+    return ContextProducts(kept.numpy(), direction(d_value, CPU).numpy(), call.eps, fused)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from headscope.attention.scores import Mask
 from headscope.attention.terms import Terms
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Forward
-from headscope.live.keeping.building import TraceBuilder
+from headscope.live.keeping.building import TraceBuilder, places_of
 from headscope.live.keeping.cached_sequences import KeySpan, Origin
 from headscope.live.keeping.contents import ContextProducts
 from headscope.live.keeping.copies import Group, LayerCopy, Series
@@ -27,14 +27,15 @@ from headscope.live.masks.guess import NEGLIGIBLE
 from headscope.live.names.axes import joined, part
 from headscope.traces import Cut, Trace
 
-if TYPE_CHECKING:
-    from headscope.results.arrays import TokenAxis
-
 IDS = ("decoder_input_ids", "input_ids")
 """Names of the argument that holds the tokens to continue, in order of preference."""
 
 
 ADVICE = "use the traces of the passes instead: captured.traces, captured.forwards[i]"
+
+
+Layers = dict[int, tuple[Group, LayerCopy]]
+"""Layer number -> the layer's group and its copy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +54,8 @@ class Step:
     row: int
     count: int
 
-    def layers(self, series: Series) -> dict[int, tuple[Group, LayerCopy]]:
-        """The layers of one stack: layer number -> the layer's copy and its group."""
+    def layers(self, series: Series) -> Layers:
+        """The layers of one stack."""
         groups = [group for group in self.groups if group.series == series]
         return {layer.call["number"]: (group, layer) for group in groups for layer in group.rows[self.row]}
 
@@ -92,9 +93,9 @@ class Sequences:
                             f"row {row}: the window of tokens in its cache of {series[0].name} fits several sequences"
                         )
                     steps = self._steps(origins)
-                    traces.append((len(steps) == 1, self._self_attention(steps, series)))
+                    traces.append((len(steps) == 1, self._trace(steps, series, own=True)))
                     crossed = dict.fromkeys(group.series for group in groups if not group.own)
-                    traces += [(len(steps) == 1, self._cross_attention(steps, other)) for other in crossed]
+                    traces += [(len(steps) == 1, self._trace(steps, other, own=False)) for other in crossed]
         return [
             trace for at, (alone, trace) in enumerate(traces) if not (alone and _is_continued(trace, traces[at + 1 :]))
         ]
@@ -113,88 +114,24 @@ class Sequences:
             steps.append(Step(origin.forward, self._groups[origin.forward.number], origin.row, count))
         return steps
 
-    def _self_attention(self, steps: list[Step], series: Series) -> Trace:
-        """Join the passes of self-attention: queries and keys grow together."""
-        total = sum(step.count for step in steps)
+    def _trace(self, steps: list[Step], series: Series, *, own: bool) -> Trace:
+        """Join the passes of one stack. Its queries grow, and in self-attention its keys with them."""
+        total, last, naming = sum(step.count for step in steps), steps[-1], self.builder.naming
         rows = [step.layers(series) for step in steps]
-        masks: dict[tuple[int, ...], Mask] = {}
-        layers = []
-        for number in self._numbers(rows, series):
-            calls = [row[number][1] for row in rows]
-            # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
-            # these steps.
-            cached = {
-                name: replace(part, start=0) if isinstance(part, KeySpan) else part
-                for name, part in calls[-1].tensors.items()
-                if name in ("k", "v")
-            }
-            pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
-            key = tuple(id(call.call["mask"]) for call in calls)
-            if key not in masks:
-                masks[key] = grown(pieces, total)
-                _refuse_blind(masks[key], series)
-            terms = grown_terms(pieces, total)
-            if terms is None:
-                where = f"layer {number} of {series[0].name}"
-                raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
-            layers.append(_joined_call(calls, steps, cached, masks[key], terms))
-        first = next(iter(rows[0].values()))[0]
-        axis = joined([self._tokens(step, series) for step in steps])
-        flags = first.queries_kept[steps[0].row]
-        lead = 0 if flags is None else int(np.argmax(flags))
-        positions = tuple(range(lead, lead + total))
-        return self._trace(
-            steps, series, layers, axis, None, Cut(steps[-1].row, positions, positions, (lead + total,) * 2)
-        )
-
-    def _cross_attention(self, steps: list[Step], series: Series) -> Trace:
-        """Join the passes of cross-attention: queries grow, keys stay the same."""
-        rows = [step.layers(series) for step in steps]
-        layers = []
-        for number in self._numbers(rows, series):
-            calls = [row[number][1] for row in rows]
-            cached = {name: calls[-1].tensors[name] for name in ("k", "v")}
-            for call in calls:
-                for name, last in cached.items():
-                    before = call.tensors[name]
-                    if last is None or before is last:
-                        continue
-                    assert isinstance(last, KeySpan)
-                    assert isinstance(before, KeySpan)
-                    if before.sequence is not last.sequence and not torch.equal(before.tensor(), last.tensor()):
-                        raise _inconsistent(f"layer {number} of {series[0].name} had other keys in a later pass")
-            pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
-            if any(call.call["terms"].adds for call in calls):
-                raise _inconsistent(f"layer {number} of {series[0].name} has a position bias on other tokens' keys")
-            layers.append(_joined_call(calls, steps, cached, stacked(pieces), calls[-1].call["terms"]))
-        group, step = next(iter(rows[-1].values()))[0], steps[-1]
-        axis = joined([self._tokens(each, series) for each in steps])
-        keys = self.builder.naming.keys(step.forward, group, step.row)
-        flags = group.keys_kept[step.row]
-        places = tuple(range(group.sizes[2])) if flags is None else tuple(np.flatnonzero(flags).tolist())
-        queries = tuple(range(len(axis)))
-        cut = Cut(step.row, queries, places, (len(axis), group.sizes[2]))
-        return self._trace(steps, series, layers, axis, keys, cut)
-
-    def _numbers(self, rows: list[dict[int, tuple[Group, LayerCopy]]], series: Series) -> list[int]:
         if any(set(row) != set(rows[0]) for row in rows):
             raise _inconsistent(f"{series[0].name} did not run the same layers in every forward pass")
-        return sorted(rows[0])
-
-    def _tokens(self, step: Step, series: Series) -> TokenAxis:
-        group = next(iter(step.layers(series).values()))[0]
-        return part(self.builder.naming.queries(step.forward, group, step.row), 0, step.count)
-
-    def _trace(
-        self,
-        steps: list[Step],
-        series: Series,
-        layers: list[LayerCopy],
-        queries: TokenAxis,
-        keys: TokenAxis | None,
-        cut: Cut,
-    ) -> Trace:
-        last = steps[-1]
+        groups = [next(iter(row.values()))[0] for row in rows]
+        axes = [naming.queries(step.forward, group, step.row) for step, group in zip(steps, groups, strict=True)]
+        queries = joined([part(axis, 0, step.count) for axis, step in zip(axes, steps, strict=True)])
+        if own:
+            flags = groups[0].queries_kept[steps[0].row]
+            lead = 0 if flags is None else int(np.argmax(flags))
+            positions = tuple(range(lead, lead + total))
+            keys, cut = queries, Cut(last.row, positions, positions, (lead + total,) * 2)
+        else:
+            size, keys = groups[-1].sizes[2], naming.keys(last.forward, groups[-1], last.row)
+            places = places_of(groups[-1].keys_kept[last.row], size)
+            cut = Cut(last.row, tuple(range(total)), places, (total, size))
         self_attention = next(group.series for group in last.groups if group.own)
         args, kwargs = self._call(last.forward, self_attention)
         projections = steps[0].forward.projections
@@ -202,9 +139,9 @@ class Sequences:
         return self.builder.trace_of(
             forward,
             series,
-            layers,
+            _joined_layers(rows, steps, series, own=own),
             queries=queries,
-            keys=queries if keys is None else keys,
+            keys=keys,
             unrecorded=tuple(dict.fromkeys(str(call) for step in steps for call in step.forward.unrecorded)),
             cut=cut,
         )
@@ -277,6 +214,19 @@ class Sequences:
         return None if ids is None else ids[origin.row][:count], flags[:count], row
 
 
+def _refuse_other_keys(calls: list[LayerCopy], cached: dict[str, Any], where: str) -> None:
+    """Raise an error if the keys of cross-attention, or what is added to them, differ between passes or by place."""
+    for before, last in ((call.tensors[name], last) for call in calls for name, last in cached.items()):
+        if last is None or before is last:
+            continue
+        assert isinstance(last, KeySpan)
+        assert isinstance(before, KeySpan)
+        if before.sequence is not last.sequence and not torch.equal(before.tensor(), last.tensor()):
+            raise _inconsistent(f"{where} had other keys in a later pass")
+    if any(call.call["terms"].adds for call in calls):
+        raise _inconsistent(f"{where} has a position bias on other tokens' keys")
+
+
 def _refuse_blind(mask: Mask, series: Series) -> None:
     """Raise an error if a query looks at all keys of its pass alike, padding that was kept: one pass has other keys."""
     highest = np.zeros(1) if mask.bias is None else mask.bias.max(-1)
@@ -291,6 +241,33 @@ def _piece(layer: LayerCopy, step: Step) -> Piece:
     keys = span.stop - span.start
     place = (span.stop - q.shape[1], step.count, (q.shape[1], keys), span.start)
     return Piece(layer.call["mask"], layer.call["terms"], *place)
+
+
+def _joined_layers(rows: list[Layers], steps: list[Step], series: Series, *, own: bool) -> list[LayerCopy]:
+    """The layers of a sequence, each joined from its passes."""
+    total = sum(step.count for step in steps)
+    masks: dict[tuple[int, ...], Mask] = {}
+    layers = []
+    for number in sorted(rows[0]):
+        calls, where = [row[number][1] for row in rows], f"layer {number} of {series[0].name}"
+        pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
+        # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
+        # these steps.
+        cached = {name: calls[-1].tensors[name] for name in ("k", "v")}
+        if own:
+            cached = {name: replace(x, start=0) if isinstance(x, KeySpan) else x for name, x in cached.items()}
+        else:
+            _refuse_other_keys(calls, cached, where)
+        key = tuple(id(call.call["mask"]) for call in calls)
+        if key not in masks:
+            masks[key] = grown(pieces, total) if own else stacked(pieces)
+            if own:
+                _refuse_blind(masks[key], series)
+        terms = grown_terms(pieces, total) if own else pieces[-1].terms
+        if terms is None:
+            raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
+        layers.append(_joined_call(calls, steps, cached, masks[key], terms))
+    return layers
 
 
 def _joined_call(

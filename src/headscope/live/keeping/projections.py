@@ -21,7 +21,7 @@ from headscope.live.plan.stacks import is_conv1d, packs_linear
 from headscope.live.progress import WeakStorage, is_plain
 
 if TYPE_CHECKING:
-    from headscope.live.plan.stacks import Stack
+    from headscope.live.plan.stacks import Place, Stack
 
 SAME_AS_LINEAR = ("FalconLinear",)
 """Subclasses of nn.Linear in transformers whose forward computes the same: x W^T + b, in two steps."""
@@ -51,17 +51,18 @@ class Awaited:
     mark: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, output: torch.Tensor, stack: Stack, layer: int, mark: torch.Tensor | None) -> Awaited | None:
+    def of(cls, output: torch.Tensor, place: Place, mark: torch.Tensor | None = None) -> Awaited | None:
         """Describe an attention's `output`, (batch, queries, heads, d_value); None if it is not contiguous.
 
         Args:
             output: the output.
-            stack, layer: its place.
-            mark: of the output.
+            place: its place.
+            mark: of the output, if it is known.
         """
         if not output.is_contiguous():
             return None
-        return cls((stack, layer), WeakStorage(output), output.data_ptr(), tuple(output.shape), mark)
+        mark, shape = mark_of(output) if mark is None else mark, tuple(output.shape)
+        return cls((place.stack, place.layer), WeakStorage(output), output.data_ptr(), shape, mark)
 
     def may_be(self, argument: Any) -> bool:
         """Return True if an argument begins where this output does."""

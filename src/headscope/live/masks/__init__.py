@@ -1,8 +1,9 @@
 """The masks and score terms that a model's attention is given, as rules and small tables, verified cell for cell.
 
 Read `given` first: what the mask of a call means, by who was called. `analyst` finds the rule behind it, with `guess`,
-and computes with the rules of a batch. `cells` are maps that exist only as functions, `generated` is the mask of a
-sequence generated pass by pass, and `flex` reads flex attention's block masks and score_mods.
+and computes with the rules of a batch. `cells` are maps that exist only as functions, `chunks` is the mask of several
+calls that are one, `generated` that of a sequence generated pass by pass, and `flex` reads flex attention's block masks
+and score_mods.
 
     >>> import torch
     >>> from headscope.live.masks.analyst import RawMask, find_rules

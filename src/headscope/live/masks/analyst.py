@@ -23,25 +23,9 @@ import torch
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.evaluating import together
-from headscope.live.keeping.contents import Contents
+from headscope.live.keeping.contents import Contents, together
 from headscope.live.masks.cells import Cells, row_blocks
 from headscope.live.masks.guess import NEGLIGIBLE, UNDERFLOW, Levels, first_keys, levels_of, rule_of, span, terms_of
-
-
-@dataclass(frozen=True, eq=False)
-class Deferred:
-    """A mask that takes a pass over its cells to be read at all: layers that share it read it once.
-
-    Attributes:
-        source: all that it was made from; masks of sources with the same contents are equal.
-        sizes: (batch, heads, queries, keys).
-        read: reads it.
-    """
-
-    source: tuple[Any, ...]
-    sizes: tuple[int, int, int, int]
-    read: Callable[[], RawMask]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +37,9 @@ class RawMask:
         bias: (1 or batch, 1 or heads, 1 or queries, keys), a position bias, also added.
         keys: (batch, keys), True where a key may be looked at.
         causal, window: as in Mask.
-        deferred: another mask, to be read first. Those of flex attention are functions of their cells.
+        deferred: reads another mask, which takes a pass over its cells: layers that share it read it once. The masks of
+            flex attention are functions of their cells.
+        source: all that this other mask is made from; masks of sources with the same contents are equal.
         sinks: True if the scores stand beside a sink, which a shift of a whole row doesn't shift.
     """
 
@@ -62,14 +48,15 @@ class RawMask:
     keys: torch.Tensor | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
-    deferred: Deferred | None = None
+    deferred: Callable[[], RawMask] | None = None
+    source: tuple[Any, ...] = ()
     sinks: bool = False
 
     def read(self) -> RawMask:
         """The mask itself, with what this one adds to a deferred one."""
         if self.deferred is None:
             return self
-        mask = self.deferred.read()
+        mask = self.deferred()
         return mask if self.bias is None else replace(mask, bias=self.bias)
 
     @classmethod
@@ -98,8 +85,7 @@ class RawMask:
 
     def contents(self) -> Contents:
         """The mask's present content: models may pass one mask to all layers and change it in between."""
-        deferred = None if self.deferred is None else (self.deferred.source, self.deferred.sizes)
-        return Contents(self.mask, self.bias, self.keys, self.causal, self.window, deferred, self.sinks)
+        return Contents(self.mask, self.bias, self.keys, self.causal, self.window, self.source, self.sinks)
 
 
 def filled(allowed: torch.Tensor) -> torch.Tensor:

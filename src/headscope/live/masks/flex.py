@@ -25,7 +25,7 @@ import torch
 
 from headscope.errors import UnsupportedError, first_line
 from headscope.live.genuine import from_library
-from headscope.live.masks.analyst import Deferred, RawMask
+from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.guess import NEGLIGIBLE
 
@@ -216,7 +216,7 @@ class Flexed:
 
     def raw(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> RawMask:
         """The mask and the bias over a map, to be read once for all layers that share them. See `read`."""
-        return RawMask(deferred=Deferred(self.source, sizes, lambda: self.read(sizes, device, where)))
+        return RawMask(deferred=lambda: self.read(sizes, device, where), source=(self.source, sizes))
 
     def read(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> RawMask:
         """The mask and the bias over a map, as functions of their cells.

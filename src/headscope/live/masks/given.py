@@ -47,8 +47,7 @@ def raw_mask(
     flexed = Flexed.of(mask)
     if flexed is not None:
         sizes = (max(len(query), len(key)), query.shape[1], queries, keys)
-        raw = flexed.raw(sizes, query.device, type(module).__name__)
-        return (raw if bias is None else replace(raw, bias=bias)), keys
+        return replace(flexed.raw(sizes, query.device, type(module).__name__), bias=bias), keys
     if mask is not None and not isinstance(mask, torch.Tensor):
         raise UnsupportedError(
             f"{name} masks with a {type(mask).__name__}, which capture can't read",

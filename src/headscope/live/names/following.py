@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, runs_as_shipped, undisturbed
+from headscope.live.genuine import globally_hooked, has_foreign_hooks, own_settings, run_as_shipped, undisturbed
+from headscope.live.names.lookups import named_tensors
 from headscope.live.names.sources import NOTHING, Calls, Operator, Sources, followed_operators
 from headscope.live.plan.classes import LIBRARIES
 from headscope.live.progress import is_plain
@@ -178,7 +179,7 @@ class BlockRun:
         """The block's way with tokens, after it has been followed; None if it depends on more than its arguments."""
         if len(follower.lookups) > self.lookups or any(follower.known(x) is not was for x, was in self.inputs):
             return None
-        outputs = [follower.known(x) for x in _tensors(output)]
+        outputs = [follower.known(x) for _, x in named_tensors("", output, 1)]
         if follower.valued:  # the block may do so, as long as it leaves the tokens at their places
             before = [None, *(sources for _, sources in self.inputs)]
             places = [follower.numbers(x, 0, 1) for x, _ in self.inputs if x.dim() == 3]
@@ -240,7 +241,7 @@ class Blocks:
         STATE.run = None
         follow(True)
         if output is not None and run.known is not None:
-            for x, sources in zip(_tensors(output), run.known[1], strict=False):
+            for (_, x), sources in zip(named_tensors("", output, 1), run.known[1], strict=False):
                 if sources is not None:
                     follower.put(x, sources)
         elif output is not None and (learned := run.learned(follower, output)) is not None:
@@ -258,7 +259,7 @@ class Blocks:
             if (own := own_settings(inside)) is None:
                 return None
             settings.append((weakref.ref(inside), type(inside), *own))
-        return tuple(settings) if all(map(runs_as_shipped, {*map(type, self.modules[module])})) else None
+        return tuple(settings) if run_as_shipped(*dict.fromkeys(map(type, self.modules[module]))) else None
 
 
 def _blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[list[nn.Module]]:
@@ -307,10 +308,3 @@ def _key(x: Any, follower: Follower, inputs: list[tuple[torch.Tensor, Sources]])
     if hasattr(x, "get_seq_length"):
         return type(x), bool(x.get_seq_length())
     raise LookupError
-
-
-def _tensors(output: Any) -> list[torch.Tensor]:
-    values = (
-        output.values() if isinstance(output, Mapping) else output if isinstance(output, (list, tuple)) else [output]
-    )
-    return [x for x in values if isinstance(x, torch.Tensor)]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from headscope.checkpoint.elsewhere import with_numbers
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.seeing.readers import reader_of, reads
-
-if TYPE_CHECKING:
-    from headscope.live.plan.stacks import Plan
 
 ADVICE_FOR_TRANSFORMERS = (
     "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
@@ -125,40 +121,28 @@ def refuse_unreadable(name: str, opaque: Sequence[tuple[str, nn.Module]]) -> Non
         )
 
 
-def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
-    """Raise an error if the attention's parameters are on the meta device, and nothing brings their numbers back.
-
-    Raises:
-        UnsupportedError: the first of them has no numbers.
-    """
-    for path, module in plan.modules:
-        if id(module) in plan.paths:
-            for name, parameter in module.named_parameters(prefix=path):
-                if parameter.is_meta:
-                    with_numbers(model, name, type(model).__name__)  # of the first: they may be on a disk
-                    return
-
-
 def attends(module: nn.Module) -> bool:
     """Return True if a module's class attends in a way that capture sees."""
     kind = kind_of(type(module))
     return kind.uses_interface or calls_sdpa(module) or isinstance(module, nn.MultiheadAttention) or reads(module)
 
 
-def refuse(times: float, kind: str, where: str) -> NoReturn:
+def refuse(times: float, kind: str, where: str, hidden: str = "") -> NoReturn:
     """Raise an error for a layer whose recomputed contexts differ from the module's.
 
     Args:
         times: the difference, in multiples of what rounding explains; NaN for numbers that are not finite.
         kind: the module's class.
         where: its place in the model.
+        hidden: a head from which its mask hides every key, and for which queries, if there is one.
 
     Raises:
         UnsupportedError: always.
     """
     if times != times:
         raise UnsupportedError(
-            f"{kind} computed with numbers that are not finite (NaN or infinity)",
+            f"{kind} computed with numbers that are not finite (NaN or infinity)"
+            + (f": the mask hides every key from {hidden}, and a softmax over no key is NaN" if hidden else ""),
             where=where,
             advice="check the model's weights and inputs, or run it in a wider precision: fp32, or bf16 for fp16. A "
             "softmax over no key is NaN, too: if the mask hides every key from a head, let it see one (hs.ablate "

@@ -24,7 +24,7 @@ from headscope.errors import UnsupportedError
 from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, Shared, of_thread
-from headscope.live.keeping.projections import Awaited, Output, mark_of
+from headscope.live.keeping.projections import Awaited, Output
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
@@ -142,7 +142,7 @@ def _observed(
     output: tuple[Any, ...],
 ) -> Any:
     queries, keys = reading.q.shape[2], reading.k.shape[2]
-    seats = register_call(module, len(reading.q), queries, keys, (reading.q.shape, reading.k.shape), followed)
+    seats = register_call(module, reading.q, reading.k, followed=followed)
     for seat in seats:
         seat.forward.forget(module)
     recorders, silenced = recording(seats), heads_to_silence(seats)
@@ -192,7 +192,7 @@ def _observed(
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
-            forward.awaited = Awaited.of(written, place.stack, place.layer, mark_of(written))
+            forward.awaited = Awaited.of(written, place)
         else:
             name = f"{session.plan.paths[id(module)]}.{reader.projection}".removeprefix(".")
             forward.projections[place.stack, place.layer] = Output((name,), d_value)

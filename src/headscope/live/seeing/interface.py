@@ -106,11 +106,12 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     def attention(
         module: nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if RUNNING.inside:
+        def run() -> Any:
             return original(module, query, key, value, attention_mask, *args, **kwargs)
-        batch, sizes = max(len(query), len(key)), (tuple(query.shape), tuple(key.shape))
-        followed = following.tokens_of(query, key)
-        seats = register_call(module, batch, query.shape[2], key.shape[2], sizes, followed, may_be_part=True)
+
+        if RUNNING.inside:
+            return run()
+        seats = register_call(module, query, key, may_be_part=True)
         seen = None
         if id(getattr(module, "config", None)) in RUNNING.switched:
             attention_mask, seen = _as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
@@ -119,15 +120,14 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
             RUNNING.inside = True
             try:
                 with Unwatched():
-                    given = (module, query, key, value, attention_mask, *args)
-                    result = run_observed(original, name, proven, seats, *given, **kwargs)
+                    result = run_observed(run, name, proven, seats, module, (query, key, value), attention_mask, kwargs)
             finally:
                 RUNNING.inside = False
             if seen is not None:
                 result[0].mul_(seen)
             following.attended(result[0], query, (0, 2, -1, -1))
         else:
-            result = original(module, query, key, value, attention_mask, *args, **kwargs)
+            result = run()
         if name == FLASH:
             wrap()
         return result

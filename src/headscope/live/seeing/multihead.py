@@ -7,11 +7,9 @@ inference fast path would hide the call, so it is off while a capture is open.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -19,11 +17,13 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.checkpoint.elsewhere import with_numbers
+from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live.checking import share_of
 from headscope.live.genuine import is_unchanged
-from headscope.live.hooks import Hooks, Shared, of_thread
+from headscope.live.hooks import Hooks, Shared, frames, of_thread
 from headscope.live.keeping.projections import Output
+from headscope.live.masks.analyst import RowRule
 from headscope.live.names import following
 from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
 from headscope.live.seeing.operators import Unwatched
@@ -73,9 +73,8 @@ class Given(NamedTuple):
         """
         if not isinstance(module, nn.MultiheadAttention):
             return None
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and (frame.f_code is not FORWARD or frame.f_locals["self"] is not module):
-            frame = frame.f_back
+        own = (frame for frame in frames() if frame.f_code is FORWARD and frame.f_locals["self"] is module)
+        frame = next(own, None)
         if frame is None and type(module).forward.__code__ is not FORWARD:
             return None
         if frame is None:
@@ -208,8 +207,22 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
                 of_row[torch.from_numpy(unseen).to(of_row.device) & of_row.isnan()] = 0
         if not bool((times <= 1).all()):
             worst, (row, query) = float(times.max()), divmod(int(times.argmax()), times.shape[1])
-            where = f"{path or kind}, layer {place.layer}"
-            refuse(worst, kind, where if worst != worst else f"{where}, row {row}, query {query}")
+            where = f"{path or kind}, layer {place.layer}, row {row}"
+            refuse(worst, kind, f"{where}, query {query}", _hidden_from_a_head(rules.row(row)))
+
+
+def _hidden_from_a_head(rule: RowRule) -> str:
+    """The first head from which its mask hides every key, and for which queries, in words; empty if there is none."""
+    if rule.mask.bias is None:
+        return ""
+    hidden = rule.mask.bias == float("-inf")
+    if rule.mask.keys is not None:
+        hidden = hidden | ~torch.from_numpy(rule.mask.keys).to(hidden.device)
+    for head, queries in enumerate(hidden.all(-1)):
+        if places := queries.nonzero().flatten().tolist():
+            some = f"quer{'y' if len(places) == 1 else 'ies'} {few(list(map(str, places)), 4)}"
+            return f"head {head} for {'every query' if len(places) == len(queries) else some}"
+    return ""
 
 
 def _refuse_nested(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -33,19 +33,19 @@ from headscope.live.silencing import silence
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The parameters of scaled_dot_product_attention, in order."""
 
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Queries, keys and values."""
+
 
 def run_observed(
-    original: Callable[..., Any],
+    run: Callable[[], Any],
     name: str,
     proven: bool,
     seats: list[Seat],
     module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: Any,
-    *args: Any,
-    **kwargs: Any,
+    tensors: Tensors,
+    mask: Any,
+    settings: dict[str, Any],
 ) -> Any:
     """Run the model's own attention function for sessions that record the call or silence heads in it.
 
@@ -53,21 +53,22 @@ def run_observed(
     result: what it does to queries, keys, values and mask before that is then seen, too.
 
     Args:
-        original: the attention function.
+        run: runs the attention function.
         name: the name under which the interface knows it.
         proven: True if it is a library's own, unchanged.
         seats: the sessions that cover the module.
-        module, query, key, value, attention_mask, args, kwargs: the arguments of `original`.
+        module, tensors, mask, settings: its arguments: queries, keys and values, and others by name.
 
     Returns:
-        The result of `original`, with the contexts of silenced heads replaced.
+        Its result, with the contexts of silenced heads replaced.
 
     Raises:
         UnsupportedError: the call uses a mask that can't be read, or its contexts don't follow from what was read.
     """
     recorders, silenced = recording(seats), heads_to_silence(seats)
     if not recorders and not silenced:
-        return original(module, query, key, value, attention_mask, *args, **kwargs)
+        return run()
+    query, key, value = tensors
     if silenced and max(silenced) >= query.shape[1]:
         raise InputError(
             f"there is no head {max(silenced)}: {type(module).__name__} attends with {query.shape[1]} in one call",
@@ -82,14 +83,14 @@ def run_observed(
     with torch.compiler.set_stance("default") if name == FLEX_NAME else Noting() as notes:
         if inner is not None and notes is not None:
             notes.attended = partial(inner.read, notes)
-        result = original(module, query, key, value, attention_mask, *args, **kwargs)
+        result = run()
     with torch.no_grad():
         ran, masking = (None, None) if inner is None else inner.ran_with(result[0].detach())
         if ran is not None:
             for seat in recorders:
                 seat.forward.changed_inside = name
         else:
-            ran = _ran(name, module, (query, key, value), attention_mask, kwargs, result[0], notes, proven)
+            ran = _ran(name, module, tensors, mask, settings, result[0], notes, proven)
             ran = replace(ran, weights=_weights(result), unfused=not proven)
         ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         masking = masking or (None if reader is None else _masking(ran, reader))
@@ -101,18 +102,18 @@ def run_observed(
         call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : masking.keys])
         changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
-        ran, mark = replace(ran, returned=result[0].detach()), mark_of(result[0])
+        ran, mark = replace(ran, returned=result[0].detach()), None
     for each in held:
         each.add(ran, _deliver)
     for _, forward, place, _ in recorders:
-        forward.awaited = Awaited.of(result[0], place.stack, place.layer, mark)
+        forward.awaited = Awaited.of(result[0], place, mark)
     return result
 
 
 def _ran(
     name: str,
     module: nn.Module,
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    tensors: Tensors,
     mask: Any,
     kwargs: dict[str, Any],
     context: torch.Tensor,
@@ -245,11 +246,10 @@ class _Inner:
             return
         proven = undisturbed(query, key, value)
         mask = with_four_axes(given.get("attn_mask"), False, key.shape[2])
-        settings = {"scaling": given.get("scale"), "is_causal": bool(given.get("is_causal", False))}
-        settings["dropout"] = given.get("dropout_p", 0.0)
         with torch.no_grad():
             tensors = (query, *map(_unrepeated, (key, value), self._given))
-            ran = _ran(SDPA_NAME, self._module, tensors, mask, settings, result.transpose(1, 2), notes, proven)
+            context = result.transpose(1, 2)
+            ran = _ran(SDPA_NAME, self._module, tensors, mask, settings_of(given), context, notes, proven)
             masking = None if self._seat is None else _masking(ran, self._seat)
             ran = ran.kept(mask=self._copies_mask)
             self._calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone()), masking
@@ -274,6 +274,12 @@ def _unrepeated(x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
 def sdpa_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of scaled_dot_product_attention by name."""
     return {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
+
+
+def settings_of(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The settings of scaled_dot_product_attention, by their names in transformers' interface."""
+    causal, dropout = bool(arguments.get("is_causal", False)), arguments.get("dropout_p", 0.0)
+    return {"scaling": arguments.get("scale"), "is_causal": causal, "dropout": dropout}
 
 
 def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch.Tensor:

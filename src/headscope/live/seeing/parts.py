@@ -9,9 +9,8 @@ together. Otherwise they are reported as attention that was not recorded, as are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,13 +18,12 @@ import numpy as np
 import torch
 
 from headscope.attention.patterns import name_of
-from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
-from headscope.live.keeping.contents import once
-from headscope.live.keeping.projections import Awaited, Output, mark_of
+from headscope.live.keeping.projections import Awaited, Output
 from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import Cells
+from headscope.live.masks.chunks import compact, copied, joined_masks
 from headscope.live.names.sources import NOTHING
 from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
@@ -106,9 +104,11 @@ class Ran:
         """
         raw = self.raw
         if mask:
-            raw = replace(raw, mask=compact(raw.mask, self.query.shape[2]), bias=_copy(raw.bias), keys=_copy(raw.keys))
+            raw = replace(
+                raw, mask=compact(raw.mask, self.query.shape[2]), bias=copied(raw.bias), keys=copied(raw.keys)
+            )
         changes: dict[str, Any] = {"raw": raw}
-        changes |= {name: _copy(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
+        changes |= {name: copied(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
         return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
 
     def with_heads_first(self) -> Ran:
@@ -121,11 +121,6 @@ class Ran:
             None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
         )
         return replace(self, **changes)
-
-
-def _copy(x: Any) -> Any:
-    """A copy of a tensor; numbers that `expand` repeats are copied once."""
-    return once(x.detach()).clone().expand(x.shape) if isinstance(x, torch.Tensor) else x
 
 
 def _swapped(x: Any) -> Any:
@@ -157,12 +152,13 @@ def joined(parts: list[Ran], axis: int) -> Ran | None:
     if split and not _are_split(parts):
         return None
     weights = [part.weights for part in parts if part.weights is not None]
+    masks = [(part.raw, (*part.query.shape[:3], part.keys)) for part in parts]
     return replace(
         first,
         query=query,
         key=key,
         value=value,
-        raw=_joined_mask(parts, axis, key.shape[2], split=split),
+        raw=joined_masks(masks, [axis, 3] if split else [axis], key.shape[2], query),
         keys=key.shape[2],
         context=context,
         returned=returned,
@@ -228,116 +224,6 @@ def _common(tables: list[np.ndarray]) -> np.ndarray:
     most = np.max(tables, axis=0)
     common: np.ndarray = np.where(most == np.min(tables, axis=0), most, NOTHING)
     return common
-
-
-def _joined_mask(parts: list[Ran], axis: int, keys: int, *, split: bool) -> RawMask:
-    """The mask of several calls: the one that they have in common, or one whose cells are read from theirs."""
-    first = parts[0].raw
-    plain = all(x is None for x in (first.mask, first.bias, first.keys, first.deferred))
-    moves = axis == TOKENS and (first.causal or first.window is not None or split)
-    settings = {(part.keys, part.raw.causal, part.raw.window) for part in parts}
-    if plain and not moves and settings == {(keys, first.causal, first.window)}:
-        return first
-    parts = [replace(part, raw=part.raw.read()) for part in parts]
-    maps = [x for part in parts for x in (part.raw.mask, part.raw.bias) if x is not None]
-    double = [torch.float64] if parts[0].query.dtype == torch.float64 else []  # the precision in which it is added
-    numbers = [x.dtype for x in maps if x.dtype != torch.bool]
-    dtype = reduce(torch.promote_types, numbers + double) if numbers else torch.bool
-    of_keys = [len(part.raw.keys) for part in parts if part.raw.keys is not None]
-    sizes = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), parts[0].query.shape[2], keys]
-    sizes[axis] = sum(part.query.shape[axis] for part in parts)
-    compute = partial(_joined_cells, parts, [axis, 3] if split else [axis], dtype)
-    whole = Cells(compute, tuple(sizes), dtype, parts[0].query.device, made=True)
-    return RawMask(mask=whole)
-
-
-def _joined_cells(parts: list[Ran], axes: list[int], dtype: torch.dtype, *index: torch.Tensor) -> torch.Tensor:
-    """Cells of the mask of several calls, which lie side by side along some axes: at these places along each axis."""
-    fill = False if dtype == torch.bool else -torch.inf
-    whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
-    low, high, end = int(index[axes[0]].min()), int(index[axes[0]].max()), 0
-    for part in parts:
-        first, end = end, end + part.query.shape[axes[0]]
-        if end <= low or first > high:
-            continue
-        at, to = list(index), [torch.arange(len(places), device=places.device) for places in index]
-        for axis in axes:
-            to[axis] = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
-            at[axis] = index[axis][to[axis]] - first
-        cells = _cells(part, at)
-        whole[_grid(to)] = cells if cells.dtype == torch.bool == dtype else _numbers(cells).to(dtype)
-    return whole
-
-
-def _numbers(mask: torch.Tensor) -> torch.Tensor:
-    """A mask as numbers to add."""
-    return (
-        mask if mask.dtype != torch.bool else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
-    )
-
-
-def _cells(part: Ran, index: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The mask of a call at some of its rows, heads, queries and keys: as numbers if it adds any, otherwise bool."""
-    raw, rows, columns = part.raw, index[2], index[3]
-    allowed = (columns < part.keys).expand(1, 1, len(rows), -1)
-    sizes = part.query.shape[2], part.keys
-    rule = Mask(raw.causal, raw.window).allowed(rows.cpu().numpy(), columns.cpu().numpy(), sizes)
-    if rule is not None:
-        allowed = allowed & torch.from_numpy(rule).to(allowed.device)
-    if raw.keys is not None:
-        allowed = allowed & _at(raw.keys[:, None, None], index).bool()
-    total: torch.Tensor | None = None
-    for x in (raw.mask, raw.bias):
-        if x is None:
-            continue
-        cells = _at(x, index)
-        if cells.dtype == torch.bool:
-            allowed = allowed & cells
-        else:
-            total = cells if total is None else total + cells
-    return allowed if total is None else total.masked_fill(~allowed, -torch.inf)
-
-
-def _at(x: torch.Tensor | Cells, index: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Cells of a map, of which an axis of size 1 has one; 0 for keys that it doesn't have."""
-    at = [places if size > 1 else places[:1] * 0 for places, size in zip(index[:3], x.shape, strict=False)]
-    at.append(index[3].clamp(max=x.shape[3] - 1))
-    cells = x.compute(*at) if isinstance(x, Cells) else x[_grid(at)]
-    return cells.masked_fill(index[3] >= x.shape[3], 0)
-
-
-def _grid(index: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Indices along each axis as indices of all cells where they meet."""
-    return tuple(places.view([-1 if side == axis else 1 for side in range(4)]) for axis, places in enumerate(index))
-
-
-def compact(x: Any, queries: int) -> Any:
-    """A copy of a mask; in memory linear in its tokens if it has two numbers, one of them in a range of keys per query.
-
-    Keys that no query sees may lie in the range. Calls over chunks of queries get the parts of a map one after another:
-    nobody ever holds all of it.
-    """
-    if not isinstance(x, torch.Tensor) or not x.numel() or (whole := once(x.detach())).shape[2] != queries:
-        return _copy(x)
-    low, high = (False, True) if whole.dtype == torch.bool else (whole.amin(), whole.amax())
-    allowed, keys = whole == high, whole.shape[3]
-    if not bool((allowed | (whole == low)).all()):
-        return _copy(x)
-    columns, of_any = torch.arange(keys, device=x.device), allowed.any(-1)
-    first = allowed.byte().argmax(-1)
-    last = torch.where(of_any, keys - 1 - allowed.flip(-1).byte().argmax(-1), -1)
-    ranges = (columns >= first[..., None]) & (columns <= last[..., None])
-    seen = None if torch.equal(ranges, allowed) else allowed.any(2, keepdim=True)
-    if seen is not None and not torch.equal(ranges & seen, allowed):
-        return _copy(x)
-    values = torch.tensor([low, high], dtype=x.dtype, device=x.device)
-
-    def compute(*index: torch.Tensor) -> torch.Tensor:
-        some = [_at(side[..., None], [*index[:3], index[3][:1] * 0]) for side in (first, last)]
-        cells = (index[3] >= some[0]) & (index[3] <= some[1])
-        return values[(cells if seen is None else cells & _at(seen, index)).long()]
-
-    return Cells(compute, (len(whole), whole.shape[1], queries, keys), x.dtype, x.device, made=True)
 
 
 def _joined_weights(blocks: list[torch.Tensor], *, split: bool) -> torch.Tensor:
@@ -468,7 +354,7 @@ class Held:
         forward.held, forward.followed[place] = None, whole.followed
         self.deliver(whole, [self.seat])
         output = x.detach().reshape(whole.context.shape)
-        forward.awaited = Awaited.of(output, place.stack, place.layer, mark_of(output))
+        forward.awaited = Awaited.of(output, place)
 
     def settle(self) -> None:
         """Deliver the calls if each is whole by itself; report them otherwise."""

@@ -7,9 +7,9 @@ at its end what was not read.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from functools import partial
+from itertools import islice
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,14 +19,14 @@ from torch.nn import functional
 
 from headscope.errors import UnsupportedError
 from headscope.live.genuine import code_in_place_of, of_library, undisturbed
-from headscope.live.hooks import of_thread
+from headscope.live.hooks import frames, of_thread
 from headscope.live.masks.flex import Flexed
 from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.seeing.missed import Missed
 from headscope.live.seeing.multihead import READ, Given, Read
-from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments
+from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments, settings_of
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
 
@@ -35,7 +35,7 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Run an operator; if a forward pass called it, read it or note it first."""
     if not RUNNING.forwards:
         return run(*args, **kwargs)
-    running = list(_modules_that_run())
+    running = [first for frame in frames() if isinstance(first := _first_argument(frame), nn.Module)]
     flexes = op.name() == FLEX_NAME
     traced = flexes and isinstance(args[0], FakeTensor)  # what PyTorch compiles from it may not come here
     if (op is SDPA or flexes) and running and not traced and _is_covered(running[0], args):
@@ -54,16 +54,10 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return run(*args, **kwargs)
 
 
-def _modules_that_run() -> Iterator[nn.Module]:
-    """The modules whose functions are on this thread's call stack (as their first argument), innermost first."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_argcount:
-            first = frame.f_locals.get(code.co_varnames[0])
-            if isinstance(first, nn.Module):
-                yield first
-        frame = frame.f_back  # type: ignore[assignment]
+def _first_argument(frame: FrameType) -> Any:
+    """The first argument of the function that runs in a frame; None if it has none."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
 
 
 def _refuse_between(module: nn.Module, where: str) -> None:
@@ -73,10 +67,9 @@ def _refuse_between(module: nn.Module, where: str) -> None:
         UnsupportedError: a replacement of PyTorch's function, a mode, or a tensor class called the operator.
     """
     replaced = code_in_place_of(functional.scaled_dot_product_attention)
-    frame = sys._getframe(1)
-    while frame is not None:
-        code, names = frame.f_code, frame.f_code.co_varnames[: frame.f_code.co_argcount]
-        if names and frame.f_locals.get(names[0]) is module:
+    for frame in islice(frames(), 1, None):  # above this function, which has the module as its first argument, too
+        code = frame.f_code
+        if _first_argument(frame) is module:
             return
         if code in replaced or (code.co_name == "__torch_function__" and not of_library(frame.f_globals)):
             name = f"{frame.f_globals.get('__name__')}.{code.co_name}"
@@ -86,7 +79,6 @@ def _refuse_between(module: nn.Module, where: str) -> None:
                 where=where,
                 advice="change the mask, queries, keys or values in the module, and call PyTorch's own function",
             )
-        frame = frame.f_back  # type: ignore[assignment]
 
 
 def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
@@ -100,16 +92,10 @@ def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
 def _seats(module: nn.Module, given: Given | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
     """The sessions that read this call of scaled_dot_product_attention."""
     if given is not None:
-        query, key = given[:2]
-        followed = following.tokens_of(query, key, 1 if query.dim() == 3 else None, 0)
-        batch = query.shape[1] if query.dim() == 3 else 1
-        return register_call(module, batch, len(query), len(key), (query.shape, key.shape), followed)
+        return register_call(module, given.query, given.key, 1 if given.query.dim() == 3 else None, 0)
     query, key = (sdpa_arguments(args, kwargs)[name] for name in SDPA_ARGUMENTS[:2])
-    sizes = tuple(query.shape), tuple(key.shape)
     one_head = query.dim() == 3 or query.shape[1] == 1
-    batch, queries, keys = max(len(query), len(key)), query.shape[-2], key.shape[-2]
-    followed = following.tokens_of(query, key, 0, query.dim() - 2)
-    return register_call(module, batch, queries, keys, sizes, followed, may_be_part=True, one_head=one_head)
+    return register_call(module, query, key, 0, query.dim() - 2, may_be_part=True, one_head=one_head)
 
 
 def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, arguments: dict[str, Any]) -> Any:
@@ -124,27 +110,17 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
         )
     one_head = q.dim() == 3
 
-    def as_the_interface(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **_: Any) -> tuple[Any, None]:
+    def as_the_interface() -> tuple[Any, None]:
         # The memory layout of the interface's functions, so that the class needs no copy for its projection.
         output = run()
         return (output.unsqueeze(2) if one_head else output.transpose(1, 2)).contiguous(), None
 
-    others: dict[str, Any] = {}
+    tensors = (q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)) if one_head else (q, k, v)
+    mask, settings = with_four_axes(arguments.get("attn_mask"), one_head, k.shape[-2]), settings_of(arguments)
     if given is not None:
-        others = {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
-    result = run_observed(
-        as_the_interface,
-        SDPA_NAME,
-        undisturbed(q, k, v),
-        seats,
-        module,
-        *(x.unsqueeze(1) if one_head else x for x in (q, k, v)),
-        with_four_axes(arguments.get("attn_mask"), one_head, k.shape[-2]),
-        dropout=arguments.get("dropout_p", 0.0),
-        scaling=arguments.get("scale"),
-        is_causal=bool(arguments.get("is_causal", False)),
-        **others,
-    )
+        settings |= {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
+    proven = undisturbed(q, k, v)
+    result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, tensors, mask, settings)
     if given is not None:
         READ[of_thread(module)] = Read(q, k, v, result[0].flatten(2), seats)
         for seat in recording(seats):
@@ -161,22 +137,13 @@ def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, 
     reading = Flexed.of_operator(args, seats[0].session.plan.paths[id(module)])
     others: list[Any] = []
 
-    def as_the_interface(*_: Any, **__: Any) -> tuple[Any, None]:
+    def as_the_interface() -> tuple[Any, None]:
         output, *others[:] = run(*args, **kwargs)
         return output.transpose(1, 2).contiguous(), None
 
-    result = run_observed(
-        as_the_interface,
-        SDPA_NAME,
-        undisturbed(*args[:3]) and reading.is_fixed(),
-        seats,
-        module,
-        *args[:3],
-        reading,
-        scaling=args[5] * reading.scoring.factor,
-        softcap=reading.scoring.cap,
-        is_causal=False,
-    )
+    proven, scoring = undisturbed(*args[:3]) and reading.is_fixed(), reading.scoring
+    settings = {"scaling": args[5] * scoring.factor, "softcap": scoring.cap, "is_causal": False}
+    result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, args[:3], reading, settings)
     contexts = result[0].transpose(1, 2)
     following.attended(contexts, args[0], (0, -1, 2, -1))
     return contexts, *others

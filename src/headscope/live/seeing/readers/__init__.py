@@ -10,8 +10,7 @@ from __future__ import annotations
 from torch import nn
 
 from headscope.live.seeing.readers import deberta
-from headscope.live.seeing.readers.alibi import BLOOM, FALCON, MPT
-from headscope.live.seeing.readers.encoders import MPNET, ROFORMER
+from headscope.live.seeing.readers.positions import BLOOM, FALCON, MPNET, MPT, ROFORMER
 from headscope.live.seeing.readers.reading import Reader
 
 READERS = {
