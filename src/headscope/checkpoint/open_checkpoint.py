@@ -257,7 +257,7 @@ class Checkpoint:
             InputError: no such tensor, or a slice beyond its shape.
             UnsupportedError: a dtype that NumPy can't represent exactly.
         """
-        from headscope.checkpoint.tensor_reading import read_tensor
+        from headscope.checkpoint.entry import read_tensor
 
         entry = self._weights.tensors.get(name)
         if entry is None:

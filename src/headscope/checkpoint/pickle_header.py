@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
+from headscope.checkpoint.entry import DTYPES, TensorEntry, contiguous_strides, element_count
 from headscope.checkpoint.formats import check_first_bytes, of_safetensors
 from headscope.checkpoint.json_text import brief, shown
 from headscope.checkpoint.pickle_machine import PickledTensor, Storage, TruncatedPickleError, read_pickle
@@ -234,7 +234,7 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
     def begin(storage: Storage) -> int:
         if storage.key not in starts:
             entry = entries.get(f"{root}data/{storage.key}")
-            size = storage.count * DTYPE_BITS[storage.dtype] // 8
+            size = storage.count * DTYPES[storage.dtype].bits // 8
             if entry is None or entry.size != size:
                 problem = "is missing" if entry is None else f"has {entry.size} bytes, expected {size}"
                 raise CheckpointError(
@@ -291,7 +291,7 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
     for key in keys:
         starts[key] = position + 8
         count = storages[key].count
-        position += 8 + count * DTYPE_BITS[storages[key].dtype] // 8
+        position += 8 + count * DTYPES[storages[key].dtype].bits // 8
         if position > source.size:
             break
         if not source.remote and source.read(starts[key] - 8, starts[key]) != count.to_bytes(8, "little"):
@@ -365,11 +365,11 @@ def _storages(state: object, source: Source) -> dict[str, Storage]:
 
 def _entry(name: str, tensor: PickledTensor, begin: int, source: Source) -> TensorEntry:
     """Return a tensor's entry, after checking that the tensor fits into its storage and into the file."""
-    bits = DTYPE_BITS[tensor.dtype]
+    bits = DTYPES[tensor.dtype].bits
     count = element_count(tensor.shape)
     last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.strides, strict=True))
     end = 0 if count == 0 else tensor.offset + last + 1
-    capacity = tensor.storage.count * DTYPE_BITS[tensor.storage.dtype]
+    capacity = tensor.storage.count * DTYPES[tensor.storage.dtype].bits
     if count is None or end * bits > capacity or count * bits > 8 * source.size:
         raise CheckpointError(
             f"tensor {shown(name)} of shape {_short(tensor.shape)} exceeds its storage of {capacity // 8} bytes",

@@ -17,44 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from headscope.checkpoint.entry import LARGEST
+from headscope.checkpoint.entry import DTYPES, LARGEST
 from headscope.checkpoint.json_text import shown
 from headscope.errors import CheckpointError, UnsafeError
 
-STORAGES = {
-    "DoubleStorage": "F64",
-    "FloatStorage": "F32",
-    "HalfStorage": "F16",
-    "BFloat16Storage": "BF16",
-    "LongStorage": "I64",
-    "IntStorage": "I32",
-    "ShortStorage": "I16",
-    "CharStorage": "I8",
-    "ByteStorage": "U8",
-    "BoolStorage": "BOOL",
-    "ComplexFloatStorage": "C64",
-}
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-}
+STORAGES = {f"{dtype.storage}Storage": name for name, dtype in DTYPES.items() if dtype.storage}
+NAMES = {f"torch.{dtype.torch}": name for name, dtype in DTYPES.items() if dtype.torch}
+"""Torch's classes of storages, and its dtypes -> safetensors' name of the dtype."""
+
 FUNCTIONS = {
     "collections.OrderedDict",
     "torch._utils._rebuild_tensor",
@@ -136,8 +106,8 @@ def look_up(module: object, name: object) -> Function | StorageType | Dtype:
         return StorageType(STORAGES[storage])
     if full == "torch.storage.UntypedStorage":
         return StorageType("U8")
-    if full.startswith("torch.") and full.removeprefix("torch.") in DTYPES:
-        return Dtype(DTYPES[full.removeprefix("torch.")])
+    if full in NAMES:
+        return Dtype(NAMES[full])
     raise ForbiddenError(f"imports {shown(full) if full else 'a function whose name is not a string'}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.checkpoint.entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
+from headscope.checkpoint.entry import DTYPES, LARGEST, TensorEntry, element_count
 from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.raw_files import Source
@@ -118,9 +118,9 @@ def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEn
         if key not in value:
             raise fault(f"no {key!r}")
     dtype, shape, span = value["dtype"], value["shape"], value["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         actual = shown(dtype) if isinstance(dtype, str) else kind_of(dtype)
-        raise fault(f"its dtype is {actual}; safetensors has {', '.join(DTYPE_BITS)}")
+        raise fault(f"its dtype is {actual}; safetensors has {', '.join(DTYPES)}")
     if not _naturals(shape):
         raise fault("its shape is not a list of non-negative 64-bit integers")
     if not _naturals(span) or len(span) != 2 or span[0] > span[1]:
@@ -128,7 +128,7 @@ def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEn
     count = element_count(shape)
     if count is None:
         raise fault("its shape has more elements than a file can hold")
-    bits = count * DTYPE_BITS[dtype]
+    bits = count * DTYPES[dtype].bits
     start, stop = span
     if bits != 8 * (stop - start):
         raise fault(f"shape {tuple(shape)} of {dtype} takes {bits / 8:g} bytes, but its span has {stop - start}")
