@@ -226,7 +226,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3664,
-    "checkpoint": 5827,
+    "checkpoint": 5693,
     "anatomy": 4835,
     "attention": 1875,
     "traces": 1786,
@@ -245,7 +245,7 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
-    "checkpoint": 128,
+    "checkpoint": 126,
     "anatomy": 147,
     "attention": 64,
     "traces": 26,
@@ -262,7 +262,7 @@ NAMES = {
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 282
+FILES_IN_ALL = 281
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

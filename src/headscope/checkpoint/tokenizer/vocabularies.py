@@ -84,20 +84,15 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
             )
     vocabulary = read_vocab_txt(path, where)
     cls, sep, unk = required_tokens(vocabulary, settings, where, cls="[CLS]", sep="[SEP]", unk="[UNK]")
-    casing = decide_casing(vocabulary, settings)
+    casing, reasons = decide_casing(vocabulary, settings)
     with library_errors(where, AGAIN):
         rust = Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
-        rust.normalizer = normalizers.BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=casing.tokenize_chinese_chars,
-            strip_accents=casing.strip_accents,
-            lowercase=casing.do_lower_case,
-        )
+        rust.normalizer = normalizers.BertNormalizer(clean_text=True, **casing)
         rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         add_template(rust, cls, sep)
         mark_special(rust, settings, "BertTokenizer")
     backend = Backend(rust, where=where, settings=settings)
-    backend.notes = backend.notes or casing.reasons  # a foreign vocabulary is no evidence of a casing
+    backend.notes = backend.notes or reasons  # a foreign vocabulary is no evidence of a casing
     return backend
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 import torch
 from torch import nn
 
-from headscope.checkpoint.elsewhere import refuse_sharded
+from headscope.checkpoint.models_in_memory import refuse_sharded
 from headscope.errors import UnsupportedError
 from headscope.live.plan.classes import LIBRARIES, kind_of, models_in
 from headscope.live.plan.refusals import WITHOUT_WEIGHTS, attends, opaque_modules, refuse_unreadable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
-from headscope.checkpoint.elsewhere import with_numbers
+from headscope.checkpoint.models_in_memory import with_numbers
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.seeing.readers import reader_of, reads
