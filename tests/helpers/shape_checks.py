@@ -24,7 +24,7 @@ CHECKED = (
     "headscope.attention.terms",
     "headscope.attention.scores",
     "headscope.attention.activations",
-    "headscope.heads.compare.gram_products",
+    "headscope.heads.weight_changes",
     "headscope.results.arrays",
     "headscope.encoder.role_weights",
     "headscope.encoder.embedding",
