@@ -227,7 +227,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 LINES = {
     "results": 3664,
     "checkpoint": 5693,
-    "anatomy": 4835,
+    "anatomy": 4767,
     "attention": 1849,
     "traces": 1786,
     "encoder": 1489,
