@@ -227,7 +227,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 LINES = {
     "results": 3664,
     "checkpoint": 5693,
-    "anatomy": 4767,
+    "anatomy": 4696,
     "attention": 1849,
     "traces": 1786,
     "encoder": 1489,
@@ -262,7 +262,7 @@ NAMES = {
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 278
+FILES_IN_ALL = 276
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from transformers.activations import ACT2FN
 
 from by_hand import by_definition
-from headscope.anatomy import entries as rules
-from headscope.anatomy.modules import ACTIVATION_CLASSES
+from headscope.anatomy import glossary as rules
+from headscope.anatomy.tree import ACTIVATION_CLASSES
 from headscope.attention.activations import ACTIVATIONS, BLOCK, FEW_BLOCKS, activate, gelu, slope
 from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
 from headscope.attention.scores import EVERYTHING, Mask, attend, scores, weights
