@@ -239,7 +239,7 @@ LINES = {
     "atlas": 10197,
     "screens": 4588,
     "page": 2687,
-    "cli": 1767,
+    "cli": 1709,
     "": 1588,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
@@ -258,7 +258,7 @@ NAMES = {
     "atlas": 206,
     "screens": 144,
     "page": 62,
-    "cli": 61,
+    "cli": 63,
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
