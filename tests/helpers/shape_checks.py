@@ -30,7 +30,7 @@ CHECKED = (
     "headscope.encoder.embedding",
     "headscope.encoder.distances",
     "headscope.encoder.attending",
-    "headscope.encoder.layer_forms",
+    "headscope.encoder.networks",
     "headscope.encoder.forward",
     "headscope.encoder.task_heads",
     "headscope.explain.propagation",

@@ -3,6 +3,18 @@
 The tokens of all texts of a batch are stacked in one matrix X (tokens, d_model). Operations on single tokens are one
 product for the whole batch, attention runs over each text separately, and nothing is padded. All arithmetic is in
 fp32, whatever dtype the checkpoint stores.
+
+A layer has one of two forms, by where its norms stand. `post_norm` is BERT's layer (Devlin et al. 2018; Vaswani et
+al. 2017): a norm after every sum.
+
+    y = Norm(x + Attention(x))
+    x' = Norm(y + FeedForward(y))
+
+`pre_norm` is that of ModernBERT (Warner et al. 2024), ESM-2 (Lin et al. 2023), EuroBERT and MegatronBERT: norms come
+first, and the residual stream itself is normalised only once, after the last layer.
+
+    y = x + Attention(Norm(x))
+    x' = y + FeedForward(Norm(y))
 """
 
 from __future__ import annotations
@@ -22,7 +34,7 @@ from headscope.encoder import distances, embedding
 from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.distances import rotate, turns
 from headscope.encoder.embedding import Input
-from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
+from headscope.encoder.networks import convolved, feed_forward
 from headscope.encoder.products import COPIED_BYTES, QKVBuffer
 from headscope.encoder.role_weights import EncoderWeights
 from headscope.traces import LayerRecord
@@ -102,14 +114,22 @@ class Encoder(EncoderWeights):
         return np.array(feed_forward(self, x, layer), order="C")
 
     def attention_input(self, x: Tokens, layer: int) -> Tokens:
-        """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that."""
-        assert self.anatomy.family is not None
-        return FORMS[self.anatomy.family.layer_form].attention_input(self, x, layer)
+        """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that.
+
+        ModernBERT's first layer has no norm before its attention, since the embeddings have one.
+        """
+        if self.held("layer.attention_input_norm.weight", layer) is None:
+            return x
+        return self.norm(x.copy(), "layer.attention_input_norm", layer)
 
     def after_attention(self, summed: Tokens, layer: int) -> Tokens:
         """A layer's output from the sum of its input and its attention's output, which is overwritten."""
         assert self.anatomy.family is not None
-        return FORMS[self.anatomy.family.layer_form].after_attention(self, summed, layer)
+        if self.anatomy.family.layer_form == "post_norm":
+            x = self.norm(summed, "layer.attention_norm", layer)
+            return self.norm(np.add(feed_forward(self, x, layer), x, order="C"), "layer.output_norm", layer)
+        summed += feed_forward(self, self.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
+        return summed
 
     def after_layers(self, x: Tokens) -> Tokens:
         """The last hidden state from the last layer's output: its norm, if the family has one there."""

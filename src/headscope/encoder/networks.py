@@ -1,21 +1,9 @@
-"""The forms of a layer, to be read beside the papers: where the norms stand, and the networks of each token alone.
-
-`PostNorm` is BERT's layer (Devlin et al. 2018; Vaswani et al. 2017): a norm after every sum.
-
-    y = Norm(x + Attention(x))
-    x' = Norm(y + FeedForward(y))
-
-`PreNorm` is that of ModernBERT (Warner et al. 2024), ESM-2 (Lin et al. 2023), EuroBERT and MegatronBERT: norms come
-first, and the residual stream itself is normalised only once, after the last layer.
-
-    y = x + Attention(Norm(x))
-    x' = y + FeedForward(Norm(y))
-"""
+"""The networks beside a layer's attention: of each token alone, and DeBERTa v2's convolution."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,48 +15,6 @@ if TYPE_CHECKING:
     from headscope.encoder.role_weights import EncoderWeights
 
     Tokens = Float[np.ndarray, "tokens d_model"]
-
-
-class LayerForm(Protocol):
-    """The places of a layer's norms."""
-
-    def attention_input(self, weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
-        """The input of queries, keys and values."""
-
-    def after_attention(self, weights: EncoderWeights, summed: Tokens, layer: int) -> Tokens:
-        """The layer's output from the sum of its input and its attention's output, which is overwritten."""
-
-
-class PostNorm:
-    """BERT's layer."""
-
-    def attention_input(self, weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
-        """The layer's input itself."""
-        return x
-
-    def after_attention(self, weights: EncoderWeights, summed: Tokens, layer: int) -> Tokens:
-        """The layer's output from x + Attention(x), which is overwritten."""
-        x = weights.norm(summed, "layer.attention_norm", layer)
-        return weights.norm(np.add(feed_forward(weights, x, layer), x, order="C"), "layer.output_norm", layer)
-
-
-class PreNorm:
-    """ModernBERT's layer."""
-
-    def attention_input(self, weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
-        """Norm(x); ModernBERT's first layer has no norm before its attention, since the embeddings have one."""
-        if weights.held("layer.attention_input_norm.weight", layer) is None:
-            return x
-        return weights.norm(x.copy(), "layer.attention_input_norm", layer)
-
-    def after_attention(self, weights: EncoderWeights, summed: Tokens, layer: int) -> Tokens:
-        """The layer's output from x + Attention(Norm(x)), which is overwritten."""
-        summed += feed_forward(weights, weights.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
-        return summed
-
-
-FORMS: dict[str, LayerForm] = {"post_norm": PostNorm(), "pre_norm": PreNorm()}
-"""Family.layer_form -> the form."""
 
 
 def feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
