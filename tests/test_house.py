@@ -226,7 +226,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3664,
-    "checkpoint": 5693,
+    "checkpoint": 5656,
     "anatomy": 4696,
     "attention": 1849,
     "traces": 1786,
@@ -235,7 +235,7 @@ LINES = {
     "heads": 3050,
     "runs": 2891,
     "explain": 3815,
-    "verify": 1100,
+    "verify": 1098,
     "atlas": 10197,
     "screens": 4588,
     "page": 2687,
@@ -245,7 +245,7 @@ LINES = {
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
-    "checkpoint": 126,
+    "checkpoint": 127,
     "anatomy": 147,
     "attention": 62,
     "traces": 26,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from headscope.checkpoint.entry import DTYPES, TensorEntry, contiguous_strides, element_count
-from headscope.checkpoint.formats import check_first_bytes, of_safetensors
+from headscope.checkpoint.formats import DAMAGED, check_first_bytes, damaged, of_safetensors
 from headscope.checkpoint.json_text import brief, shown
 from headscope.checkpoint.pickle_machine import PickledTensor, Storage, TruncatedPickleError, read_pickle
 from headscope.checkpoint.raw_files import Source
@@ -23,7 +23,6 @@ DIRECTORY_LIMIT = 16_000_000
 TORCH_ALIGNMENT = 64
 DESCRIPTOR_BYTES = (16, 24, 12, 20)
 ENCRYPTED, DESCRIPTOR_FOLLOWS = 0x1, 0x8
-DAMAGED = "the file is truncated or damaged: download or copy it again"
 RESAVE = "load it with torch and save it as model.safetensors"
 
 
@@ -88,7 +87,7 @@ def data_start(source: Source, entry: ZipEntry) -> int:
     """
     if entry.packed is not None:
         found = f"the entry {shown(entry.name)} is {entry.packed}; torch.save stores its entries unchanged"
-        raise _damaged(source, found, "load it with torch and save it again, preferably as model.safetensors")
+        raise damaged(source, found, "load it with torch and save it again, preferably as model.safetensors")
     name = entry.name.encode()
     if source.remote:
         descriptors = DESCRIPTOR_BYTES if entry.flags & DESCRIPTOR_FOLLOWS else (0,)
@@ -157,11 +156,7 @@ def _wide(source: Source, name: str, extra: bytes, size: int, packed: int, heade
 
 
 def _fault(source: Source, problem: str) -> CheckpointError:
-    return _damaged(source, f"not a complete PyTorch checkpoint: {problem}")
-
-
-def _damaged(source: Source, problem: str, advice: str = DAMAGED) -> CheckpointError:
-    return CheckpointError(problem, where=source.where, advice=advice)
+    return damaged(source, f"not a complete PyTorch checkpoint: {problem}")
 
 
 def _unsupported(source: Source, problem: str, advice: str = RESAVE) -> UnsupportedError:
@@ -190,14 +185,14 @@ def read_pickle_header(source: Source) -> dict[str, TensorEntry]:
     if start.startswith(PICKLE_START) and not of_safetensors(start):
         return _read_legacy(source)
     check_first_bytes(source, "what torch.save writes")
-    raise _damaged(source, f"the file begins with {start[:8]!r}, which is neither of torch.save's formats")
+    raise damaged(source, f"the file begins with {start[:8]!r}, which is neither of torch.save's formats")
 
 
 def _read_zip(source: Source) -> dict[str, TensorEntry]:
     entries = read_zip_directory(source)
     pickles = [name for name in entries if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise _damaged(source, f"the archive has {len(pickles)} files named data.pkl, expected one")
+        raise damaged(source, f"the archive has {len(pickles)} files named data.pkl, expected one")
     root = pickles[0].removesuffix("data.pkl")
     if f"{root}constants.pkl" in entries:
         advice = "load it with torch.jit.load and save its state_dict() as model.safetensors"
@@ -206,11 +201,11 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
     def content(name: str, limit: int) -> bytes:
         entry = entries[root + name]
         if entry.size > limit:
-            raise _damaged(source, f"{name} has {entry.size} bytes, the limit is {limit}", RESAVE)
+            raise damaged(source, f"{name} has {entry.size} bytes, the limit is {limit}", RESAVE)
         start = data_start(source, entry)
         data = source.read(start, start + entry.size)
         if crc32(data) != entry.crc:
-            raise _damaged(source, f"the checksum of {name} does not match")
+            raise damaged(source, f"the checksum of {name} does not match")
         return data
 
     if f"{root}byteorder" in entries and (order := content("byteorder", 16)) != b"little":
@@ -225,7 +220,7 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
             size = storage.count * DTYPES[storage.dtype].bits // 8
             if entry is None or entry.size != size:
                 problem = "is missing" if entry is None else f"has {entry.size} bytes, expected {size}"
-                raise _damaged(source, f"the data of storage {shown(storage.key)} {problem}")
+                raise damaged(source, f"the data of storage {shown(storage.key)} {problem}")
             starts[storage.key] = data_start(source, entry)
         return starts[storage.key]
 
@@ -244,7 +239,7 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
             while len(values) < 5:
                 value, position = read_pickle(data, position, source.where)
                 if not values and value != LEGACY_MAGIC:
-                    raise _damaged(source, "a pickle, but not one of torch.save's two formats", RESAVE)
+                    raise damaged(source, "a pickle, but not one of torch.save's two formats", RESAVE)
                 values.append(value)
             break
         except TruncatedPickleError:
@@ -257,11 +252,11 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
     tensors = _tensors(state, source)
     storages = _storages(state, source)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
-        raise _damaged(source, "the list of storages is not a list of unique keys")
+        raise damaged(source, "the list of storages is not a list of unique keys")
     if set(keys) != set(storages):
         mismatch = sorted(set(keys) ^ set(storages))[0]
         problem = "is listed but has no tensor" if mismatch in keys else "has a tensor but is not listed"
-        raise _damaged(source, f"storage {shown(mismatch)} {problem}", f"{DAMAGED}, or {RESAVE}")
+        raise damaged(source, f"storage {shown(mismatch)} {problem}", f"{DAMAGED}, or {RESAVE}")
     starts: dict[str, int] = {}
     for key in keys:
         starts[key] = position + 8
@@ -270,9 +265,9 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
         if position > source.size:
             break
         if not source.remote and source.read(starts[key] - 8, starts[key]) != count.to_bytes(8, "little"):
-            raise _damaged(source, f"storage {shown(key)} should have {count} elements, but its own count differs")
+            raise damaged(source, f"storage {shown(key)} should have {count} elements, but its own count differs")
     if position != source.size:
-        raise _damaged(source, f"its tensors need at least {position} bytes, the file has {source.size}")
+        raise damaged(source, f"its tensors need at least {position} bytes, the file has {source.size}")
     return {name: _entry(name, tensor, starts[tensor.storage.key], source) for name, tensor in tensors.items()}
 
 
@@ -316,7 +311,7 @@ def _storages(state: object, source: Source) -> dict[str, Storage]:
         elif isinstance(value, PickledTensor):
             pending.append(value.storage)
         elif isinstance(value, Storage) and storages.setdefault(value.key, value) != value:
-            raise _damaged(source, f"storage {shown(value.key)} has two contradictory descriptions")
+            raise damaged(source, f"storage {shown(value.key)} has two contradictory descriptions")
     return storages
 
 
@@ -328,7 +323,7 @@ def _entry(name: str, tensor: PickledTensor, begin: int, source: Source) -> Tens
     end = 0 if count == 0 else tensor.offset + last + 1
     capacity = tensor.storage.count * DTYPES[tensor.storage.dtype].bits
     if count is None or end * bits > capacity or count * bits > 8 * source.size:
-        raise _damaged(
+        raise damaged(
             source, f"tensor {shown(name)} of shape {_short(tensor.shape)} exceeds its storage of {capacity // 8} bytes"
         )
     start = begin + (tensor.offset * bits // 8 if count else 0)

@@ -206,7 +206,6 @@ def _naturals(value: object) -> TypeGuard[tuple[int, ...]]:
 
 
 STEP_LIMIT = 2_000_000
-MARK_LIMIT = 500
 INTEGER_BYTES = 16
 
 SAFER = (
@@ -245,7 +244,6 @@ class _Machine:
         self.where = where
         self.stack: list[object] = []
         self.memo: dict[int, object] = {}
-        self.marks = 0
         self.items = 0
 
     def run(self) -> object:
@@ -312,18 +310,11 @@ class _Machine:
         self.stack.append(value)
         return value
 
-    def mark(self) -> None:
-        self.marks += 1
-        if self.marks > MARK_LIMIT:
-            raise MalformedError(f"more than {MARK_LIMIT} marks are open")
-        self.stack.append(MARK)
-
     def since_mark(self) -> list[object]:
         items: list[object] = []
         while self.stack:
             value = self.stack.pop()
             if isinstance(value, _Mark):
-                self.marks -= 1
                 items.reverse()
                 return items
             items.append(value)
@@ -411,7 +402,7 @@ def _push(make: Callable[[_Machine], object]) -> Callable[[_Machine], None]:
 HANDLERS: dict[int, Callable[[_Machine], object]] = {
     0x80: lambda m: m.number(1),  # PROTO
     0x95: lambda m: m.number(8),  # FRAME
-    ord("("): _Machine.mark,
+    ord("("): _push(lambda m: MARK),
     ord("0"): _Machine.pop,
     ord("1"): _Machine.since_mark,
     ord("2"): _push(_Machine.top),
