@@ -226,16 +226,16 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3664,
-    "checkpoint": 5656,
-    "anatomy": 4696,
+    "checkpoint": 5637,
+    "anatomy": 4672,
     "attention": 1849,
     "traces": 1786,
-    "encoder": 1453,
+    "encoder": 1423,
     "live": 12193,
     "heads": 3050,
-    "runs": 2891,
+    "runs": 2890,
     "explain": 3815,
-    "verify": 1098,
+    "verify": 1094,
     "atlas": 10197,
     "screens": 4588,
     "page": 2687,
@@ -246,15 +246,15 @@ LINES = {
 NAMES = {
     "results": 122,
     "checkpoint": 127,
-    "anatomy": 147,
+    "anatomy": 142,
     "attention": 62,
     "traces": 26,
-    "encoder": 40,
+    "encoder": 39,
     "live": 250,
     "heads": 80,
     "runs": 77,
     "explain": 91,
-    "verify": 29,
+    "verify": 28,
     "atlas": 206,
     "screens": 144,
     "page": 62,
@@ -262,7 +262,7 @@ NAMES = {
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 276
+FILES_IN_ALL = 275
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

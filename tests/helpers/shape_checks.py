@@ -30,7 +30,6 @@ CHECKED = (
     "headscope.encoder.embedding",
     "headscope.encoder.distances",
     "headscope.encoder.attending",
-    "headscope.encoder.networks",
     "headscope.encoder.forward",
     "headscope.encoder.task_heads",
     "headscope.explain.propagation",

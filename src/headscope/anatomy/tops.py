@@ -150,7 +150,7 @@ def sort_rest(
         name = full.removeprefix(outer)
         original = shared.get(stored, stored)
         source = sources.get(name)
-        if full.startswith(prefix) and is_buffer(full.removeprefix(prefix), family):
+        if full.startswith(prefix) and any(fnmatchcase(full.removeprefix(prefix), one) for one in family.buffers):
             buffers.append(stored)
         elif original in listed:
             tied[stored] = listed[original]
@@ -166,11 +166,6 @@ def sort_rest(
             component = component_of(full, name, prefix, base_modules)
             extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
     return extra, tied, buffers
-
-
-def is_buffer(name: str, family: Family) -> bool:
-    """Return True if a tensor of the base model is not a parameter."""
-    return any(fnmatchcase(name, pattern) for pattern in family.buffers)
 
 
 def tie_sources(

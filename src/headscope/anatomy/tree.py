@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
 from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import named_architectures
@@ -432,7 +431,9 @@ def tree(anatomy: Anatomy) -> Node:
     and models of other families have only the names in the file.
     """
     root = _Growing()
-    top = class_on_top(anatomy)
+    names = {row.name for row in anatomy.extra}
+    # The class with the most parameters on top; among equals, the one that config.json names.
+    top = max(anatomy.tops, key=lambda top: sum(spec.name in names for spec in top.specs), default=None)
     base_path = ""
     family, sizes = anatomy.family, anatomy.dimensions
     if family is not None and anatomy.prefix is not None and sizes is not None:
@@ -458,12 +459,6 @@ def tree(anatomy: Anatomy) -> Node:
         path, _, last = row.name.rpartition(".")
         root.at(path).parameters[last] = row
     return replace(finished(root, "", root_name(anatomy, top), anatomy, top), label="")
-
-
-def class_on_top(anatomy: Anatomy) -> Top | None:
-    """Return the class with the most parameters on top; among equals, the one that config.json names."""
-    names = {row.name for row in anatomy.extra}
-    return max(anatomy.tops, key=lambda top: sum(spec.name in names for spec in top.specs), default=None)
 
 
 def root_name(anatomy: Anatomy, top: Top | None) -> str:
@@ -511,7 +506,8 @@ def label_of(growing: _Growing, path: str, anatomy: Anatomy, top: Top | None) ->
         if kind == "LayerNorm":
             sizes.append(f"eps={anatomy.setting('norm_eps')}")
         return f"{kind}({', '.join(sizes)})"
-    value = setting_of(module, anatomy)
+    settings = {**(anatomy.family.defaults if anatomy.family else {}), **anatomy.config}
+    value = next((settings[name] for name in module.fields if settings.get(name) is not None), None)
     if kind == "Dropout":
         return f"Dropout({value})"
     return ACTIVATION_CLASSES.get(str(value), str(value)) if kind == "Activation" else kind
@@ -524,12 +520,6 @@ def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:
             out, into = anatomy.dimensions.shape(spec)
             return f"{kind}({into}, {out}), tied to {spec.tied_to.removesuffix('.weight')}"
     return f"{kind}, missing"
-
-
-def setting_of(module: Module, anatomy: Anatomy) -> Any:
-    """Return the config's value for a module: the first of its fields that is not null."""
-    settings = {**(anatomy.family.defaults if anatomy.family else {}), **anatomy.config}
-    return next((settings[name] for name in module.fields if settings.get(name) is not None), None)
 
 
 def collapsed(nodes: Sequence[Node]) -> Iterable[Node]:

@@ -145,11 +145,17 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
 
 @_without_bars()
 def _save(held: Any, kind: str, tokenizer: Any, folder: Path) -> None:
-    """Save a model, and its tokenizer if it has one, as its library does."""
+    """Save a model, and its tokenizer if it has one, as its library does.
+
+    Raises:
+        UnsupportedError: a tensor is on the meta device, and nothing keeps its numbers.
+    """
     if kind == "sentence-transformers":
         held.save(str(folder))
         return
-    held.save_pretrained(folder, state_dict=_state_of(held))
+    state = held.state_dict()
+    state = {unwrapped(name): with_numbers(held, name, "open") if x.is_meta else x for name, x in state.items()}
+    held.save_pretrained(folder, state_dict=state)
     if tokenizer is not None and not isinstance(tokenizer, (str, os.PathLike)):
         tokenizer.save_pretrained(folder)
 
@@ -175,16 +181,6 @@ def _refuse_packed(model: Any, *, may_be_meta: bool) -> None:
                 where="open",
                 advice="open the model before quantising it; hs.capture and hs.describe take it as it is",
             )
-
-
-def _state_of(model: Any) -> dict[str, Any]:
-    """The tensors of a model of transformers by name, those that accelerate offloads included.
-
-    Raises:
-        UnsupportedError: a tensor is on the meta device, and nothing keeps its numbers.
-    """
-    state = model.state_dict()
-    return {unwrapped(name): with_numbers(model, name, "open") if x.is_meta else x for name, x in state.items()}
 
 
 def _names_of(model: Any) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -203,25 +204,17 @@ def _several(place: FileTree, weights: list[str]) -> HeadscopeError:
 
 
 def _adapter(place: FileTree, adapter: str) -> HeadscopeError:
-    base = _base_of_adapter(place)
+    """Return the error for an adapter, with the base model if adapter_config.json names it."""
+    base, path = None, place.path("adapter_config.json")
+    with suppress(JsonError):
+        config = {} if path is None else read_object(path, unique=False, most=ADAPTER_CONFIG_LIMIT)
+        base = config.get("base_model_name_or_path") or config.get("model_name")
+    base = shown(base) if isinstance(base, str) else None
     return UnsupportedError(
         f"{adapter} contains an adapter (fine-tuned additions to a model), not a model's weights",
         where=place.where,
         advice=f"open the base model{f' ({base})' if base else ''}, or merge the adapter into it and save the result",
     )
-
-
-def _base_of_adapter(place: FileTree) -> str | None:
-    """Return the base model that adapter_config.json names, or None."""
-    path = place.path("adapter_config.json")
-    try:
-        if path is None:
-            return None
-        config = read_object(path, unique=False, most=ADAPTER_CONFIG_LIMIT)
-    except JsonError:
-        return None
-    base = config.get("base_model_name_or_path") or config.get("model_name")
-    return shown(base) if isinstance(base, str) else None
 
 
 def _nothing(place: FileTree, names: list[str]) -> HeadscopeError:

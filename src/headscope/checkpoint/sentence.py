@@ -186,6 +186,8 @@ MODEL_TYPES = {
     "CrossEncoder": "cross",
 }
 """model_type of config_sentence_transformers.json -> the kind."""
+MARKS = {"SpladePooling": "sparse", "MultiVectorMask": "late"}
+"""A module that only one kind has -> the kind."""
 MEASURES = {"cosine": "cosine", "dot": "dot", "dot_score": "dot"}
 LATE = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
 """Modules of late interaction."""
@@ -209,7 +211,9 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
     modules = [module_of(module, checkpoint) for module in listed or ()]
     names = [name for name, _ in modules]
     if kind is None:
-        kind = MODEL_TYPES.get(str(settings.get("model_type"))) or _by_modules(names, classifies)
+        marks = [kind for module, kind in MARKS.items() if module in names]
+        plain = "bi" if names or not classifies else "cross"
+        kind = MODEL_TYPES.get(str(settings.get("model_type"))) or (marks[0] if marks else plain)
     rule, cut = read_rule(checkpoint), json_object(checkpoint, "sentence_bert_config.json") or {}
     query, document = (length_of(cut.get(f"{side}_length")) or rule.max_length for side in ("query", "document"))
     prompts = _prompts(settings, kind)
@@ -250,14 +254,6 @@ def activation_of(checkpoint: Checkpoint) -> str:
     if named == IDENTITY:
         return "identity"
     raise _unsupported(checkpoint, f"the activation of the score is {brief(named)}", "Sigmoid and Identity")
-
-
-def _by_modules(names: list[str], classifies: bool) -> str:
-    if "SpladePooling" in names:
-        return "sparse"
-    if "MultiVectorMask" in names:
-        return "late"
-    return "bi" if names or not classifies else "cross"
 
 
 def _prompts(settings: Mapping[str, Any], kind: str) -> tuple[str, str]:

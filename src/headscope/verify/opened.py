@@ -164,7 +164,9 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
     rounded = trace.precision != "fp32"
     for layer, state in enumerate(states[:-1]):
         x = normed(model, state.astype(np.float64), layer)
-        turn = turns_of(model, layer, len(x))
+        angles = model.encoder.angles(layer, len(x))
+        # (tokens, d_head / 2), e^(i m theta): the complex number by which each pair turns
+        turn = None if angles is None else angles[0].astype(np.complex128) + 1j * angles[1]
         mask, scale = trace.layers[layer].mask, model.encoder.scale
         concat, total = [], np.zeros_like(x)
         for head, slices in enumerate(model.layers[layer].heads):
@@ -231,12 +233,6 @@ def added(terms: Terms, q: np.ndarray, k: np.ndarray, rows: slice, scale: float)
     if terms.relative_queries is not None:
         total += scale * np.take_along_axis(k @ terms.relative_queries[0].astype(np.float64).T, places.T, 1).T
     return total
-
-
-def turns_of(model: Model, layer: int, tokens: int) -> np.ndarray | None:
-    """(tokens, d_head / 2), e^(i m theta): the complex number by which each pair turns; None if the layer has none."""
-    angles = model.encoder.angles(layer, tokens)
-    return None if angles is None else angles[0].astype(np.complex128) + 1j * angles[1]
 
 
 def turned(model: Model, x: Float[np.ndarray, "tokens d_head"], turn: np.ndarray) -> Float[np.ndarray, "tokens d_head"]:

@@ -193,7 +193,7 @@ ENOUGH = 0.01
 """From this share of upper-case (or accented) tokens, the model was trained with them. Fewer prove nothing."""
 
 
-def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> tuple[dict[str, bool | None], list[str]]:
+def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> tuple[dict[str, Any], list[str]]:
     """Return the settings in tokenizer_config.json; those that it lacks are derived from the vocabulary, with reasons.
 
     They have the names of the library's BertNormalizer.

@@ -122,7 +122,8 @@ def _open(
         if class_name == "BertweetTokenizer" and settings.flag("normalization", False):
             raise _lacking(settings, class_name, "a tweet normalizer, which tokenizer.json can't hold")
         return from_tokenizer_json(path, settings, class_name), "tokenizer.json"
-    if _has_custom_code(settings):
+    auto_map = settings.options.get("auto_map")
+    if isinstance(auto_map, list) or (isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") is not None):
         raise _lacking(settings, class_name or "a custom class", "code from the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
     if vocab_txt is not None:
@@ -200,11 +201,6 @@ def _incomplete(
         other = like.get(useless[0], "AlbertTokenizer")
         advice = f"if another class made {useless[0]}, such as {other}, {wrong}; otherwise {advice}"
     return CheckpointError(found, where=settings.where, advice=advice)
-
-
-def _has_custom_code(settings: Settings) -> bool:
-    auto_map = settings.options.get("auto_map")
-    return isinstance(auto_map, list) or (isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") is not None)
 
 
 def _vocabulary(checkpoint: TokenizerSource, settings: Settings) -> dict[str, int]:
