@@ -226,43 +226,43 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3666,
-    "checkpoint": 5883,
-    "anatomy": 4835,
-    "attention": 1875,
+    "checkpoint": 5669,
+    "anatomy": 4672,
+    "attention": 1849,
     "traces": 1786,
-    "encoder": 1489,
+    "encoder": 1423,
     "live": 12105,
-    "heads": 3088,
-    "runs": 2879,
+    "heads": 3050,
+    "runs": 2878,
     "explain": 3814,
-    "verify": 1163,
+    "verify": 1094,
     "atlas": 10190,
     "screens": 4588,
     "page": 2687,
-    "cli": 1767,
+    "cli": 1709,
     "": 1593,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
     "checkpoint": 128,
-    "anatomy": 147,
-    "attention": 64,
+    "anatomy": 142,
+    "attention": 62,
     "traces": 26,
-    "encoder": 43,
+    "encoder": 39,
     "live": 252,
     "heads": 80,
     "runs": 79,
     "explain": 91,
-    "verify": 31,
+    "verify": 28,
     "atlas": 206,
     "screens": 144,
     "page": 62,
-    "cli": 61,
+    "cli": 63,
     "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 281
+FILES_IN_ALL = 273
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headscope.atlas.run import survey
     from headscope.errors import HeadscopeError, HeadscopeWarning
     from headscope.explain.matching import match
-    from headscope.heads.compare.comparison import Comparison
+    from headscope.heads.comparison import Comparison
     from headscope.live import Captured, ablate, describe
     from headscope.live.captured import capture, trace
     from headscope.model import Model
@@ -73,7 +73,7 @@ __all__ = [
 LAZY = {
     "Attribution": "headscope.results.explained:Attribution",
     "Captured": "headscope.live:Captured",
-    "Comparison": "headscope.heads.compare.comparison:Comparison",
+    "Comparison": "headscope.heads.comparison:Comparison",
     "Effects": "headscope.results.effect_records:Effects",
     "Finding": "headscope.results.explained:Finding",
     "HeadTable": "headscope.results.table:HeadTable",

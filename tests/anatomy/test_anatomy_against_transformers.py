@@ -19,9 +19,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from headscope.anatomy import Anatomy, read_anatomy
-from headscope.anatomy.entries import ENTRIES
 from headscope.anatomy.fit import fit
-from headscope.anatomy.glossary import explain_config
+from headscope.anatomy.glossary import ENTRIES, explain_config
 from headscope.anatomy.tree import Node, tree
 from headscope.checkpoint import open_checkpoint
 from making import change_json

@@ -11,9 +11,8 @@ from fake_checkpoint import TINY_BERT, TINY_CONFIGS, FakeCheckpoint, anatomy_of,
 
 from commands import imported
 from headscope.anatomy import Anatomy, layers_of, read_anatomy
-from headscope.anatomy.entries import ENTRIES, GENERATION, UNDESCRIBED
 from headscope.anatomy.fit import fit
-from headscope.anatomy.glossary import explain_config
+from headscope.anatomy.glossary import ENTRIES, GENERATION, UNDESCRIBED, explain_config
 from headscope.anatomy.heads import OutOfRangeError
 from headscope.anatomy.tree import tree
 from headscope.checkpoint import Checkpoint, open_checkpoint

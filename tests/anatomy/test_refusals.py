@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from headscope.anatomy import layers_of, read_anatomy
 from headscope.anatomy.anatomy_record import memory
-from headscope.anatomy.entries import ENTRIES
 from headscope.anatomy.fit import fit
-from headscope.anatomy.glossary import explain_config
+from headscope.anatomy.glossary import ENTRIES, explain_config
 from headscope.anatomy.tree import tree
 from headscope.errors import CheckpointError, HeadscopeError, UnsupportedError
 from peak import Peak

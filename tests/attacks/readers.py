@@ -38,12 +38,11 @@ from finished_survey import finished
 from headscope.atlas.result import Survey
 from headscope.atlas.survey_data import FIELDS
 from headscope.attention.terms import Terms
-from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry
+from headscope.checkpoint.entry import DTYPES, TensorEntry, read_tensor
 from headscope.checkpoint.open_checkpoint import read_weights
 from headscope.checkpoint.pickle_header import read_pickle_header
 from headscope.checkpoint.raw_files import Folder, check_span
 from headscope.checkpoint.safetensors_header import read_safetensors_header
-from headscope.checkpoint.tensor_reading import read_tensor
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import HeadscopeError, UnsupportedError
 from headscope.files import BLANK, MARK, sealed
@@ -100,7 +99,7 @@ def check_entries(source: InMemory, entries: dict[str, TensorEntry]) -> None:
     for name, entry in entries.items():
         assert entry.name == name
         assert 0 <= entry.start <= entry.stop <= source.size
-        assert entry.dtype in DTYPE_BITS
+        assert entry.dtype in DTYPES
         if entry.strides is None:
             assert entry.nbytes == entry.stop - entry.start
         with suppress(UnsupportedError):

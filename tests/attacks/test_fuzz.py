@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from attacks import fuzz, readers
 from attacks.hostile import LEGACY_DATA, legacy, storage, tensor
 from attacks.mutations import mutate_bytes
-from headscope.checkpoint.entry import DTYPE_BITS
+from headscope.checkpoint.entry import DTYPES
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.errors import HeadscopeError, InputError
 
@@ -115,15 +115,15 @@ def check(read: Callable[[bytes, Path], object], data: bytes) -> None:
         read(data, Path())
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(DTYPE_BITS)), st.lists(st.integers(0, 4), max_size=3)), max_size=5))
+@given(st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=3)), max_size=5))
 def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
     reached, header = 0, {}
     for index, (dtype, shape) in enumerate(tensors):
         count = 1
         for length in shape:
             count *= length
-        if count * DTYPE_BITS[dtype] % 8 == 0:
-            size = count * DTYPE_BITS[dtype] // 8
+        if count * DTYPES[dtype].bits % 8 == 0:
+            size = count * DTYPES[dtype].bits // 8
             header[f"{index}"] = {"dtype": dtype, "shape": shape, "data_offsets": [reached, reached + size]}
             reached += size
     text = json.dumps(header).encode()

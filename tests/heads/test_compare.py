@@ -19,8 +19,8 @@ from commands import imported, python
 from finished_survey import finished
 from heads.compared_models import edited, scaled
 from headscope.errors import CheckpointError, InputError
-from headscope.heads.compare.gram_products import product_change
 from headscope.heads.head_distances import relative
+from headscope.heads.weight_changes import product_change
 from headscope.screens.labels import width
 from random_models import made
 from small_bert import small_bert

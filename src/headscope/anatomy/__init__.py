@@ -3,8 +3,8 @@
 Read `schema.py` (a family's table) and `families/`, then `read_anatomy.py`, which gives every tensor a role, and
 `anatomy_record.py`, the `Anatomy`. `heads.py` slices heads, `parameters.py` has the tables of parameters and their
 names in files. `sizes.py` and `layer_rules.py` read config.json, `tops.py` sorts what is beyond the base model, and
-`refused_checkpoints.py` says what would be computed wrongly. `glossary.py` explains a config, with the meanings and
-the consequences in `entries.py`; `tree.py` draws the modules in `modules.py`; `fit.py` says what another class loads.
+`refused_checkpoints.py` says what would be computed wrongly. `glossary.py` explains a config, `tree.py` draws the
+modules, and `fit.py` says what another class loads.
 
 It reads checkpoints; everything that computes calls it. Import `fit`, `glossary` and `tree` from their modules: this
 package leaves them out so that it loads quickly.

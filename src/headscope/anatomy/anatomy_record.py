@@ -12,10 +12,10 @@ from headscope.anatomy.layer_rules import Disentangled, read_disentangled, read_
 from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, class_name_of
 from headscope.anatomy.refused_checkpoints import Refusal
 from headscope.anatomy.schema import Family, Top
-from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions, config_value
+from headscope.anatomy.sizes import Dimensions, config_value, wrong_config
 from headscope.anatomy.tops import held_tops, sure_tasks, ties_words
 from headscope.checkpoint.json_text import brief
-from headscope.errors import CheckpointError, ConfigError
+from headscope.errors import CheckpointError
 
 if TYPE_CHECKING:
     from headscope.checkpoint import TensorEntry
@@ -307,15 +307,12 @@ class Anatomy:
             config_field = self.family.config.get(name, name)
             value = self.family.fixed.get(name, self.family.defaults.get(config_field))
             if value is None and kind is not str:
-                raise ConfigError(f"config.json has no {config_field}", where=self.where, advice=SAVED_CONFIG)
+                raise wrong_config(f"has no {config_field}", self.where)
             return value
         number = isinstance(value, (int, kind)) and not isinstance(value, bool)
         if not (isinstance(value, str) if kind is str else number and 0 <= value <= LARGEST_SETTING):
-            raise ConfigError(
-                f"config.json says {self.family.config[name]} = {brief(value)}, expected {KINDS[kind]}",
-                where=self.where,
-                advice=SAVED_CONFIG,
-            )
+            problem = f"says {self.family.config[name]} = {brief(value)}, expected {KINDS[kind]}"
+            raise wrong_config(problem, self.where)
         return value
 
     @property

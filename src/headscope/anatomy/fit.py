@@ -68,7 +68,9 @@ def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
     wanted, tied = class_parameters(anatomy, family, top)
 
     matches, unmatched = match_names(anatomy, family, {*wanted, *tied})
-    shapes = stored_shapes(anatomy, matches, tied)
+    stored = {name: anatomy.tensors[name_in_file].shape for name, name_in_file in matches.items()}
+    # A parameter that is not stored takes the shape of a stored copy tied to it.
+    shapes = {source: stored[name] for name, source in reversed(tied.items()) if name in stored} | stored
     refusals = (refusal for refusal in anatomy.refusals if refusal.heads and not refusal.damaged)
     return Fit(
         class_name=class_name,
@@ -102,18 +104,13 @@ def match_names(anatomy: Anatomy, family: Family, names: Container[str]) -> tupl
     return matches, unmatched
 
 
-def stored_shapes(anatomy: Anatomy, matches: Mapping[str, str], tied: dict[str, str]) -> dict[str, tuple[int, ...]]:
-    """Class's name -> stored shape; a parameter that is not stored takes the shape of a stored copy tied to it."""
-    shapes = {name: anatomy.tensors[stored].shape for name, stored in matches.items()}
-    copies = {source: shapes[name] for name, source in reversed(tied.items()) if name in shapes}
-    return {**copies, **shapes}
-
-
 def ignored_parameters(anatomy: Anatomy, unmatched: Iterable[str]) -> Parameters:
     """The stored tensors that the class has no parameter for, without buffers."""
-    buffers = set(anatomy.buffers)
-    rows = {row.stored: row for part in (anatomy.parameters, anatomy.extra) for row in part}
-    return Parameters([rows.get(name) or copy_row(anatomy, name) for name in unmatched if name not in buffers])
+    rows = {row.stored: row for row in anatomy.all_parameters}
+    for name, entry in anatomy.tensors.items():  # stored copies of tied parameters
+        rows.setdefault(name, Parameter(name, entry.shape, entry.dtype, name.split(".", 1)[0], None, None, name))
+    buffers = {*anatomy.buffers}
+    return Parameters([rows[name] for name in unmatched if name not in buffers])
 
 
 def classes_of(family: Family, stem: str) -> tuple[str, ...]:
@@ -195,12 +192,6 @@ def class_dimensions(anatomy: Anatomy, family: Family) -> Dimensions:
         positions=rows("positions"),
         types=rows("types"),
     )
-
-
-def copy_row(anatomy: Anatomy, stored: str) -> Parameter:
-    """Return the row of a stored copy of a tied parameter."""
-    entry = anatomy.tensors[stored]
-    return Parameter(stored, entry.shape, entry.dtype, stored.split(".", 1)[0], None, None, stored)
 
 
 def wrapper_notes(anatomy: Anatomy) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from headscope.anatomy.schema import Family
-from headscope.checkpoint.entry import DTYPE_BITS
+from headscope.checkpoint.entry import DTYPES
 from headscope.checkpoint.models_in_memory import all_unwrapped, unwrapped
 from headscope.results.row_tables import Rows
 
@@ -52,7 +52,7 @@ class Parameter:
     @property
     def bytes(self) -> int:
         """Number of bytes on disk."""
-        return self.count * DTYPE_BITS[self.dtype] // 8
+        return self.count * DTYPES[self.dtype].bits // 8
 
 
 @dataclass(frozen=True, slots=True)

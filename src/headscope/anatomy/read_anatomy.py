@@ -94,14 +94,14 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     missing = without_whole(absent, family.pooler, family.beside, family.before_layers)
 
     specs = {} if outer is None else top_specs(family, stem, config, names, outer)
-    rest = sort_rest(checkpoint, family, prefix, outer or "", names, rows, specs)
+    extra, tied, buffers = sort_rest(checkpoint, family, prefix, outer or "", names, rows, specs)
     order = {name: index for index, name in enumerate(specs)}
-    extra = sorted(rest.extra, key=lambda row: order.get(row.name, len(order)))
-    unplaced = [row for row in extra if row.component == UNPLACED]
-    surplus = [row for row in unplaced if in_surplus_layer(row, prefix, family, dimensions.groups or dimensions.layers)]
-    unknown = [
-        row for row in unplaced if not in_surplus_layer(row, prefix, family, dimensions.groups or dimensions.layers)
-    ]
+    extra.sort(key=lambda row: order.get(row.name, len(order)))
+    surplus, unknown = list[Parameter](), list[Parameter]()
+    for row in extra:
+        if row.component == UNPLACED:
+            beyond = in_surplus_layer(row, prefix, family, dimensions.groups or dimensions.layers)
+            (surplus if beyond else unknown).append(row)
     problems = [
         *layer_count_problems(surplus, rows, dimensions, family, prefix),
         *top_shape_problems(extra, specs, dimensions),
@@ -129,8 +129,8 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         extra=Parameters(extra),
         dimensions=dimensions,
         missing=tuple(missing),
-        buffers=tuple(rest.buffers),
-        tied=rest.tied,
+        buffers=tuple(buffers),
+        tied=tied,
         problems=(*problems, *(refusal.found for refusal in refusals)),
         refusals=tuple(refusals),
         prefix=prefix,
@@ -185,27 +185,17 @@ def family_unknown(checkpoint: Checkpoint) -> Refusal:
     """Return the refusal for a config that fits no family."""
     kinds = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     advice = f"headscope knows the heads of {kinds}; the parameter table works for any model"
-    if not checkpoint.has_config:
-        return Refusal(
-            "heads are not known for this model: there is no config.json, which gives their number",
-            f"put the model's config.json beside its weights; {advice}",
-            "config.json",
-            heads=True,
-        )
     kind = checkpoint.config.get("model_type")
-    if kind is None:
-        return Refusal(
-            "heads are not known for this model: config.json has no model_type",
-            f'if the model belongs to one of these families, add it, as in "model_type": "bert"; {advice}',
-            "config.json",
-            heads=True,
-        )
-    return Refusal(
-        f"heads are not known for this model: model_type {brief(kind)}",
-        f"{advice}; to see its attention, load it with transformers and capture it: hs.capture(model)",
-        "config.json",
-        heads=True,
-    )
+    if not checkpoint.has_config:
+        problem = "there is no config.json, which gives their number"
+        advice = f"put the model's config.json beside its weights; {advice}"
+    elif kind is None:
+        problem = "config.json has no model_type"
+        advice = f'if the model belongs to one of these families, add it, as in "model_type": "bert"; {advice}'
+    else:
+        problem = f"model_type {brief(kind)}"
+        advice += "; to see its attention, load it with transformers and capture it: hs.capture(model)"
+    return Refusal(f"heads are not known for this model: {problem}", advice, "config.json", heads=True)
 
 
 def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:

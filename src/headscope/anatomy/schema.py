@@ -101,7 +101,7 @@ class Family:
         projects_first: True if the embeddings are projected before their norm.
         terms: what the layers add to the scores: empty, `by_distance` (MPNet) or `disentangled` (DeBERTa).
         base_pooler: True if the base model's class has the pooler.
-        layer_form: where the layer's norms stand: post_norm or pre_norm; see headscope.encoder.layer_forms.
+        layer_form: where the layer's norms stand: post_norm or pre_norm; see headscope.encoder.forward.
         rms_norm: True if norms divide by the root of the mean square and neither centre nor shift.
         rotary: how queries and keys are rotated, if they are.
         class_names: role without .weight and .bias -> the name of the class's module, if the files have other names

@@ -136,6 +136,11 @@ class Dimensions:
         return [self.shape(spec) for spec in specs]
 
 
+def wrong_config(problem: str, where: str, advice: str = SAVED_CONFIG) -> ConfigError:
+    """The error for a config that says or lacks something."""
+    return ConfigError(f"config.json {problem}", where=where, advice=advice)
+
+
 def config_value(config: Mapping[str, Any], family: Family, name: str, where: str) -> Any:
     """Return a config field by headscope's name, under the family's name for it or an alias that transformers accepts.
 
@@ -149,12 +154,8 @@ def config_value(config: Mapping[str, Any], family: Family, name: str, where: st
     alias = family.aliases.get(config_field)
     alias_value = None if alias is None else config.get(alias)
     if alias_value is not None and value is not None and alias_value != value:
-        raise ConfigError(
-            f"config.json says {config_field} {brief(value)} and {alias} {brief(alias_value)}, which are two names for "
-            "the same field",
-            where=where,
-            advice=SAVED_CONFIG,
-        )
+        both = f"{config_field} {brief(value)} and {alias} {brief(alias_value)}"
+        raise wrong_config(f"says {both}, which are two names for the same field", where)
     return alias_value if value is None else value
 
 
@@ -168,12 +169,8 @@ def config_size(config: Mapping[str, Any], family: Family, name: str, where: str
     if is_size(value):
         return int(value)
     config_field = family.config[name]
-    problem = (
-        f"has no {config_field}"
-        if value is None
-        else f"says {config_field} = {brief(value)}, expected a positive integer"
-    )
-    raise ConfigError(f"config.json {problem}", where=where, advice=SAVED_CONFIG)
+    stated = f"says {config_field} = {brief(value)}, expected a positive integer"
+    raise wrong_config(f"has no {config_field}" if value is None else stated, where)
 
 
 def relative_rows(config: Mapping[str, Any], family: Family) -> int:
@@ -209,21 +206,14 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
     names = config.get("id2label")
     if names is not None:
         if not isinstance(names, Mapping) or not all(str(index).isdecimal() for index in names):
-            raise ConfigError(
-                f"config.json says id2label = {brief(names)}, expected a mapping from index to label",
-                where=where,
-                advice='write it as {"0": "negative", "1": "positive"}',
-            )
+            problem = f"says id2label = {brief(names)}, expected a mapping from index to label"
+            raise wrong_config(problem, where, 'write it as {"0": "negative", "1": "positive"}')
         return len(names)
     labels = config.get("num_labels")
     if labels is None:
         return DEFAULT_LABELS
     if not is_size(labels):
-        raise ConfigError(
-            f"config.json says num_labels = {brief(labels)}, expected a positive integer",
-            where=where,
-            advice=SAVED_CONFIG,
-        )
+        raise wrong_config(f"says num_labels = {brief(labels)}, expected a positive integer", where)
     return int(labels)
 
 
@@ -261,14 +251,11 @@ def read_dimensions(
     for name, count in {"layers": layers, "inner": layers * inner, "groups": groups * inner}.items():
         if count > max(MOST_LAYERS, tensors):
             text = f"{family.config[name]} = {brief(config_value(config, family, name, where))}"
-            raise ConfigError(f"config.json says {text}, more than any model has", where=where, advice=SAVED_CONFIG)
+            raise wrong_config(f"says {text}, more than any model has", where)
     grouped = optional_size(config, family, "kv_heads", where)
     if grouped and heads % grouped:
-        raise ConfigError(
-            f"config.json says {family.config['kv_heads']} = {grouped}, which doesn't divide the {heads} heads",
-            where=where,
-            advice=SAVED_CONFIG,
-        )
+        problem = f"says {family.config['kv_heads']} = {grouped}, which doesn't divide the {heads} heads"
+        raise wrong_config(problem, where)
 
     def axis(role: str, index: int, otherwise: int) -> int:
         shape = tables.get(role, ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -111,21 +110,6 @@ def sure_tasks(tops: Sequence[Top], architectures: Sequence[str], stem: str) -> 
     return tuple(tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """The tensors that are not parameters of the base model, sorted by kind.
-
-    Attributes:
-        extra: the parameters on top of the base model, in file order.
-        tied: stored copies of other parameters -> the name under which the file stores the original.
-        buffers: stored tensors that are not parameters.
-    """
-
-    extra: list[Parameter] = field(default_factory=list)
-    tied: dict[str, str] = field(default_factory=dict)
-    buffers: list[str] = field(default_factory=list)
-
-
 def sort_rest(
     checkpoint: Checkpoint,
     family: Family,
@@ -134,7 +118,7 @@ def sort_rest(
     names: Mapping[str, str],
     base: Sequence[Parameter],
     specs: Mapping[str, Spec],
-) -> Rest:
+) -> tuple[list[Parameter], dict[str, str], list[str]]:
     """Sort the tensors that are not parameters of the base model.
 
     Args:
@@ -145,6 +129,10 @@ def sort_rest(
         names: class's name -> stored name, of all tensors.
         base: the parameters of the base model.
         specs: class's name -> spec, of the parameters that may be on top.
+
+    Returns:
+        The parameters on top of the base model, in file order; stored copies of other parameters -> the name under
+        which the file stores the original; stored tensors that are not parameters.
     """
     tensors, shared = checkpoint.tensors, checkpoint.shared
     sources = tie_sources(specs, names, base, outer) if ties_words(checkpoint.config, family) else {}
@@ -154,7 +142,7 @@ def sort_rest(
     base_modules = {
         spec.name.split(".", 1)[0] for spec in (*family.embeddings, *family.layer, *family.pooler, *family.beside)
     }
-    rest = Rest()
+    extra, tied, buffers = list[Parameter](), dict[str, str](), list[str]()
     for stored, entry in tensors.items():
         if stored in stored_base:
             continue
@@ -162,12 +150,12 @@ def sort_rest(
         name = full.removeprefix(outer)
         original = shared.get(stored, stored)
         source = sources.get(name)
-        if full.startswith(prefix) and is_buffer(full.removeprefix(prefix), family):
-            rest.buffers.append(stored)
+        if full.startswith(prefix) and any(fnmatchcase(full.removeprefix(prefix), one) for one in family.buffers):
+            buffers.append(stored)
         elif original in listed:
-            rest.tied[stored] = listed[original]
+            tied[stored] = listed[original]
         elif source is not None and tensors[source].shape == entry.shape:
-            rest.tied[stored] = source
+            tied[stored] = source
         else:
             listed[original] = stored
             spec = specs.get(name)
@@ -176,13 +164,8 @@ def sort_rest(
                 name = spec.name
             role = spec.role if spec is not None else None
             component = component_of(full, name, prefix, base_modules)
-            rest.extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
-    return rest
-
-
-def is_buffer(name: str, family: Family) -> bool:
-    """Return True if a tensor of the base model is not a parameter."""
-    return any(fnmatchcase(name, pattern) for pattern in family.buffers)
+            extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
+    return extra, tied, buffers
 
 
 def tie_sources(

@@ -18,9 +18,9 @@ from headscope.atlas.survey_data import strange
 from headscope.atlas.survey_settings import MAX_DOCUMENT
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, chosen
-from headscope.heads.compare.comparison import Comparison
-from headscope.heads.compare.weight_changes import check_shapes, weight_changes
+from headscope.heads.comparison import Comparison
 from headscope.heads.intervals import Resampled
+from headscope.heads.weight_changes import check_shapes, weight_changes
 from headscope.heads.windows import LENGTH
 from headscope.model import Model, open_model
 from headscope.results.head_values import HeadValues, Measure

@@ -15,52 +15,19 @@ from headscope.attention.terms import NO_TERMS, Terms, add_terms
 BLOCK_CELLS = {"cpu": 1 << 19}
 """Maximum number of scores in a block: 2 MiB of fp32 on a CPU, so that all work on them stays in the cores' caches."""
 
-
 OTHER_CELLS = 1 << 24
 """The same for other devices, which need more work at once."""
-
 
 BLOCK_ROWS = 64
 """Minimum number of rows of a matrix product; blocks may exceed the maximum above to reach it."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreBlock:
-    """The scores of some heads and consecutive queries, with all keys that these may look at.
+def _score_blocks(
+    q: torch.Tensor, k: torch.Tensor, scale: float, mask: Mask, terms: Terms, hidden: float
+) -> Iterator[tuple[slice, slice, slice, torch.Tensor]]:
+    """The heads, queries and keys of each block of `softmax_blocks`, and their scores, overwritten by the next block.
 
-    Attributes:
-        heads: range of heads, out of batch * heads.
-        rows, keys: ranges of queries and keys.
-        scores: (heads, rows, keys); overwritten by the next block.
-    """
-
-    heads: slice
-    rows: slice
-    keys: slice
-    scores: torch.Tensor
-
-
-def score_blocks(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    *,
-    scale: float,
-    mask: Mask = EVERYTHING,
-    terms: Terms = NO_TERMS,
-    hidden: float = float("-inf"),
-) -> Iterator[ScoreBlock]:
-    """The scores of a batch in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
-
-    The blocks depend only on the shapes and the type of device, not on the number of threads.
-
-    Args:
-        q: (batch, heads, queries, width), of 32 bits or more.
-        k: (batch, kv_heads, keys, width).
-        scale: factor of q . k.
-        mask: only `causal` and `window` are applied: a block leaves out keys that none of its queries may look at.
-            Queries without any key are in no block.
-        terms: what the model adds to scale * q . k, before masking; sinks are not applied.
-        hidden: value of forbidden cells within a block.
+    Only `causal` and `window` are applied, and no sinks. Queries without any key are in no block.
     """
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -107,8 +74,7 @@ def score_blocks(
                 )
             for columns, forbidden in corners:
                 scores[..., columns].masked_fill_(forbidden, hidden)
-            block_heads = slice(group * shared, (group + count) * shared)
-            yield ScoreBlock(block_heads, slice(start, stop), slice(low, high), scores)
+            yield slice(group * shared, (group + count) * shared), slice(start, stop), slice(low, high), scores
 
 
 def _corners(
@@ -137,7 +103,8 @@ class SoftmaxBlock:
     """The softmax of some heads and consecutive queries, with scores in units of log 2, so that exp becomes 2^x.
 
     Attributes:
-        heads, rows, keys: as in ScoreBlock.
+        heads: range of heads, out of batch * heads.
+        rows, keys: ranges of queries and keys: a block leaves out keys that none of its queries may look at.
         shifted: (heads, rows, keys), (scores - highest) / log 2; the next block overwrites them.
         powers: (heads, rows, keys), 2^shifted = exp(scores - highest); the next block overwrites them.
         highest: (heads, rows, 1), each query's highest score, or its sink, / log 2; 0 if all scores are -inf.
@@ -162,25 +129,32 @@ def softmax_blocks(
     terms: Terms = NO_TERMS,
     hidden: float = float("-inf"),
 ) -> Iterator[SoftmaxBlock]:
-    """The softmax over whole rows in blocks of bounded size, with any mask. Arguments are those of `score_blocks`.
+    """The softmax over whole rows in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
 
-    On a CPU, torch's exp2 takes a third of the time of exp, and a thirtieth if the result underflows, as it does in
-    every forbidden cell.
+    The blocks depend only on the shapes and the type of device, not on the number of threads. On a CPU, torch's exp2
+    takes a third of the time of exp, and a thirtieth if the result underflows, as it does in every forbidden cell.
+
+    Args:
+        q: (batch, heads, queries, width), of 32 bits or more.
+        k: (batch, kv_heads, keys, width).
+        scale: factor of q . k.
+        mask: any mask. Queries without a key by its causality and window are in no block.
+        terms: what the model adds to scale * q . k, before masking.
+        hidden: value of forbidden cells within a block.
     """
     forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
     bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype) / math.log(2)
     spare = q.new_empty(0)
     # Terms are in natural units, so their scores are converted afterwards.
     unit = math.log(2) if terms.nothing else 1.0
-    for block in score_blocks(q, k, scale=scale / unit, mask=mask, terms=terms, hidden=hidden):
-        scores, at = block.scores, block.heads
+    for at, rows, keys, scores in _score_blocks(q, k, scale / unit, mask, terms, hidden):
         if unit == 1:
             scores /= math.log(2)
         if bias is not None:
             bias_heads = [head % len(bias) for head in range(at.start, at.stop)]
-            scores += bias[bias_heads if len(bias) > 1 else slice(None), block.rows, block.keys]
+            scores += bias[bias_heads if len(bias) > 1 else slice(None), rows, keys]
         if forbidden is not None:
-            scores.masked_fill_(forbidden[block.keys], hidden)
+            scores.masked_fill_(forbidden[keys], hidden)
         highest = scores.amax(-1, keepdim=True)
         sinks = None
         if terms.sinks is not None:
@@ -195,7 +169,7 @@ def softmax_blocks(
         if spare.numel() < scores.numel():
             spare = torch.empty_like(scores).view(-1)
         powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
-        yield SoftmaxBlock(at, block.rows, block.keys, scores, powers, highest, sinks)
+        yield SoftmaxBlock(at, rows, keys, scores, powers, highest, sinks)
 
 
 def attend_in_blocks(

@@ -42,6 +42,7 @@ LONGEST_HEADER = 100_000_000
 TRACE_FORMAT = "headscope.trace"
 """Value of `format` in the safetensors metadata of a trace."""
 
+DAMAGED = "the file is truncated or damaged: download or copy it again"
 LFS_POINTER = b"version https://git-lfs"
 LOAD = "with transformers 4.49 and {}, load it in config.json's class with from_pretrained({}), and save that"
 FROM_TF = LOAD.format("TensorFlow", "folder, from_tf=True")
@@ -75,6 +76,11 @@ def of_safetensors(head: bytes) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= LONGEST_HEADER
 
 
+def damaged(source: Source, problem: str, advice: str = DAMAGED) -> CheckpointError:
+    """The error for a weight file that can't be read."""
+    return CheckpointError(problem, where=source.where, advice=advice)
+
+
 def check_first_bytes(source: Source, expected: str) -> None:
     """Check that the first bytes of a file don't belong to a format other than the expected one.
 
@@ -87,13 +93,9 @@ def check_first_bytes(source: Source, expected: str) -> None:
     """
     head = source.read(0, min(source.size, len(LFS_POINTER)))
     if head.startswith(LFS_POINTER):
-        raise CheckpointError(
-            "this is a Git LFS pointer, not the weights",
-            where=source.where,
-            advice="run `git lfs pull` in that folder",
-        )
+        raise damaged(source, "this is a Git LFS pointer, not the weights", "run `git lfs pull` in that folder")
     kind, advice = next(((kind, advice) for start, kind, advice in FIRST_BYTES if head.startswith(start)), (None, ""))
     if of_safetensors(head):
         kind, advice = "a safetensors file", RENAME.format(name="model.safetensors")
     if kind is not None and kind != expected:
-        raise CheckpointError(f"this is {kind}, not {expected}", where=source.where, advice=advice)
+        raise damaged(source, f"this is {kind}, not {expected}", advice)

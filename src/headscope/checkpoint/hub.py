@@ -307,37 +307,34 @@ def explain(
     where = identity if revision is None else f"{identity}@{revision}"
     no_path = f"there is no file or folder {identity} here, and " if opening else ""
     by_hand = "download the model on a machine with a network, and pass its folder"
+    final = False
     if isinstance(error, HFValidationError):
-        return NotFoundError("this is not a hub id", where=identity, advice="a hub id is owner/name"), True
-    if isinstance(error, RevisionNotFoundError):
+        found, where, advice, final = "this is not a hub id", identity, "a hub id is owner/name", True
+    elif isinstance(error, RevisionNotFoundError):
+        found, where, final = f"the model has no revision {revision}", identity, True
         advice = "pass a branch, tag or commit of the model, or leave the revision out"
-        return NotFoundError(f"the model has no revision {revision}", where=identity, advice=advice), True
-    if isinstance(error, GatedRepoError):
+    elif isinstance(error, GatedRepoError):
+        found = "the model is gated: its owners control access"
         advice = "request access on the model's page, then log in (`hf auth login`, or HF_TOKEN)"
-        return NotFoundError("the model is gated: its owners control access", where=where, advice=advice), False
-    if isinstance(error, RepositoryNotFoundError):
+    elif isinstance(error, RepositoryNotFoundError):
         close = get_close_matches(identity, FAMILIAR, 1, 0.8)
         close = close or [known for known in FAMILIAR if get_close_matches(identity, [known.split("/")[1]], 1, 0.85)]
         suggestion = f"did you mean {close[0]}? " if close else ""
+        found = "the hub has no model with this id, and no such path exists"
         advice = f"{suggestion}Check the spelling; if the model is private, log in (`hf auth login`, or HF_TOKEN)"
-        return NotFoundError(
-            "the hub has no model with this id, and no such path exists", where=where, advice=advice
-        ), False
-    if isinstance(error, OfflineModeIsEnabled):
-        problem = "no such path exists, the model is not in the cache, and HF_HUB_OFFLINE forbids requests to the hub"
-        return NotFoundError(problem, where=where, advice=f"unset HF_HUB_OFFLINE, or {by_hand}"), False
-    if isinstance(error, HfHubHTTPError):
+    elif isinstance(error, OfflineModeIsEnabled):
+        found = "no such path exists, the model is not in the cache, and HF_HUB_OFFLINE forbids requests to the hub"
+        advice = f"unset HF_HUB_OFFLINE, or {by_hand}"
+    elif isinstance(error, HfHubHTTPError):
         status = error.response.status_code
+        found, where = f"{no_path}the hub answered {status}", f"{where} on {constants.ENDPOINT}"
         log_in = "log in (`hf auth login`, or HF_TOKEN) with a token that has access to this model"
         advice = log_in if status in (401, 403) else f"try again later, or {by_hand}"
-        return NotFoundError(
-            f"{no_path}the hub answered {status}", where=f"{where} on {constants.ENDPOINT}", advice=advice
-        ), False
-    if is_full(error):
+    elif is_full(error):
+        found, where, final = "the disk of the hub's cache is full", constants.HF_HUB_CACHE, True
         advice = "free some space, or set HF_HOME to a folder on another disk"
-        return NotFoundError("the disk of the hub's cache is full", where=constants.HF_HUB_CACHE, advice=advice), True
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    advice = f"check the network and HF_ENDPOINT, or {by_hand}"
-    return NotFoundError(
-        f"{no_path}the hub can't be reached ({reason})", where=f"{where} on {constants.ENDPOINT}", advice=advice
-    ), False
+    else:
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        found, where = f"{no_path}the hub can't be reached ({reason})", f"{where} on {constants.ENDPOINT}"
+        advice = f"check the network and HF_ENDPOINT, or {by_hand}"
+    return NotFoundError(found, where=where, advice=advice), final

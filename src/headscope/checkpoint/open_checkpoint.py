@@ -98,38 +98,32 @@ def _read_shards(place: FileTree, index_name: str) -> tuple[dict[str, Source], d
     weight_map = _read_index(place, index_name, where)
     sources: dict[str, Source] = {}
     tensors: dict[str, TensorEntry] = {}
+
+    def contradiction(problem: str, advice: str = "save the checkpoint again") -> CheckpointError:
+        return CheckpointError(problem, where=where, advice=advice)
+
     for file in dict.fromkeys(weight_map.values()):
         source = place.source(file)
         if source is None:
             count = sum(named == file for named in weight_map.values())
-            raise CheckpointError(
+            raise contradiction(
                 f"the shard {file} is missing; the index assigns {count} tensors to it",
-                where=where,
-                advice="download or copy the checkpoint again, with all its shards",
+                "download or copy the checkpoint again, with all its shards",
             )
         sources[file] = source
         for name, entry in read_header(source).items():
             if name in tensors:
-                raise CheckpointError(
-                    f"tensor {shown(name)} is in two shards, {tensors[name].file} and {file}",
-                    where=where,
-                    advice="save the checkpoint again",
-                )
+                raise contradiction(f"tensor {shown(name)} is in two shards, {tensors[name].file} and {file}")
             if weight_map.get(name) != file:
                 expected = f"the index assigns it to {weight_map[name]}" if name in weight_map else "the index lacks it"
-                raise CheckpointError(
-                    f"tensor {shown(name)} is in {file}, but {expected}",
-                    where=where,
-                    advice="save the checkpoint again",
-                )
+                raise contradiction(f"tensor {shown(name)} is in {file}, but {expected}")
             tensors[name] = entry
     absent = [name for name in weight_map if name not in tensors]
     if absent:
-        raise CheckpointError(
+        raise contradiction(
             f"the index lists {len(absent)} tensors that are in no shard, such as {shown(absent[0])} "
             f"in {weight_map[absent[0]]}",
-            where=where,
-            advice="index and shards are of different versions: download or copy all of them again",
+            "index and shards are of different versions: download or copy all of them again",
         )
     return sources, tensors
 
@@ -177,12 +171,9 @@ def open_checkpoint(name: str | os.PathLike[str], *, revision: str | None = None
         ConfigError: config.json is not a JSON object.
         UnsupportedError: a format that headscope doesn't read.
     """
-    location = resolve(name, revision)
-    place = location.place
-    weights = read_weights(place, location.file or choose_weights(place))
-    return Checkpoint(
-        name=os.fspath(name), origin=location.origin, place=place, weights=weights, config=read_config(place)
-    )
+    origin, place, file = resolve(name, revision)
+    weights = read_weights(place, file or choose_weights(place))
+    return Checkpoint(name=os.fspath(name), origin=origin, place=place, weights=weights, config=read_config(place))
 
 
 class Checkpoint:
@@ -257,7 +248,7 @@ class Checkpoint:
             InputError: no such tensor, or a slice beyond its shape.
             UnsupportedError: a dtype that NumPy can't represent exactly.
         """
-        from headscope.checkpoint.tensor_reading import read_tensor
+        from headscope.checkpoint.entry import read_tensor
 
         entry = self._weights.tensors.get(name)
         if entry is None:

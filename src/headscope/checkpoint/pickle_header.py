@@ -11,8 +11,8 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from headscope.checkpoint.entry import DTYPE_BITS, TensorEntry, contiguous_strides, element_count
-from headscope.checkpoint.formats import check_first_bytes, of_safetensors
+from headscope.checkpoint.entry import DTYPES, TensorEntry, contiguous_strides, element_count
+from headscope.checkpoint.formats import DAMAGED, check_first_bytes, damaged, of_safetensors
 from headscope.checkpoint.json_text import brief, shown
 from headscope.checkpoint.pickle_machine import PickledTensor, Storage, TruncatedPickleError, read_pickle
 from headscope.checkpoint.raw_files import Source
@@ -23,6 +23,7 @@ DIRECTORY_LIMIT = 16_000_000
 TORCH_ALIGNMENT = 64
 DESCRIPTOR_BYTES = (16, 24, 12, 20)
 ENCRYPTED, DESCRIPTOR_FOLLOWS = 0x1, 0x8
+RESAVE = "load it with torch and save it as model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,8 @@ def data_start(source: Source, entry: ZipEntry) -> int:
             that header and the next entry.
     """
     if entry.packed is not None:
-        raise CheckpointError(
-            f"the entry {shown(entry.name)} is {entry.packed}; torch.save stores its entries unchanged",
-            where=source.where,
-            advice="load it with torch and save it again, preferably as model.safetensors",
-        )
+        found = f"the entry {shown(entry.name)} is {entry.packed}; torch.save stores its entries unchanged"
+        raise damaged(source, found, "load it with torch and save it again, preferably as model.safetensors")
     name = entry.name.encode()
     if source.remote:
         descriptors = DESCRIPTOR_BYTES if entry.flags & DESCRIPTOR_FOLLOWS else (0,)
@@ -158,11 +156,11 @@ def _wide(source: Source, name: str, extra: bytes, size: int, packed: int, heade
 
 
 def _fault(source: Source, problem: str) -> CheckpointError:
-    return CheckpointError(
-        f"not a complete PyTorch checkpoint: {problem}",
-        where=source.where,
-        advice="the file is truncated or damaged: download or copy it again",
-    )
+    return damaged(source, f"not a complete PyTorch checkpoint: {problem}")
+
+
+def _unsupported(source: Source, problem: str, advice: str = RESAVE) -> UnsupportedError:
+    return UnsupportedError(problem, where=source.where, advice=advice)
 
 
 PICKLE_LIMIT = 32_000_000
@@ -171,8 +169,6 @@ LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 PICKLE_START = b"\x80"
 LEGACY_PROTOCOL = 1001
 NESTS = ("state_dict", "model_state_dict", "model", "module")
-DAMAGED = "the file is truncated or damaged: download or copy it again"
-RESAVE = "load it with torch and save it as model.safetensors"
 
 
 def read_pickle_header(source: Source) -> dict[str, TensorEntry]:
@@ -189,44 +185,31 @@ def read_pickle_header(source: Source) -> dict[str, TensorEntry]:
     if start.startswith(PICKLE_START) and not of_safetensors(start):
         return _read_legacy(source)
     check_first_bytes(source, "what torch.save writes")
-    raise CheckpointError(
-        f"the file begins with {start[:8]!r}, which is neither of torch.save's formats",
-        where=source.where,
-        advice=DAMAGED,
-    )
+    raise damaged(source, f"the file begins with {start[:8]!r}, which is neither of torch.save's formats")
 
 
 def _read_zip(source: Source) -> dict[str, TensorEntry]:
     entries = read_zip_directory(source)
     pickles = [name for name in entries if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise CheckpointError(
-            f"the archive has {len(pickles)} files named data.pkl, expected one", where=source.where, advice=DAMAGED
-        )
+        raise damaged(source, f"the archive has {len(pickles)} files named data.pkl, expected one")
     root = pickles[0].removesuffix("data.pkl")
     if f"{root}constants.pkl" in entries:
-        raise UnsupportedError(
-            "this is a TorchScript program, not a state dict",
-            where=source.where,
-            advice="load it with torch.jit.load and save its state_dict() as model.safetensors",
-        )
+        advice = "load it with torch.jit.load and save its state_dict() as model.safetensors"
+        raise _unsupported(source, "this is a TorchScript program, not a state dict", advice)
 
     def content(name: str, limit: int) -> bytes:
         entry = entries[root + name]
         if entry.size > limit:
-            raise CheckpointError(
-                f"{name} has {entry.size} bytes, the limit is {limit}", where=source.where, advice=RESAVE
-            )
+            raise damaged(source, f"{name} has {entry.size} bytes, the limit is {limit}", RESAVE)
         start = data_start(source, entry)
         data = source.read(start, start + entry.size)
         if crc32(data) != entry.crc:
-            raise CheckpointError(f"the checksum of {name} does not match", where=source.where, advice=DAMAGED)
+            raise damaged(source, f"the checksum of {name} does not match")
         return data
 
     if f"{root}byteorder" in entries and (order := content("byteorder", 16)) != b"little":
-        raise UnsupportedError(
-            f"its byte order is {order!r}, headscope reads only little", where=source.where, advice=RESAVE
-        )
+        raise _unsupported(source, f"its byte order is {order!r}, headscope reads only little")
     state, _ = read_pickle(content("data.pkl", PICKLE_LIMIT), 0, source.where)
     _storages(state, source)
     starts: dict[str, int] = {}
@@ -234,12 +217,10 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
     def begin(storage: Storage) -> int:
         if storage.key not in starts:
             entry = entries.get(f"{root}data/{storage.key}")
-            size = storage.count * DTYPE_BITS[storage.dtype] // 8
+            size = storage.count * DTYPES[storage.dtype].bits // 8
             if entry is None or entry.size != size:
                 problem = "is missing" if entry is None else f"has {entry.size} bytes, expected {size}"
-                raise CheckpointError(
-                    f"the data of storage {shown(storage.key)} {problem}", where=source.where, advice=DAMAGED
-                )
+                raise damaged(source, f"the data of storage {shown(storage.key)} {problem}")
             starts[storage.key] = data_start(source, entry)
         return starts[storage.key]
 
@@ -258,9 +239,7 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
             while len(values) < 5:
                 value, position = read_pickle(data, position, source.where)
                 if not values and value != LEGACY_MAGIC:
-                    raise CheckpointError(
-                        "a pickle, but not one of torch.save's two formats", where=source.where, advice=RESAVE
-                    )
+                    raise damaged(source, "a pickle, but not one of torch.save's two formats", RESAVE)
                 values.append(value)
             break
         except TruncatedPickleError:
@@ -269,43 +248,26 @@ def _read_legacy(source: Source) -> dict[str, TensorEntry]:
             data += source.read(len(data), min(2 * len(data), source.size))
     _, protocol, system, state, keys = values
     if protocol != LEGACY_PROTOCOL or not isinstance(system, dict) or system.get("little_endian") is not True:
-        raise UnsupportedError(
-            f"it is not little-endian, or its protocol is not {LEGACY_PROTOCOL}",
-            where=source.where,
-            advice=RESAVE,
-        )
+        raise _unsupported(source, f"it is not little-endian, or its protocol is not {LEGACY_PROTOCOL}")
     tensors = _tensors(state, source)
     storages = _storages(state, source)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
-        raise CheckpointError("the list of storages is not a list of unique keys", where=source.where, advice=DAMAGED)
+        raise damaged(source, "the list of storages is not a list of unique keys")
     if set(keys) != set(storages):
         mismatch = sorted(set(keys) ^ set(storages))[0]
-        raise CheckpointError(
-            f"storage {shown(mismatch)} is listed but has no tensor"
-            if mismatch in keys
-            else f"storage {shown(mismatch)} has a tensor but is not listed",
-            where=source.where,
-            advice=f"{DAMAGED}, or {RESAVE}",
-        )
+        problem = "is listed but has no tensor" if mismatch in keys else "has a tensor but is not listed"
+        raise damaged(source, f"storage {shown(mismatch)} {problem}", f"{DAMAGED}, or {RESAVE}")
     starts: dict[str, int] = {}
     for key in keys:
         starts[key] = position + 8
         count = storages[key].count
-        position += 8 + count * DTYPE_BITS[storages[key].dtype] // 8
+        position += 8 + count * DTYPES[storages[key].dtype].bits // 8
         if position > source.size:
             break
         if not source.remote and source.read(starts[key] - 8, starts[key]) != count.to_bytes(8, "little"):
-            raise CheckpointError(
-                f"storage {shown(key)} should have {count} elements, but its own count differs",
-                where=source.where,
-                advice=DAMAGED,
-            )
+            raise damaged(source, f"storage {shown(key)} should have {count} elements, but its own count differs")
     if position != source.size:
-        raise CheckpointError(
-            f"its tensors need at least {position} bytes, the file has {source.size}",
-            where=source.where,
-            advice=DAMAGED,
-        )
+        raise damaged(source, f"its tensors need at least {position} bytes, the file has {source.size}")
     return {name: _entry(name, tensor, starts[tensor.storage.key], source) for name, tensor in tensors.items()}
 
 
@@ -313,31 +275,23 @@ def _tensors(state: object, source: Source) -> dict[str, PickledTensor]:
     """Return the tensors of the state dict: the pickled dict itself, or its item under one of the usual names."""
     if not isinstance(state, dict):
         kind = "tensor" if isinstance(state, PickledTensor) else type(state).__name__
-        raise UnsupportedError(f"the file contains a {kind}, not a state dict", where=source.where, advice=RESAVE)
+        raise _unsupported(source, f"the file contains a {kind}, not a state dict")
     nests = [state[name] for name in NESTS if isinstance(state.get(name), dict)]
     candidates = [*nests, state]
-    state_dict = next((candidate for candidate in candidates if _has_tensors(candidate)), candidates[0])
+    with_tensors = (one for one in candidates if any(isinstance(value, PickledTensor) for value in one.values()))
+    state_dict = next(with_tensors, candidates[0])
     tensors: dict[str, PickledTensor] = {}
     for name, value in state_dict.items():
         if isinstance(value, PickledTensor):
             if not isinstance(name, str):
-                raise UnsupportedError(
-                    f"the name of a tensor is {brief(name)}, expected a string", where=source.where, advice=RESAVE
-                )
+                raise _unsupported(source, f"the name of a tensor is {brief(name)}, expected a string")
             tensors[name] = value
         elif isinstance(value, dict | list | tuple) and value:
-            raise UnsupportedError(
-                f"{shown(str(name))} is a {type(value).__name__} inside the state dict, expected a tensor",
-                where=source.where,
-                advice=f"{RESAVE}: one flat state dict",
-            )
+            found = f"{shown(str(name))} is a {type(value).__name__} inside the state dict, expected a tensor"
+            raise _unsupported(source, found, f"{RESAVE}: one flat state dict")
     if not tensors:
-        raise UnsupportedError("the file contains no tensors", where=source.where, advice=RESAVE)
+        raise _unsupported(source, "the file contains no tensors")
     return tensors
-
-
-def _has_tensors(state: dict[object, object]) -> bool:
-    return any(isinstance(value, PickledTensor) for value in state.values())
 
 
 def _storages(state: object, source: Source) -> dict[str, Storage]:
@@ -357,24 +311,20 @@ def _storages(state: object, source: Source) -> dict[str, Storage]:
         elif isinstance(value, PickledTensor):
             pending.append(value.storage)
         elif isinstance(value, Storage) and storages.setdefault(value.key, value) != value:
-            raise CheckpointError(
-                f"storage {shown(value.key)} has two contradictory descriptions", where=source.where, advice=DAMAGED
-            )
+            raise damaged(source, f"storage {shown(value.key)} has two contradictory descriptions")
     return storages
 
 
 def _entry(name: str, tensor: PickledTensor, begin: int, source: Source) -> TensorEntry:
     """Return a tensor's entry, after checking that the tensor fits into its storage and into the file."""
-    bits = DTYPE_BITS[tensor.dtype]
+    bits = DTYPES[tensor.dtype].bits
     count = element_count(tensor.shape)
     last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.strides, strict=True))
     end = 0 if count == 0 else tensor.offset + last + 1
-    capacity = tensor.storage.count * DTYPE_BITS[tensor.storage.dtype]
+    capacity = tensor.storage.count * DTYPES[tensor.storage.dtype].bits
     if count is None or end * bits > capacity or count * bits > 8 * source.size:
-        raise CheckpointError(
-            f"tensor {shown(name)} of shape {_short(tensor.shape)} exceeds its storage of {capacity // 8} bytes",
-            where=source.where,
-            advice=DAMAGED,
+        raise damaged(
+            source, f"tensor {shown(name)} of shape {_short(tensor.shape)} exceeds its storage of {capacity // 8} bytes"
         )
     start = begin + (tensor.offset * bits // 8 if count else 0)
     natural = contiguous_strides(tensor.shape)

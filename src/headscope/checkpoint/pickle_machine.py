@@ -17,44 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from headscope.checkpoint.entry import LARGEST
+from headscope.checkpoint.entry import DTYPES, LARGEST
 from headscope.checkpoint.json_text import shown
 from headscope.errors import CheckpointError, UnsafeError
 
-STORAGES = {
-    "DoubleStorage": "F64",
-    "FloatStorage": "F32",
-    "HalfStorage": "F16",
-    "BFloat16Storage": "BF16",
-    "LongStorage": "I64",
-    "IntStorage": "I32",
-    "ShortStorage": "I16",
-    "CharStorage": "I8",
-    "ByteStorage": "U8",
-    "BoolStorage": "BOOL",
-    "ComplexFloatStorage": "C64",
-}
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-}
+STORAGES = {f"{dtype.storage}Storage": name for name, dtype in DTYPES.items() if dtype.storage}
+NAMES = {f"torch.{dtype.torch}": name for name, dtype in DTYPES.items() if dtype.torch}
+"""Torch's classes of storages, and its dtypes -> safetensors' name of the dtype."""
+
 FUNCTIONS = {
     "collections.OrderedDict",
     "torch._utils._rebuild_tensor",
@@ -136,8 +106,8 @@ def look_up(module: object, name: object) -> Function | StorageType | Dtype:
         return StorageType(STORAGES[storage])
     if full == "torch.storage.UntypedStorage":
         return StorageType("U8")
-    if full.startswith("torch.") and full.removeprefix("torch.") in DTYPES:
-        return Dtype(DTYPES[full.removeprefix("torch.")])
+    if full in NAMES:
+        return Dtype(NAMES[full])
     raise ForbiddenError(f"imports {shown(full) if full else 'a function whose name is not a string'}")
 
 
@@ -236,7 +206,6 @@ def _naturals(value: object) -> TypeGuard[tuple[int, ...]]:
 
 
 STEP_LIMIT = 2_000_000
-MARK_LIMIT = 500
 INTEGER_BYTES = 16
 
 SAFER = (
@@ -275,7 +244,6 @@ class _Machine:
         self.where = where
         self.stack: list[object] = []
         self.memo: dict[int, object] = {}
-        self.marks = 0
         self.items = 0
 
     def run(self) -> object:
@@ -342,18 +310,11 @@ class _Machine:
         self.stack.append(value)
         return value
 
-    def mark(self) -> None:
-        self.marks += 1
-        if self.marks > MARK_LIMIT:
-            raise MalformedError(f"more than {MARK_LIMIT} marks are open")
-        self.stack.append(MARK)
-
     def since_mark(self) -> list[object]:
         items: list[object] = []
         while self.stack:
             value = self.stack.pop()
             if isinstance(value, _Mark):
-                self.marks -= 1
                 items.reverse()
                 return items
             items.append(value)
@@ -441,7 +402,7 @@ def _push(make: Callable[[_Machine], object]) -> Callable[[_Machine], None]:
 HANDLERS: dict[int, Callable[[_Machine], object]] = {
     0x80: lambda m: m.number(1),  # PROTO
     0x95: lambda m: m.number(8),  # FRAME
-    ord("("): _Machine.mark,
+    ord("("): _push(lambda m: MARK),
     ord("0"): _Machine.pop,
     ord("1"): _Machine.since_mark,
     ord("2"): _push(_Machine.top),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -46,19 +46,8 @@ def model_name(model: str) -> str:
     return f"{path.parent.name}/{path.name}" if PLAIN_FOLDER.fullmatch(path.name) and path.parent.name else path.name
 
 
-@dataclass(frozen=True)
-class Location:
-    """The location that a name resolves to.
-
-    Attributes:
-        origin: "folder", "file", "hub" or "bundled".
-        place: the folder or the repository on the hub.
-        file: the weight file or index, if the name specifies one; None to choose one from the place.
-    """
-
-    origin: str
-    place: FileTree
-    file: str | None = None
+Location = tuple[str, FileTree, str | None]
+"""The place of a name: "folder", "file", "hub" or "bundled"; the folder or repository; the file, if it is one."""
 
 
 def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
@@ -88,11 +77,11 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
             )
         from headscope.checkpoint.hub import Repository
 
-        return Location("hub", Repository(text, revision))
+        return "hub", Repository(text, revision), None
     if revision is not None:
         raise InputError(
             f"revision {revision} was given, but {text} is on this machine",
-            where=location.place.where,
+            where=location[1].where,
             advice="leave the revision out, or pass a hub id",
         )
     return location
@@ -105,14 +94,14 @@ def _bundled() -> Location:
             where=str(BUNDLED),
             advice="reinstall headscope, or pass a hub id, a folder or a file",
         )
-    return Location("bundled", Folder(BUNDLED))
+    return "bundled", Folder(BUNDLED), None
 
 
 def _on_disk(text: str) -> Location | None:
     try:
         path = Path(text).expanduser()
         if path.is_dir():
-            return Location("folder", Folder(path.resolve()))
+            return "folder", Folder(path.resolve()), None
         if path.is_symlink() and not path.exists():
             raise NotFoundError(
                 f"{text} is a link to {shown(os.readlink(path))}, which leads nowhere",
@@ -130,7 +119,7 @@ def _on_disk(text: str) -> Location | None:
             advice=f"pass its folder: {path.parent}",
         )
     # Links are not resolved: in the hub's cache the file is a link to a blob, and config.json is beside the link.
-    return Location("file", Folder(path.absolute().parent), path.name)
+    return "file", Folder(path.absolute().parent), path.name
 
 
 def _looks_like_path(text: str) -> bool:
@@ -215,25 +204,17 @@ def _several(place: FileTree, weights: list[str]) -> HeadscopeError:
 
 
 def _adapter(place: FileTree, adapter: str) -> HeadscopeError:
-    base = _base_of_adapter(place)
+    """Return the error for an adapter, with the base model if adapter_config.json names it."""
+    base, path = None, place.path("adapter_config.json")
+    with suppress(JsonError):
+        config = {} if path is None else read_object(path, unique=False, most=ADAPTER_CONFIG_LIMIT)
+        base = config.get("base_model_name_or_path") or config.get("model_name")
+    base = shown(base) if isinstance(base, str) else None
     return UnsupportedError(
         f"{adapter} contains an adapter (fine-tuned additions to a model), not a model's weights",
         where=place.where,
         advice=f"open the base model{f' ({base})' if base else ''}, or merge the adapter into it and save the result",
     )
-
-
-def _base_of_adapter(place: FileTree) -> str | None:
-    """Return the base model that adapter_config.json names, or None."""
-    path = place.path("adapter_config.json")
-    try:
-        if path is None:
-            return None
-        config = read_object(path, unique=False, most=ADAPTER_CONFIG_LIMIT)
-    except JsonError:
-        return None
-    base = config.get("base_model_name_or_path") or config.get("model_name")
-    return shown(base) if isinstance(base, str) else None
 
 
 def _nothing(place: FileTree, names: list[str]) -> HeadscopeError:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.checkpoint.entry import DTYPE_BITS, LARGEST, TensorEntry, element_count
-from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes
+from headscope.checkpoint.entry import DTYPES, LARGEST, TensorEntry, element_count
+from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes, damaged
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.raw_files import Source
 from headscope.errors import CheckpointError
 
-DAMAGED = "the file is truncated or damaged: download or copy it again"
 MALFORMED = "the safetensors library didn't write this file: save it again with that library"
 
 
@@ -27,11 +26,8 @@ def read_safetensors_header(source: Source) -> dict[str, TensorEntry]:
     """
     entries, metadata = read_entries_and_metadata(source)
     if metadata.get("format") == TRACE_FORMAT:
-        raise CheckpointError(
-            "this is a trace that headscope saved, not a checkpoint",
-            where=source.where,
-            advice="load it with hs.load(…), or show it with `headscope view FILE`",
-        )
+        advice = "load it with hs.load(…), or show it with `headscope view FILE`"
+        raise damaged(source, "this is a trace that headscope saved, not a checkpoint", advice)
     return entries
 
 
@@ -41,26 +37,19 @@ def read_entries_and_metadata(source: Source) -> tuple[dict[str, TensorEntry], d
     Raises:
         CheckpointError: the header violates the format or contradicts the file's length.
     """
-    where, size = source.where, source.size
     values, metadata, begin = _read_header(source)
-    entries = [_entry(name, value, begin, source.name, where) for name, value in values.items()]
+    entries = [_entry(name, value, begin, source) for name, value in values.items()]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     end = begin
     for entry in entries:
         if entry.start != end:
             kind = "overlaps the tensor before it" if entry.start < end else "leaves a gap before it"
-            raise CheckpointError(
-                f"the span of {shown(entry.name)} {kind}: it begins at byte {entry.start - begin}, "
-                f"the one before ends at {end - begin}",
-                where=where,
-                advice=MALFORMED,
-            )
+            begins = f"it begins at byte {entry.start - begin}, the one before ends at {end - begin}"
+            raise damaged(source, f"the span of {shown(entry.name)} {kind}: {begins}", MALFORMED)
         end = entry.stop
-    if end != size:
-        fault = "is truncated" if end > size else "has bytes that belong to no tensor"
-        raise CheckpointError(
-            f"the file {fault}: its header describes {end} bytes, it has {size}", where=where, advice=DAMAGED
-        )
+    if end != source.size:
+        fault = "is truncated" if end > source.size else "has bytes that belong to no tensor"
+        raise damaged(source, f"the file {fault}: its header describes {end} bytes, it has {source.size}")
     return {entry.name: entry for entry in entries}, metadata
 
 
@@ -75,38 +64,32 @@ def read_metadata(source: Source) -> dict[str, str]:
 
 def _read_header(source: Source) -> tuple[dict[str, Any], dict[str, str], int]:
     """Return the header's entries, its `__metadata__`, and the byte at which the tensors begin."""
-    where = source.where
     if source.size < 8:
-        raise CheckpointError(
-            f"the file has {source.size} bytes, too few for a safetensors header", where=where, advice=DAMAGED
-        )
+        raise damaged(source, f"the file has {source.size} bytes, too few for a safetensors header")
     length = int.from_bytes(source.read(0, 8), "little")
     if length > LONGEST_HEADER or 8 + length > source.size:
         check_first_bytes(source, "a safetensors file")
         limit = (
             f"the format allows {LONGEST_HEADER}" if length > LONGEST_HEADER else f"the file has {source.size} bytes"
         )
-        raise CheckpointError(
-            f"the header claims to have {length} bytes, but {limit}",
-            where=where,
-            advice="the file is truncated, or not a safetensors file: download or copy it again",
-        )
+        advice = "the file is truncated, or not a safetensors file: download or copy it again"
+        raise damaged(source, f"the header claims to have {length} bytes, but {limit}", advice)
     header = source.read(8, 8 + length)
     try:
         if not header.startswith(b"{"):
             raise JsonError("it doesn't begin with '{'")
         values = parse_object(header, unique=True)
     except JsonError as error:
-        raise CheckpointError(f"the safetensors header is damaged: {error}", where=where, advice=DAMAGED) from error
+        raise damaged(source, f"the safetensors header is damaged: {error}") from error
     metadata = values.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise CheckpointError("__metadata__ is not an object of strings", where=where, advice=MALFORMED)
+        raise damaged(source, "__metadata__ is not an object of strings", MALFORMED)
     return values, metadata, 8 + length
 
 
-def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEntry:
+def _entry(name: str, value: Any, begin: int, source: Source) -> TensorEntry:
     def fault(problem: str) -> CheckpointError:
-        return CheckpointError(f"tensor {shown(name)}: {problem}", where=where, advice=MALFORMED)
+        return damaged(source, f"tensor {shown(name)}: {problem}", MALFORMED)
 
     try:
         name.encode()
@@ -118,9 +101,9 @@ def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEn
         if key not in value:
             raise fault(f"no {key!r}")
     dtype, shape, span = value["dtype"], value["shape"], value["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         actual = shown(dtype) if isinstance(dtype, str) else kind_of(dtype)
-        raise fault(f"its dtype is {actual}; safetensors has {', '.join(DTYPE_BITS)}")
+        raise fault(f"its dtype is {actual}; safetensors has {', '.join(DTYPES)}")
     if not _naturals(shape):
         raise fault("its shape is not a list of non-negative 64-bit integers")
     if not _naturals(span) or len(span) != 2 or span[0] > span[1]:
@@ -128,11 +111,11 @@ def _entry(name: str, value: Any, begin: int, file: str, where: str) -> TensorEn
     count = element_count(shape)
     if count is None:
         raise fault("its shape has more elements than a file can hold")
-    bits = count * DTYPE_BITS[dtype]
+    bits = count * DTYPES[dtype].bits
     start, stop = span
     if bits != 8 * (stop - start):
         raise fault(f"shape {tuple(shape)} of {dtype} takes {bits / 8:g} bytes, but its span has {stop - start}")
-    return TensorEntry(name, dtype, tuple(shape), file, begin + start, begin + stop)
+    return TensorEntry(name, dtype, tuple(shape), source.name, begin + start, begin + stop)
 
 
 def _naturals(value: Any) -> bool:

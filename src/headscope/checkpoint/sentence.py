@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
@@ -151,22 +150,23 @@ def _prompt(config: Mapping[str, Any]) -> str:
 
 def json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
     """Read a JSON object beside the weights; None if there is no such file."""
-    path = checkpoint.file(filename)
-    return None if path is None else _parsed(path, b"%s", checkpoint, filename)
+    return _parsed(checkpoint, filename, b"%s")
 
 
 def json_list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
     """Read a JSON list beside the weights; None if there is no such file."""
-    path = checkpoint.file(filename)
-    if path is None:
+    result = _parsed(checkpoint, filename, b'{"items": %s}')
+    if result is None:
         return None
-    result = _parsed(path, b'{"items": %s}', checkpoint, filename)
     if set(result) == {"items"} and isinstance(result["items"], list):
         return result["items"]
     raise CheckpointError("expected a JSON list", where=f"{checkpoint.where}: {filename}", advice=AGAIN)
 
 
-def _parsed(path: Path, form: bytes, checkpoint: Checkpoint, filename: str) -> dict[str, Any]:
+def _parsed(checkpoint: Checkpoint, filename: str, form: bytes) -> dict[str, Any] | None:
+    path = checkpoint.file(filename)
+    if path is None:
+        return None
     try:
         data = read_whole(path, MOST_BYTES)
         return parse_object(form.replace(b"%s", data), unique=False)
@@ -186,6 +186,8 @@ MODEL_TYPES = {
     "CrossEncoder": "cross",
 }
 """model_type of config_sentence_transformers.json -> the kind."""
+MARKS = {"SpladePooling": "sparse", "MultiVectorMask": "late"}
+"""A module that only one kind has -> the kind."""
 MEASURES = {"cosine": "cosine", "dot": "dot", "dot_score": "dot"}
 LATE = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
 """Modules of late interaction."""
@@ -209,9 +211,13 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
     modules = [module_of(module, checkpoint) for module in listed or ()]
     names = [name for name, _ in modules]
     if kind is None:
-        kind = MODEL_TYPES.get(str(settings.get("model_type"))) or _by_modules(names, classifies)
-    lengths, lowercase = _transformer(checkpoint)
-    scoring = Scoring(kind, "logit", prompts=_prompts(settings, kind), lengths=lengths, lowercase=lowercase)
+        marks = [kind for module, kind in MARKS.items() if module in names]
+        plain = "bi" if names or not classifies else "cross"
+        kind = MODEL_TYPES.get(str(settings.get("model_type"))) or (marks[0] if marks else plain)
+    rule, cut = read_rule(checkpoint), json_object(checkpoint, "sentence_bert_config.json") or {}
+    query, document = (length_of(cut.get(f"{side}_length")) or rule.max_length for side in ("query", "document"))
+    prompts = _prompts(settings, kind)
+    scoring = Scoring(kind, "logit", prompts=prompts, lengths=(query, document), lowercase=rule.lowercase)
     if kind == "cross":
         return scoring
     if kind == "late":
@@ -250,14 +256,6 @@ def activation_of(checkpoint: Checkpoint) -> str:
     raise _unsupported(checkpoint, f"the activation of the score is {brief(named)}", "Sigmoid and Identity")
 
 
-def _by_modules(names: list[str], classifies: bool) -> str:
-    if "SpladePooling" in names:
-        return "sparse"
-    if "MultiVectorMask" in names:
-        return "late"
-    return "bi" if names or not classifies else "cross"
-
-
 def _prompts(settings: Mapping[str, Any], kind: str) -> tuple[str, str]:
     """The prompts of a query and of a document, as `encode_query` and `encode_document` of sentence-transformers 6 do.
 
@@ -275,14 +273,6 @@ def unapplied_prompts(checkpoint: Checkpoint, scoring: Scoring) -> list[str]:
     prompts = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get("prompts")
     given = prompts if isinstance(prompts, dict) else {}
     return [shown(name) for name, text in given.items() if isinstance(text, str) and text not in ("", *scoring.prompts)]
-
-
-def _transformer(checkpoint: Checkpoint) -> tuple[tuple[int | None, int | None], bool]:
-    """The lengths to which queries and documents are cut, and whether they are lower-cased."""
-    settings = json_object(checkpoint, "sentence_bert_config.json") or {}
-    rule = read_rule(checkpoint)
-    lengths = [length_of(settings.get(f"{side}_length")) or rule.max_length for side in ("query", "document")]
-    return (lengths[0], lengths[1]), rule.lowercase
 
 
 def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str]]) -> Scoring:

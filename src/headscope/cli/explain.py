@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headscope.cli.app import app, named, opened, show, tell, tell_saved
-from headscope.cli.options import Form, Html, ModelName, Segments, Top, check_top, number, takes_options
+from headscope.cli.options import Form, Html, ModelName, Segments, Top, argument, check_top, option, takes_options
 from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
 from headscope.progress_bar import progress_bar
@@ -26,14 +24,7 @@ EXPLAIN = "Explain an output"
 
 CHECK = Setting("Mask the strongest words for real, and show what that changes.")
 
-Method = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        metavar="NAME",
-        help="How a head is silenced: zero, or mean over the text's tokens.",
-    ),
-]
+Method = Annotated[str, option("--method", "NAME", "How a head is silenced: zero, or mean over the text's tokens.")]
 
 
 @dataclass(frozen=True)
@@ -42,31 +33,24 @@ class TargetOptions:
 
     target: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--target",
-            metavar="NAME",
-            help=r"Output to explain: a word at the first \[MASK], or a class by name or number. By default the "
+            "NAME",
+            r"Output to explain: a word at the first \[MASK], or a class by name or number. By default the "
             "likeliest word, the predicted class, or the text's vector, depending on the model.",
         ),
     ] = None
     at: Annotated[
         int | None,
-        typer.Option(
-            "--at",
-            parser=number,
-            metavar="TOKEN",
-            help="With --target: the position of the word or of the labelled token.",
-        ),
+        option("--at", "TOKEN", "With --target: the position of the word or of the labelled token.", whole=True),
     ] = None
-    like: Annotated[
-        str | None, typer.Option("--like", metavar="TEXT", help="Explain the cosine similarity to this text instead.")
-    ] = None
+    like: Annotated[str | None, option("--like", "TEXT", "Explain the cosine similarity to this text instead.")] = None
     against: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--against",
-            metavar="NAME",
-            help="Explain the difference from an alternative: a word or class with --target, a text with --like.",
+            "NAME",
+            "Explain the difference from an alternative: a word or class with --target, a text with --like.",
         ),
     ] = None
     vector: Annotated[bool, Setting("Explain the text's vector instead.")] = False
@@ -208,9 +192,9 @@ def attribute(
 def why(
     request: TextRequest,
     form: Form,
-    head: Annotated[str, typer.Argument(metavar="HEAD", show_default=False, help="The head, as 3.1.")],
-    query: Annotated[str, typer.Argument(metavar="QUERY", show_default=False, help="The token that looks.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="The token that it looks at.")],
+    head: Annotated[str, argument("HEAD", "The head, as 3.1.")],
+    query: Annotated[str, argument("QUERY", "The token that looks.")],
+    key: Annotated[str, argument("KEY", "The token that it looks at.")],
     settings: WhySettings,
     top: Top = None,
     html: Html = None,
@@ -259,17 +243,8 @@ def match(
     model: ModelName,
     form: Form,
     settings: MatchSettings,
-    query: Annotated[
-        str,
-        typer.Argument(
-            metavar="QUERY",
-            show_default=False,
-            help="The query, or one text.",
-        ),
-    ],
-    documents: Annotated[
-        list[str], typer.Argument(metavar="DOCUMENTS", show_default=False, help="Documents, or the other text.")
-    ],
+    query: Annotated[str, argument("QUERY", "The query, or one text.")],
+    documents: Annotated[list[str], argument("DOCUMENTS", "Documents, or the other text.")],
     top: Top = None,
     html: Html = None,
 ) -> None:

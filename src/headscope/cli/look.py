@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli.app import DOUBTFUL, app, opened, show, tell, tell_saved
-from headscope.cli.options import Form, ModelName, Save, takes_options
+from headscope.cli.options import Form, ModelName, Save, argument, takes_options
 from headscope.cli.request import pasted
 from headscope.errors import InputError
 
@@ -96,13 +96,7 @@ def config(
 def fit(
     model: ModelName,
     class_name: Annotated[
-        str,
-        typer.Argument(
-            metavar="CLASS",
-            show_default=False,
-            help="A class of transformers, such as BertForSequenceClassification.",
-            autocompletion=class_names,
-        ),
+        str, argument("CLASS", "A class of transformers, such as BertForSequenceClassification.", class_names)
     ],
     form: Form,
 ) -> None:
@@ -116,7 +110,7 @@ def fit(
 @takes_options
 def head(
     model: ModelName,
-    head: Annotated[str, typer.Argument(metavar="L.H", show_default=False, help="The head, such as 0.3.")],
+    head: Annotated[str, argument("L.H", "The head, such as 0.3.")],
     form: Form,
     save: Save = None,
 ) -> None:

@@ -36,31 +36,29 @@ def number(text: object) -> int:
     return value
 
 
+def argument(metavar: str, meaning: str, completion: Callable[[str], list[str]] | None = None) -> Any:
+    """An argument of a command, with its form and its help."""
+    return typer.Argument(metavar=metavar, show_default=False, help=meaning, autocompletion=completion)
+
+
+def option(name: str, metavar: str, meaning: str, *, whole: bool = False, **more: Any) -> Any:
+    """An option of a command that takes a value of this form, with its help; `whole` for a whole number."""
+    return typer.Option(name, metavar=metavar, help=meaning, parser=number if whole else None, **more)
+
+
 MODEL = "A hub id, also as NAME@REVISION; a folder, a file, or - for the bundled model."
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help=MODEL)]
+ModelName = Annotated[str, argument("MODEL", MODEL)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Heads = Annotated[
-    str | None, typer.Option("--heads", metavar="L.H,L", help="Select heads and layers, counted from 0: 3.1,4.0 or 3.")
-]
-OUT = typer.Option(
-    "--out",
-    metavar="DIR",
-    show_default=False,
-    help="Folder to write to. Run the same command again to resume an interrupted run.",
+Heads = Annotated[str | None, option("--heads", "L.H,L", "Select heads and layers, counted from 0: 3.1,4.0 or 3.")]
+OUT = option(
+    "--out", "DIR", "Folder to write to. Run the same command again to resume an interrupted run.", show_default=False
 )
 Top = Annotated[
-    int | None,
-    typer.Option(
-        "--top", parser=number, metavar="N", help="List at most N: rows, keys of a query, or tokens at a mask."
-    ),
+    int | None, option("--top", "N", "List at most N: rows, keys of a query, or tokens at a mask.", whole=True)
 ]
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write what is shown as one offline HTML file.")
-]
-Parquet = Annotated[
-    Path | None, typer.Option("--parquet", metavar="FILE", help="Also write the complete table as Parquet.")
-]
-Save = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the complete numbers to a file.")]
+Html = Annotated[Path | None, option("--html", "FILE", "Also write what is shown as one offline HTML file.")]
+Parquet = Annotated[Path | None, option("--parquet", "FILE", "Also write the complete table as Parquet.")]
+Save = Annotated[Path | None, option("--save", "FILE", "Also write the complete numbers to a file.")]
 Segments = Annotated[
     str | None, Setting("Segments of a pair: those of its own tokenizer, one, or two.", "KIND", choices=SEGMENTS)
 ]
@@ -73,10 +71,10 @@ class Form:
 
     form: Annotated[
         Literal["json", "csv", "markdown"] | None,
-        typer.Option(
+        option(
             "--as",
-            metavar="FORM",
-            help="Print json, csv or markdown instead of a screen. --json, --csv and --markdown are short for it.",
+            "FORM",
+            "Print json, csv or markdown instead of a screen. --json, --csv and --markdown are short for it.",
         ),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False
@@ -154,10 +152,10 @@ def _parameters_of(kind: Any) -> tuple[inspect.Parameter, ...]:
                 continue
             kinds = (of, *get_args(of))
             whole = int in kinds and bool not in kinds
-            option = typer.Option(
+            own = typer.Option(
                 setting.option, metavar=setting.metavar, help=setting.help, parser=number if whole else None
             )
-            annotation = Annotated[(bool if bool in kinds else int | None if whole else str | None), option]
+            annotation = Annotated[(bool if bool in kinds else int | None if whole else str | None), own]
         elif isinstance(known.get(field.name, (None,))[0], str):  # of Python alone
             continue
         parameters.append(_keyword(field.name, annotation, inspect.Parameter.empty if default is MISSING else default))
@@ -172,8 +170,7 @@ def _settings_parameters(settings: Mapping[str, tuple[Setting, Any]]) -> list[in
     names = ", ".join(f"{name}={setting.metavar or 'true|false'}" for name, setting in rare[:NAMED])
     more = ", …" if len(rare) > NAMED else ""
     text = f"Change a setting: {names}{more} (repeatable; an unknown name lists all)."
-    option = typer.Option("--set", metavar="NAME=VALUE", help=text)
-    return [_keyword("set", Annotated[list[str] | None, option])]
+    return [_keyword("set", Annotated[list[str] | None, option("--set", "NAME=VALUE", text)])]
 
 
 def _given(settings: Mapping[str, tuple[Setting, Any]], arguments: dict[str, Any]) -> dict[str, Any]:

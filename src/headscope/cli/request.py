@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headscope.cli.app import DOUBTFUL, opened, tell
-from headscope.cli.options import MaxLength, ModelName, Segments
+from headscope.cli.options import MaxLength, ModelName, Segments, argument, option
 from headscope.errors import InputError
 from headscope.progress_bar import progress_bar
 from headscope.settings import Setting, declared
@@ -30,19 +28,13 @@ class TextRequest:
     """A model and the text for it to read, as typed."""
 
     model: ModelName
-    text: Annotated[
-        str | None,
-        typer.Argument(metavar="TEXT", show_default=False, help="The text to read, or - for standard input."),
-    ] = None
-    pair: Annotated[
-        str | None, typer.Option("--pair", metavar="TEXT", help="A second text, for models that read pairs.")
-    ] = None
+    text: Annotated[str | None, argument("TEXT", "The text to read, or - for standard input.")] = None
+    pair: Annotated[str | None, option("--pair", "TEXT", "A second text, for models that read pairs.")] = None
     max_length: MaxLength = None
     segments: Segments = None
-    tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", metavar="NAME", help="Folder or model to take the tokenizer from."),
-    ] = None
+    tokenizer: Annotated[str | None, option("--tokenizer", "NAME", "Folder or model to take the tokenizer from.")] = (
+        None
+    )
 
     @property
     def second(self) -> str | None:
@@ -104,8 +96,7 @@ class Request(TextRequest):
     words: Annotated[bool, Setting("Treat TEXT as ready-made words, separated by spaces.")] = False
     ids: Annotated[bool, Setting("Treat TEXT as token ids, such as '101 7592 102'.")] = False
     ablate: Annotated[
-        list[str] | None,
-        typer.Option("--ablate", metavar="L.H,L", help="Silence these heads, and all heads of these layers."),
+        list[str] | None, option("--ablate", "L.H,L", "Silence these heads, and all heads of these layers.")
     ] = None
 
     def trace(

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from headscope.atlas.survey_settings import Field, PairSettings, SurveySettings
 from headscope.cli.app import app, named, opened, show, tell_saved
 from headscope.cli.explain import EXPLAIN, finish
@@ -24,6 +22,7 @@ from headscope.cli.options import (
     ModelName,
     Parquet,
     Top,
+    argument,
     check_top,
     takes_options,
 )
@@ -38,10 +37,9 @@ def survey(
     model: ModelName,
     corpus: Annotated[
         str,
-        typer.Argument(
-            metavar="CORPUS",
-            show_default=False,
-            help="A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a treebank (.conllu); a "
+        argument(
+            "CORPUS",
+            "A folder or a pattern of text files; a .jsonl, .csv or .parquet file; a treebank (.conllu); a "
             "dataset saved with save_to_disk; or - for standard input, as one document.",
         ),
     ],
@@ -75,22 +73,10 @@ class CompareSettings(Declared):
 @takes_options
 def compare(
     form: Form,
-    a: Annotated[
-        str,
-        typer.Argument(
-            metavar="A",
-            show_default=False,
-            help=f"{MODEL} Or the folder of a survey.",
-        ),
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another of the same shape.")],
+    a: Annotated[str, argument("A", f"{MODEL} Or the folder of a survey.")],
+    b: Annotated[str, argument("B", "Another of the same shape.")],
     corpus: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CORPUS",
-            show_default=False,
-            help="Texts that both read, as for `headscope survey`; weights only without.",
-        ),
+        str | None, argument("CORPUS", "Texts that both read, as for `headscope survey`; weights only without.")
     ] = None,
     *,
     settings: CompareSettings,
@@ -122,10 +108,9 @@ def pairs(
     model: ModelName,
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="PAIRS",
-            show_default=False,
-            help='A .jsonl file of {"words": […], "pairs": [[0, 1]]}, a treebank (.conllu), a .pdb file or a folder of '
+        argument(
+            "PAIRS",
+            'A .jsonl file of {"words": […], "pairs": [[0, 1]]}, a treebank (.conllu), a .pdb file or a folder of '
             "them.",
         ),
     ],

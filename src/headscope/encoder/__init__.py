@@ -5,8 +5,7 @@
     embedding.py      from ids to the first layer's input
     distances.py      rotary positions; what MPNet and DeBERTa add to the scores
     attending.py      attention without mask or terms; within a window, in linear time and memory
-    layer_forms.py    where a layer's norms stand; feed-forward networks; DeBERTa v2's convolution
-    forward.py        the forward pass over a batch of texts
+    forward.py        the forward pass over a batch of texts: where a layer's norms stand, and its networks
     task_heads.py     heads on top of the base model, and one vector for a text
 
 Read `forward.py` first. A family is a table (headscope.anatomy.families): no file here names one. Models, runs and

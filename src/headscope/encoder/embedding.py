@@ -106,9 +106,7 @@ def check(anatomy: Anatomy, sequence: Input) -> None:
                 advice=f"{kind}s run from 0 to {limit - 1 if limit else 0}",
             )
     longest = anatomy.longest_text
-    if not anatomy.known().positions:
-        return
-    if len(sequence.ids) > longest:
+    if sizes.positions and len(sequence.ids) > longest:
         raise InputError(
             f"the text has {len(sequence.ids):,} tokens, the model takes {longest:,} at most",
             where="max_position_embeddings",

@@ -3,6 +3,18 @@
 The tokens of all texts of a batch are stacked in one matrix X (tokens, d_model). Operations on single tokens are one
 product for the whole batch, attention runs over each text separately, and nothing is padded. All arithmetic is in
 fp32, whatever dtype the checkpoint stores.
+
+A layer has one of two forms, by where its norms stand. `post_norm` is BERT's layer (Devlin et al. 2018; Vaswani et
+al. 2017): a norm after every sum.
+
+    y = Norm(x + Attention(x))
+    x' = Norm(y + FeedForward(y))
+
+`pre_norm` is that of ModernBERT (Warner et al. 2024), ESM-2 (Lin et al. 2023), EuroBERT and MegatronBERT: norms come
+first, and the residual stream itself is normalised only once, after the last layer.
+
+    y = x + Attention(Norm(x))
+    x' = y + FeedForward(Norm(y))
 """
 
 from __future__ import annotations
@@ -15,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.attention.activations import activate
 from headscope.attention.patterns import OneHead, Way, context_under, is_map
 from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
 from headscope.attention.terms import NO_TERMS, Terms
@@ -22,7 +35,6 @@ from headscope.encoder import distances, embedding
 from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.distances import rotate, turns
 from headscope.encoder.embedding import Input
-from headscope.encoder.layer_forms import FORMS, convolved, feed_forward
 from headscope.encoder.products import COPIED_BYTES, QKVBuffer
 from headscope.encoder.role_weights import EncoderWeights
 from headscope.traces import LayerRecord
@@ -102,14 +114,22 @@ class Encoder(EncoderWeights):
         return np.array(feed_forward(self, x, layer), order="C")
 
     def attention_input(self, x: Tokens, layer: int) -> Tokens:
-        """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that."""
-        assert self.anatomy.family is not None
-        return FORMS[self.anatomy.family.layer_form].attention_input(self, x, layer)
+        """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that.
+
+        ModernBERT's first layer has no norm before its attention, since the embeddings have one.
+        """
+        if self.held("layer.attention_input_norm.weight", layer) is None:
+            return x
+        return self.norm(x.copy(), "layer.attention_input_norm", layer)
 
     def after_attention(self, summed: Tokens, layer: int) -> Tokens:
         """A layer's output from the sum of its input and its attention's output, which is overwritten."""
         assert self.anatomy.family is not None
-        return FORMS[self.anatomy.family.layer_form].after_attention(self, summed, layer)
+        if self.anatomy.family.layer_form == "post_norm":
+            x = self.norm(summed, "layer.attention_norm", layer)
+            return self.norm(np.add(feed_forward(self, x, layer), x, order="C"), "layer.output_norm", layer)
+        summed += feed_forward(self, self.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
+        return summed
 
     def after_layers(self, x: Tokens) -> Tokens:
         """The last hidden state from the last layer's output: its norm, if the family has one there."""
@@ -341,3 +361,52 @@ def rows_of(sequences: Sequence[Input]) -> list[slice]:
     """The rows of each text where the tokens of all texts are stacked."""
     ends = np.cumsum([len(sequence.ids) for sequence in sequences])
     return [slice(int(end) - len(sequence.ids), int(end)) for sequence, end in zip(sequences, ends, strict=True)]
+
+
+def feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
+    """The plain network, or the gated one if the family has a gate; valid until this thread's next call.
+
+    Plain: activation(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, eq. 2).
+    Gated: (activation(x W_g) * (x W_1)) W_2, with biases where the family has them (Shazeer 2020, eq. 6: GEGLU with
+    GELU, SwiGLU with SiLU).
+    """
+    gated = weights.held("layer.ffn_gate.weight", layer) is not None
+    middle = _linear(weights, x, "layer.ffn_gate" if gated else "layer.ffn_in", layer)
+    activate(weights.activation, middle, weights.threads)
+    if gated:
+        middle *= _linear(weights, x, "layer.ffn_in", layer)
+    return _linear(weights, middle, "layer.ffn_out", layer)
+
+
+def _linear(
+    weights: EncoderWeights, x: Float[np.ndarray, "tokens into"], role: str, layer: int
+) -> Float[np.ndarray, "tokens out"]:
+    """x W + b, in the product's memory."""
+    product, bias = weights.product(x, (role,), layer), weights.held(f"{role}.bias", layer)
+    if bias is not None:
+        product += bias
+    return product
+
+
+def convolved(weights: EncoderWeights, embedded: Tokens, out: Tokens, texts: Sequence[slice]) -> Tokens:
+    """DeBERTa v2's convolution beside the first layer: each token sees its neighbours' embeddings.
+
+    Norm(out + activation(sum_t x_(i + t) W_t + b)), with x the embeddings and t from -(size - 1) / 2 on.
+
+    Beyond the ends of a text, x is 0.
+    """
+    kernel = weights.weight("convolution.weight")  # (out, in of one group, size), as torch stores it
+    width, into, size = kernel.shape
+    reach, groups = size // 2, width // into
+    total = np.empty_like(out)
+    for text in texts:
+        tokens = text.stop - text.start
+        padded = np.pad(embedded[text], ((reach, reach), (0, 0)))
+        total[text] = weights.weight("convolution.bias")
+        for at in range(size):
+            for group in range(groups):
+                part = slice(group * into, (group + 1) * into)
+                total[text, part] += padded[at : at + tokens, part] @ kernel[part, :, at].T
+    activate(str(weights.anatomy.config.get("conv_act", "tanh")), total, weights.threads)
+    total += out
+    return weights.norm(total, "convolution_norm")

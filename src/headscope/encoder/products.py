@@ -103,13 +103,6 @@ def few_product(
     return out
 
 
-def many_product(
-    x: Float[np.ndarray, "tokens into"], stored: Float[np.ndarray, "out into"], out: Float[np.ndarray, "out tokens"]
-) -> Float[np.ndarray, "out tokens"]:
-    """(x W).T for many tokens: one column for each, the faster order."""
-    return np.matmul(stored, x.T, out=out)
-
-
 def few_products(
     x: Float[np.ndarray, "tokens into"], stored: Sequence[Weight], out: Float[np.ndarray, "tokens all"]
 ) -> Float[np.ndarray, "tokens all"]:
@@ -124,7 +117,7 @@ def many_products(
 ) -> Float[np.ndarray, "tokens all"]:
     """x W for the W of several weights side by side, for many tokens."""
     for weight, part in _parts(stored):
-        many_product(x, weight, out=out[part])
+        np.matmul(weight, x.T, out=out[part])  # one column for each token, the faster order
     return out.T
 
 
@@ -174,16 +167,11 @@ def transposed(copies: Copies, key: Hashable, stored: Sequence[Weight]) -> Float
     out = sum(map(len, stored))
     if (key, transposed) not in copies:
         copy = empty_aligned((stored[0].shape[1], -(-out // LINE) * LINE + BEYOND))
-        _transpose(stored, copy)
+        first = 0
+        for weight in stored:
+            for start in range(0, len(weight), ROWS_AT_ONCE):
+                rows = weight[start : start + ROWS_AT_ONCE]
+                copy[:, first + start : first + start + len(rows)] = rows.T
+            first += len(weight)
         copies[key, transposed] = copy
     return copies[key, transposed][:, :out]
-
-
-def _transpose(stored: Sequence[Weight], copy: Float[np.ndarray, "into row"]) -> None:
-    """Write the weights' transposes into a copy, side by side."""
-    first = 0
-    for weight in stored:
-        for start in range(0, len(weight), ROWS_AT_ONCE):
-            rows = weight[start : start + ROWS_AT_ONCE]
-            copy[:, first + start : first + start + len(rows)] = rows.T
-        first += len(weight)

@@ -1,28 +1,44 @@
 """Every statistic on torch tensors, on their device and for whole batches, in O(S) memory: no map is built.
 
 `prepare` reads the roles of a batch's tokens once; the object it returns then measures layer after layer. Two ways give
-the same numbers: blocks of scores that stay in the cache, and fused attention calls. See docs/statistics.md.
+the same sums over a layer's weights: blocks of scores that stay in the cache, and fused attention calls. A layer is
+prepared once for both: upcast, with padding folded into the keys, and with the columns that its weights multiply. See
+docs/statistics.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from headscope.attention.blocks import SoftmaxBlock, softmax_blocks
+from headscope.attention.kernels import attend_with_lse
 from headscope.attention.precision import exact_products
 from headscope.attention.scores import Mask
-from headscope.attention.terms import Terms
+from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError
-from headscope.heads.catalog import CATALOG, MASSES, chosen, need_values
+from headscope.heads.catalog import CATALOG, CELLS, MASSES, chosen, need_values
 from headscope.heads.reference import LayerArrays, Roles, allowed_counts, gram_of, measured, norms_by_gram, norms_from
-from headscope.heads.ways import Layer, Sums, sums_by_blocks, sums_by_fused_calls, upcast
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+FP32_SCORES = 128.0
+"""Largest score for fp32: beyond it, fp32's spacing nears 1e-4 of a weight, and fp64 is used."""
+
+ALIGNMENT = 8
+"""Fused kernels want widths that are multiples of this number."""
+
+FORBIDDEN = -1e30
+"""Score of a forbidden cell. Its weight is 0, and so is weight times score, which would be NaN for -inf."""
+
+SHARPENING = 2.0**16
+"""Factor a of the scores: lse(a s) / a exceeds the largest score by at most log(ties) / a, its exp by 1 / (e a)."""
 
 FUSED_FROM = 4096
 """Least number of keys for fused calls on devices other than a CPU, where blocks of scores go through memory."""
@@ -290,6 +306,287 @@ def _joined(rows: Sequence[Sums]) -> Sums:
 
 def _bytes(mask: Mask) -> bytes | None:
     return None if mask.keys is None else np.asarray(mask.keys, dtype=bool).tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The input of both ways.
+
+    Attributes:
+        q, k: the first d_head coordinates are the model's. Hidden keys are 0 except for one more coordinate that gives
+            them a score far below all others. So a mask of keys needs no bias, may differ between the rows of a batch,
+            and works with causal kernels and windows, too.
+        scale: factor of q . k.
+        d_head: of the model.
+        rule: the rest of the mask, causal and window, shared by all rows.
+        columns: (batch, heads or 1, keys, columns), multiplied by the weights. The first two are 1 and the key's
+            position, counted from the middle, where fp32 is finest.
+        special: (batch, 1, keys): 1 for tokens that the tokenizer added.
+        distance: True if the mean distance is requested.
+        terms: what the model adds to scale * q . k. With terms, a layer is of one row, and its rule hides keys.
+    """
+
+    q: Float[torch.Tensor, "batch heads queries width"]
+    k: Float[torch.Tensor, "batch kv_heads keys width"]
+    scale: float
+    d_head: int
+    rule: Mask
+    columns: Float[torch.Tensor, "batch heads_or_1 keys columns"]
+    special: Float[torch.Tensor, "batch 1 keys"]
+    distance: bool
+    terms: Terms = NO_TERMS
+
+    @property
+    def at(self) -> int:
+        """Position of the first query among the keys."""
+        return self.k.shape[2] - self.q.shape[2]
+
+    @property
+    def two_sided(self) -> bool:
+        """True if distances must be summed besides offsets. In a causal map, distance = -offset."""
+        return self.distance and not self.rule.causal
+
+    @property
+    def centred(self) -> Float[torch.Tensor, " queries"]:
+        """Position of each query, (queries,), counted like the positions in `columns`."""
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        return torch.arange(queries, device=self.q.device, dtype=self.q.dtype) + (self.at - keys // 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The output of a fast way, (batch, heads, queries) each; undefined where there is nothing to measure.
+
+    Attributes:
+        by_name: the requested ones of `entropy`, `effective_tokens`, `strongest`, `confidence`, `previous`, `same`,
+            `next`, `first`, `offset`, and `distance` if the layer is two-sided.
+        mixed: (batch, heads, queries, columns): the weights times the layer's columns, without the first two.
+    """
+
+    by_name: dict[str, Float[torch.Tensor, "batch heads queries"]]
+    mixed: Float[torch.Tensor, "batch heads queries columns"]
+
+
+def upcast(
+    q: Float[torch.Tensor, "batch heads queries d_head"],
+    k: Float[torch.Tensor, "batch kv_heads keys d_head"],
+    scale: float,
+    hidden: Bool[torch.Tensor, "batch keys"] | None,
+) -> tuple[Float[torch.Tensor, "batch heads queries width"], Float[torch.Tensor, "batch kv_heads keys width"]]:
+    """q and k in fp32, or in fp64 if scores may be extreme, with one more coordinate if keys are hidden."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q, k = q.to(wide), k.to(wide)
+    bound = _largest_score(q, k, scale)
+    if bound > FP32_SCORES:
+        q, k = q.double(), k.double()
+    return (q, k) if hidden is None else _hide(q, k, scale, hidden, bound, q.shape[-1])
+
+
+def _hide(
+    q: torch.Tensor, k: torch.Tensor, scale: float, hidden: Bool[torch.Tensor, "batch keys"], bound: float, d_head: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q and k with a coordinate after d_head that puts the scores of hidden keys far below `bound`."""
+    more = (0, d_head + ALIGNMENT - q.shape[-1])
+    q = torch.nn.functional.pad(q, more)
+    k = torch.nn.functional.pad(k.masked_fill(hidden[:, None, :, None], 0), more)
+    q[..., d_head] = 1
+    k[..., d_head].masked_fill_(hidden[:, None], -(2 * bound + 1000) / scale)
+    return q, k
+
+
+def _largest_score(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
+    """Upper bound of all scores (Cauchy-Schwarz, head by head)."""
+    if not q.numel() or not k.numel():
+        return 0.0
+    longest_q, longest_k = (torch.linalg.vector_norm(x, dim=-1).amax(-1) for x in (q, k))
+    return abs(scale) * float((longest_q * longest_k.repeat_interleave(q.shape[1] // k.shape[1], 1)).max())
+
+
+def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
+    """Compute the sums with one matrix product for the scores, one exp, and one narrow product for linear sums.
+
+    With e_ij = exp(s_ij - max_j s_ij) and Z_i = sum_j e_ij: H_i = log Z_i - sum_j e_ij (s_ij - max) / Z_i, the largest
+    weight is 1 / Z_i, and 1 / sum_j p_ij^2 = Z_i^2 / sum_j e_ij^2. Memory is O(keys), or O(window).
+
+    Scores are taken in units of log 2, so that e_ij = 2^s_ij.
+    """
+    batch, heads, queries, _ = layer.q.shape
+    keys = layer.k.shape[2]
+    # The first two, one and position, are summed below. The others are the left factor and the transposed weights the
+    # right one: with columns on the right, MKL takes from a third to four times longer.
+    columns = layer.columns[..., 2:].mT
+    count = columns.shape[-2]
+    columns = columns.expand(batch, heads, count, keys).reshape(batch * heads, count, keys)
+    mixed = layer.q.new_zeros(batch * heads, count, queries)
+    rows = {name: layer.q.new_zeros(batch * heads, queries) for name in _needed(layer, names)}
+    content = (1 - layer.special).expand(batch, heads, keys).reshape(batch * heads, 1, keys)
+    positions = layer.columns[0, 0, :, 1]
+    gaps, gaps_of = positions, slice(0)
+    for block in softmax_blocks(
+        layer.q, layer.k, scale=layer.scale, mask=layer.rule, terms=layer.terms, hidden=FORBIDDEN
+    ):
+        scores, powers, at = block.shifted, block.powers, (block.heads, block.rows)
+        if count:
+            mixed[block.heads, :, block.rows] = torch.bmm(columns[block.heads, :, block.keys], powers.mT)
+        rows["total"][at] = powers.sum(-1)
+        if "strongest" in rows:
+            rows["strongest"][at] = powers.amax(-1)
+        if "entropy" in rows:
+            rows["entropy"][at] = scores.mul_(powers).sum(-1)
+        if "effective_tokens" in rows:
+            rows["effective_tokens"][at] = torch.linalg.vector_norm(powers, dim=-1)
+        if block.sinks is not None:
+            _count_sinks(rows, at, block.sinks[..., 0])
+        if "first" in rows and block.keys.start == 0:
+            rows["first"][at] = powers[..., 0]
+        for name, offset in CELLS.items():
+            if name in rows:
+                _pick(rows[name], block, powers, layer.at + offset)
+        if "offset" in rows:
+            if gaps_of != block.rows:  # blocks of the same rows follow each other
+                gaps, gaps_of = positions[block.keys] - layer.centred[block.rows, None], block.rows
+            rows["offset"][at] = torch.mul(powers, gaps, out=scores).sum(-1)
+            if "distance" in rows:
+                rows["distance"][at] = scores.abs_().sum(-1)
+        if "confidence" in rows:
+            rows["confidence"][at] = torch.mul(powers, content[block.heads, :, block.keys], out=scores).amax(-1)
+    shape = (batch, heads, queries)
+    # A row without keys has no block; 1 keeps it finite until it is set to NaN.
+    total = rows.pop("total")
+    total = torch.where(total > 0, total, 1)
+    mixed /= total[:, None]
+    means = {name: row / total for name, row in rows.items()}
+    if "entropy" in means:
+        means["entropy"] = ((total.log2() - means["entropy"]) * math.log(2)).clamp_min(0)
+    if "effective_tokens" in means:
+        means["effective_tokens"] = means["effective_tokens"].square().reciprocal()
+    if "strongest" in names and layer.terms.sinks is None:
+        means["strongest"] = total.reciprocal()
+    return Sums({name: row.view(shape) for name, row in means.items()}, mixed.view(batch, heads, count, queries).mT)
+
+
+def _needed(layer: Layer, names: Collection[str]) -> list[str]:
+    """Names of the sums taken row by row.
+
+    Totals, offsets and distances are summed separately: a matrix product adds key by key, and next to one large weight
+    fp32 then loses the many small ones further away.
+    """
+    needed = ["total", *(name for name in ("effective_tokens", "confidence", "first", *CELLS) if name in names)]
+    if "entropy" in names or "normalised_entropy" in names:
+        needed.append("entropy")
+    if "offset" in names or "distance" in names:
+        needed.append("offset")
+    if "strongest" in names and layer.terms.sinks is not None:
+        needed.append("strongest")
+    return [*needed, "distance"] if layer.two_sided else needed
+
+
+def _count_sinks(
+    rows: dict[str, Float[torch.Tensor, "all queries"]], at: tuple[slice, slice], shifted: torch.Tensor
+) -> None:
+    """Count a sink as one more place: in the total, the entropy and the squares, but in no sum over keys."""
+    power = shifted.exp2()
+    rows["total"][at] += power
+    if "entropy" in rows:
+        rows["entropy"][at] += torch.where(power > 0, shifted, 0) * power
+    if "effective_tokens" in rows:
+        rows["effective_tokens"][at] = torch.hypot(rows["effective_tokens"][at], power)
+
+
+def _pick(row: Float[torch.Tensor, "all queries"], block: SoftmaxBlock, powers: torch.Tensor, offset: int) -> None:
+    """Fill in the cells on the diagonal `offset` keys away from the main one."""
+    start, low, high = block.rows.start, block.keys.start, block.keys.stop
+    begin = max(start, low - offset)
+    end = min(block.rows.stop, high - offset)
+    if begin < end:
+        cells = powers[:, begin - start : end - start, begin + offset - low : end + offset - low]
+        row[block.heads, begin:end] = cells.diagonal(dim1=-2, dim2=-1)
+
+
+def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
+    """Make one call for the entropy and everything linear in the weights, and one more for each of four others.
+
+    `effective_tokens`, `strongest` and `confidence` follow from log-sum-exps of scaled scores, `distance` from a causal
+    call.
+    """
+    model_keys = layer.k[..., : layer.d_head]
+    keys, columns = layer.k, layer.columns
+    if columns.shape[1] > keys.shape[1]:  # norms differ between the query heads that share a key head
+        shared = columns.shape[1] // keys.shape[1]
+        keys, model_keys = keys.repeat_interleave(shared, 1), model_keys.repeat_interleave(shared, 1)
+    columns = columns.expand(-1, keys.shape[1], -1, -1)
+    mixed, lse = _mix(layer, keys, torch.cat([model_keys, columns], -1))
+    energy = layer.scale * (layer.q[..., : layer.d_head] * mixed[..., : layer.d_head]).sum(-1)
+    sums = {"entropy": (lse - energy).clamp_min(0)}
+    at = torch.arange(layer.q.shape[2], device=lse.device) + layer.at
+    for name, offset in CELLS.items():
+        if name in names:
+            sums[name] = _on(layer, lse, at + offset)
+    if "first" in names:
+        sums["first"] = _on(layer, lse, torch.zeros_like(at))
+    if "effective_tokens" in names:
+        sums["effective_tokens"] = torch.exp(2 * lse - _log_sum(layer, 2.0))
+    if "strongest" in names:
+        sums["strongest"] = torch.exp(_log_sum(layer, SHARPENING) / SHARPENING - lse).clamp_max(1)
+    if "confidence" in names:
+        bound = _largest_score(layer.q[..., : layer.d_head], layer.k[..., : layer.d_head], layer.scale)
+        q, k = _hide(layer.q, layer.k, layer.scale, layer.special[:, 0] > 0, bound, layer.d_head)
+        content = replace(layer, q=q, k=k)
+        sums["confidence"] = torch.exp(_log_sum(content, SHARPENING) / SHARPENING - lse).clamp_max(1)
+    mixed = mixed[..., layer.d_head :]
+    # Corrects the kernel's rounding of a row's sum, which should be 1.
+    mixed = mixed / mixed[..., :1]
+    sums["offset"] = mixed[..., 1] - layer.centred
+    if layer.two_sided:
+        # E|j - i| = E[j - i] + 2 sum_{j <= i} p_ij (i - j)
+        sums["distance"] = sums["offset"] + 2 * _behind(layer, lse)
+    return Sums(sums, mixed[..., 2:])
+
+
+def _mix(
+    layer: Layer,
+    k: Float[torch.Tensor, "batch groups keys width"],
+    v: Float[torch.Tensor, "batch groups keys d_value"],
+    rule: Mask | None = None,
+) -> tuple[Float[torch.Tensor, "batch heads queries d_value"], Float[torch.Tensor, "batch heads queries"]]:
+    """Attention with these values. Zeros pad q, k and v to equal widths, as the kernels require."""
+    width = max(k.shape[-1], v.shape[-1])
+    width += -width % ALIGNMENT
+    q, k, values = (torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (layer.q, k, v))
+    mixed, lse = attend_with_lse(q, k, values, scale=layer.scale, mask=layer.rule if rule is None else rule)
+    return mixed[..., : v.shape[-1]], lse.to(mixed.dtype)
+
+
+def _log_sum(layer: Layer, factor: float) -> Float[torch.Tensor, "batch heads queries"]:
+    """The log-sum-exp of `factor` times the scores."""
+    _, lse = attend_with_lse(layer.q, layer.k, layer.k, scale=layer.scale * factor, mask=layer.rule)
+    return lse.to(layer.q.dtype)
+
+
+def _on(
+    layer: Layer, lse: Float[torch.Tensor, "batch heads queries"], at: torch.Tensor
+) -> Float[torch.Tensor, "batch heads queries"]:
+    """The weight of query i on key at[i], from one dot product; 0 if the rule forbids it."""
+    batch, heads, queries, width = layer.q.shape
+    kv_heads, keys = layer.k.shape[1:3]
+    looked = layer.k[:, :, at.clamp(0, keys - 1)]
+    grouped = layer.q.reshape(batch, kv_heads, heads // kv_heads, queries, width)
+    weight = torch.exp(layer.scale * (grouped * looked[:, :, None]).sum(-1).view(batch, heads, queries) - lse)
+    first, end = (
+        torch.as_tensor(bound, device=at.device) for bound in layer.rule.reach(np.arange(queries) + layer.at, keys)
+    )
+    allowed = (at >= first) & (at < end)
+    return weight.masked_fill(~allowed, 0).clamp_max(1)
+
+
+def _behind(
+    layer: Layer, lse: Float[torch.Tensor, "batch heads queries"]
+) -> Float[torch.Tensor, "batch heads queries"]:
+    """sum_{j <= i} p_ij (i - j) = exp(lse_causal - lse) E_causal[i - j], from a causal call at half the cost."""
+    columns = layer.columns[:, :1, :, :2].expand(-1, layer.k.shape[1], -1, -1)
+    mixed, lse_behind = _mix(layer, layer.k, columns, Mask(causal=True, window=layer.rule.window))
+    behind = torch.exp(lse_behind - lse) * (layer.centred * mixed[..., 0] - mixed[..., 1])
+    return behind.clamp_min(0)
 
 
 _WAYS = {"blocks": sums_by_blocks, "fused": sums_by_fused_calls}

@@ -89,11 +89,15 @@ def _divergences(
 
 
 def relative(a: Float[np.ndarray, "*n d"], b: Float[np.ndarray, "*n d"]) -> Float[np.ndarray, "*n"]:
-    """|b - a| / |a| of each row in fp64: 0 where both are 0, infinity where only a is, NaN where either has NaN."""
+    """|b - a| / |a| of each row in fp64: NaN where either has NaN; for 0, see `ratio`."""
     wide = a.astype(np.float64)
-    change = np.linalg.norm(b.astype(np.float64) - wide, axis=-1)
+    return ratio(np.linalg.norm(b.astype(np.float64) - wide, axis=-1), np.linalg.norm(wide, axis=-1))
+
+
+def ratio(change: Float[np.ndarray, "*n"], base: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    """The change relative to the base: 0 where nothing changed, infinity where something came from nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(change == 0, 0.0, change / np.linalg.norm(wide, axis=-1))
+        return np.where(change == 0, 0.0, change / base)
 
 
 def _negative_entropies(p: Float[np.ndarray, "n cells"]) -> Float[np.ndarray, " n"]:

@@ -18,8 +18,7 @@ import numpy as np
 from headscope.anatomy import check_index
 from headscope.attention.scores import join_heads, scores, silent
 from headscope.encoder import rows_of
-from headscope.encoder.forward import PROJECTIONS
-from headscope.encoder.layer_forms import convolved
+from headscope.encoder.forward import PROJECTIONS, convolved
 from headscope.errors import InputError, not_a_number
 from headscope.runs.edits import Base, Edit, Edits, KeptLayer
 from headscope.runs.targets import Readings, read

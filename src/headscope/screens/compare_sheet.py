@@ -8,15 +8,15 @@ import numpy as np
 
 from headscope.checkpoint import called
 from headscope.heads import CATALOG
-from headscope.heads.compare.comparison import changed_first
-from headscope.heads.compare.weight_changes import MEASURES
+from headscope.heads.comparison import changed_first
+from headscope.heads.weight_changes import MEASURES
 from headscope.results.answers import CompareAnswer, filled
 from headscope.screens.inked import heat_map
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.heads.compare.comparison import Comparison
+    from headscope.heads.comparison import Comparison
     from headscope.results.head_values import HeadValues
 
 TOP = 10

@@ -13,11 +13,11 @@ import numpy as np
 from headscope.attention.patterns import GIVEN, is_named
 from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
+from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
 from headscope.checkpoint.raw_files import LocalFile
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
-from headscope.checkpoint.tensor_reading import read_tensor
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.results.arrays import Named, TokenAxis

@@ -155,17 +155,20 @@ def _compare_head(worst: Worst, trace: Trace, place: tuple[int, int], expected: 
         worst.see(ours, cells, ("query", "key"), layer=place[0], head=place[1], query=rows.start)
 
 
+def _wrong(found: str, advice: str = ADVICE) -> InputError:
+    return InputError(found, where=WHERE, advice=advice)
+
+
 def _layers(trace: Trace, against: Any) -> list[Any]:
     """The arrays of the layers that the trace kept."""
     if isinstance(against, (str, bytes)) or not (isinstance(against, Sequence) or _ndim(against) > 0):
-        raise InputError(f"expected weights, got {type(against).__name__}", where=WHERE, advice=ADVICE)
+        raise _wrong(f"expected weights, got {type(against).__name__}")
     if _ndim(against) not in (-1, 4, 5):
-        raise InputError(f"expected an array of 4 or 5 axes, got {_ndim(against)}", where=WHERE, advice=ADVICE)
+        raise _wrong(f"expected an array of 4 or 5 axes, got {_ndim(against)}")
     if not len(against):
-        raise InputError(
+        raise _wrong(
             "there are no weights: the tuple is empty",
-            where=WHERE,
-            advice='transformers returns weights only from eager attention: model.set_attn_implementation("eager")',
+            'transformers returns weights only from eager attention: model.set_attn_implementation("eager")',
         )
     return [against[at] for at in _indices(len(against), trace.numbers, "layer", "`against`")]
 
@@ -176,10 +179,9 @@ def _indices(count: int, numbers: tuple[int, ...], noun: str, place: str) -> lis
         return list(range(count))
     if count > max(numbers):
         return list(numbers)
-    raise InputError(
+    raise _wrong(
         f"{place} has {count} {noun}s; the trace has {noun}s {', '.join(map(str, numbers))}",
-        where=WHERE,
-        advice=f"pass the {noun}s of the trace, or all of the model's",
+        f"pass the {noun}s of the trace, or all of the model's",
     )
 
 
@@ -187,25 +189,23 @@ def _row(trace: Trace, layer: Any, place: str) -> Any:
     """(heads, queries, keys) of the trace's row in one layer's array."""
     if isinstance(layer, (list, tuple)):
         if layer and all(_ndim(step) in (3, 4) for step in layer):
-            raise InputError(
+            raise _wrong(
                 f"{place} is a tuple of {len(layer)} arrays, as generate() returns for its steps",
-                where=WHERE,
-                advice="pass those of one forward pass: captured.traces[step].verify(against=attentions[step])",
+                "pass those of one forward pass: captured.traces[step].verify(against=attentions[step])",
             )
         layer = np.asarray(layer)
     if _ndim(layer) == 3:
         return layer
     if _ndim(layer) != 4:
         kind = "None" if layer is None else f"{type(layer).__name__} of shape {np.shape(layer)}"
-        raise InputError(f"{place}: expected an array of 3 or 4 axes, got {kind}", where=WHERE, advice=ADVICE)
+        raise _wrong(f"{place}: expected an array of 3 or 4 axes, got {kind}")
     if trace.row < len(layer):
         return layer[trace.row]
     if len(layer) == 1:
         return layer[0]
-    raise InputError(
+    raise _wrong(
         f"{place} has {len(layer)} rows; the trace is row {trace.row} of its batch",
-        where=WHERE,
-        advice="pass the attentions of the same batch, or of this row alone",
+        "pass the attentions of the same batch, or of this row alone",
     )
 
 
@@ -216,9 +216,7 @@ def _positions(size: int, kept: np.ndarray, batch: int, noun: str, place: str) -
     if size == len(kept):
         return np.arange(size)
     both = f"{len(kept)}" if batch == len(kept) else f"{len(kept)} (of {batch} in the batch, padding included)"
-    raise InputError(
-        f"{place} has {size} {noun}; the trace has {both}", where=WHERE, advice="pass the weights of the same text"
-    )
+    raise _wrong(f"{place} has {size} {noun}; the trace has {both}", "pass the weights of the same text")
 
 
 def _ndim(value: Any) -> int:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention.scores import EVERYTHING, Mask, attend, softmax_rows
-from headscope.attention.terms import NO_TERMS, Array, Terms, namespace
 from headscope.checkpoint.json_text import few
-from headscope.errors import HeadscopeError, InputError
+from headscope.errors import HeadscopeError
+from headscope.heads.measure import measure
+from headscope.heads.reference import LayerArrays, roles_of
 from headscope.traces import broken_line
 
 if TYPE_CHECKING:
@@ -77,47 +77,6 @@ def entropy_shares(trace: Trace) -> Float[np.ndarray, "layers heads"]:
     """(layers, heads): mean entropy divided by log S; empty for texts under 3 tokens, where it means nothing."""
     if len(trace.keys) < 3:
         return np.zeros((0, trace.heads))
-    return np.stack(
-        [
-            entropy(record.q, record.k, record.lse, scale=record.scale, mask=record.mask, terms=record.terms).mean(
-                axis=-1
-            )
-            for record in trace.layers
-        ]
-    ) / np.log(len(trace.keys))
-
-
-def entropy(
-    q: Float[Array, "heads queries d_head"],
-    k: Float[Array, "kv_heads keys d_head"],
-    lse: Float[Array, "heads queries"],
-    *,
-    scale: float,
-    mask: Mask = EVERYTHING,
-    terms: Terms = NO_TERMS,
-) -> Float[Array, "heads queries"]:
-    """Entropy of each query's weights in nats, (heads, queries), for the cost of one attention call.
-
-    H_i = lse_i - sum_j p_ij s_ij, and sum_j p_ij s_ij = scale * q_i . (P K)_i: attention with K instead of V. With
-    terms, the sum is taken over the scores themselves, in blocks; a sink counts as one more place.
-    A query that sees no key has entropy 0.
-
-    Raises:
-        InputError: the mask has an additive bias, whose expectation is missing from this identity.
-    """
-    if mask.bias is not None:
-        raise InputError(
-            "the entropy identity doesn't hold for a mask with an additive bias",
-            where="mask.bias",
-            advice="compute the entropy from the weights, in blocks of queries",
-        )
-    xp = namespace(q)
-    if terms.nothing:
-        mixed, _ = attend(q, k, k, scale=scale, mask=mask)
-        energy = scale * (q * mixed).sum(-1)
-    else:
-        energy = xp.zeros_like(lse)
-        for part in softmax_rows(q, k, scale=scale, mask=mask, terms=terms, keep_scores=True):
-            energy[:, part.rows] = part.energy
-    nats = lse - energy
-    return xp.where(lse == float("-inf"), xp.zeros_like(nats), nats)
+    roles = roles_of(trace)
+    layers = [measure(LayerArrays.of(record), roles, ["entropy"], dtype=None)["entropy"] for record in trace.layers]
+    return np.stack([entropies.mean(-1) for entropies in layers]) / np.log(len(trace.keys))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,25 +32,17 @@ OPTIONAL = ("pooler.", "pooler_", "contact_head.", "encoder.embed_positions.")
 UNKEPT = "a head attended with a map that the trace doesn't have"
 
 
-@dataclass(frozen=True)
-class Eager:
-    """The outputs of transformers' forward pass.
-
-    Attributes:
-        attentions: weights of each layer, (heads, S, S).
-        hidden_states: (S, d_model) of the embeddings, then of each layer.
-    """
-
-    attentions: list[Float[np.ndarray, "heads tokens tokens"]]
-    hidden_states: list[Float[np.ndarray, "tokens d_model"]]
-
-
-def run_eager(model: Model, trace: Trace) -> Eager:
+def run_eager(
+    model: Model, trace: Trace
+) -> tuple[list[Float[np.ndarray, "heads tokens tokens"]], list[Float[np.ndarray, "tokens d_model"]]]:
     """Build the checkpoint's base class in transformers, with eager attention in fp32, and run the trace's ids.
 
     The class is built from config.json and filled with the stored tensors under the class's names, so nothing is
     unpickled and no code of the checkpoint runs. The contexts of silenced heads are set to 0, and those of heads under
     another map to what the trace says.
+
+    Returns:
+        Weights of each layer, and the hidden states of the embeddings, then of each layer.
 
     Raises:
         UnsupportedError: transformers has no such class, rejects the config, or requires parameters that the checkpoint
@@ -100,10 +91,8 @@ def run_eager(model: Model, trace: Trace) -> Eager:
     with foreign_errors(where, SAVED_CONFIG), torch.inference_mode():
         silence(module, model, {head: replaced_context(trace[head]) for head in trace.changed})
         outputs = module(**inputs, output_attentions=True, output_hidden_states=True)
-    return Eager(
-        attentions=[attention[0].numpy() for attention in outputs.attentions],
-        hidden_states=[state[0].numpy() for state in outputs.hidden_states],
-    )
+    attentions = [attention[0].numpy() for attention in outputs.attentions]
+    return attentions, [state[0].numpy() for state in outputs.hidden_states]
 
 
 def replaced_context(head: HeadTrace) -> Float[np.ndarray, "queries d_value"]:
@@ -175,7 +164,9 @@ def paper(trace: Trace, model: Model, states: list[Float[np.ndarray, "tokens d_m
     rounded = trace.precision != "fp32"
     for layer, state in enumerate(states[:-1]):
         x = normed(model, state.astype(np.float64), layer)
-        turn = turns_of(model, layer, len(x))
+        angles = model.encoder.angles(layer, len(x))
+        # (tokens, d_head / 2), e^(i m theta): the complex number by which each pair turns
+        turn = None if angles is None else angles[0].astype(np.complex128) + 1j * angles[1]
         mask, scale = trace.layers[layer].mask, model.encoder.scale
         concat, total = [], np.zeros_like(x)
         for head, slices in enumerate(model.layers[layer].heads):
@@ -244,12 +235,6 @@ def added(terms: Terms, q: np.ndarray, k: np.ndarray, rows: slice, scale: float)
     return total
 
 
-def turns_of(model: Model, layer: int, tokens: int) -> np.ndarray | None:
-    """(tokens, d_head / 2), e^(i m theta): the complex number by which each pair turns; None if the layer has none."""
-    angles = model.encoder.angles(layer, tokens)
-    return None if angles is None else angles[0].astype(np.complex128) + 1j * angles[1]
-
-
 def turned(model: Model, x: Float[np.ndarray, "tokens d_head"], turn: np.ndarray) -> Float[np.ndarray, "tokens d_head"]:
     """Queries or keys, each pair as a complex number times e^(i m theta) (Su et al. 2021, eq. 12)."""
     rotary = model.anatomy.family.rotary if model.anatomy.family else None
@@ -280,18 +265,18 @@ def transformers_eager(
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
         return [], f"torch and transformers are not installed: {install('torch')}"
     try:
-        eager = run_eager(model, trace)
+        attentions, hidden_states = run_eager(model, trace)
     except HeadscopeError as error:
         return [], error.found
     cells = Worst("weights (eager)", "against transformers' eager attentions", limits.weights, limits.reason)
     every = "of the embeddings and every layer, against transformers'"
     hidden = Worst("hidden states", every, limits.fp32, FP32_REASON)
-    for layer, attention in enumerate(eager.attentions):
+    for layer, attention in enumerate(attentions):
         for head in range(trace.heads):
             for rows in row_blocks(len(trace)):
                 ours = trace[layer, head].weights[rows]
                 cells.see(ours, attention[head, rows], ("query", "key"), layer=layer, head=head, query=rows.start)
     ours = [*states[:-1], trace.outputs["last_hidden_state"].array]
-    for layer, (state, expected) in enumerate(zip(ours, eager.hidden_states, strict=True)):
+    for layer, (state, expected) in enumerate(zip(ours, hidden_states, strict=True)):
         hidden.see(state, expected, ("query",), layer=layer)
     return [cells.check(), hidden.check()], ""

@@ -207,13 +207,11 @@ class Worst:
 
     Args:
         name, compared, tolerance, reason: as in the Check.
-        relative: True if the numbers are differences that were divided by a size: they have no sides to show.
     """
 
-    def __init__(self, name: str, compared: str, tolerance: float, reason: str, *, relative: bool = False) -> None:
+    def __init__(self, name: str, compared: str, tolerance: float, reason: str) -> None:
         self._fixed = {"name": name, "compared": compared, "reason": reason}
         self._tolerance = tolerance
-        self._relative = relative
         self._size = 0.0
         self._worst = -1.0
         self._share = -1.0
@@ -255,27 +253,18 @@ class Worst:
         self._share = share
         self._worst = float(difference.reshape(-1)[at])
         self._allowed = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
-        if not self._relative:
-            self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
+        self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
         self._place = {
             **place,
             **{axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)},
         }
 
-    @property
-    def seen(self) -> bool:
-        """True if anything was compared."""
-        return self._worst >= 0 or bool(np.isnan(self._worst))
-
-    def check(self, **place: int) -> Check:
-        """The result, at a place that all comparisons share.
-
-        The tolerance is multiplied by the size of the numbers compared if that is more than 1.
-        """
+    def check(self) -> Check:
+        """The result. The tolerance is multiplied by the size of the numbers compared if that is more than 1."""
         tolerance = self._allowed
         if tolerance is None:
             tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
-        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **{**self._place, **place})  # type: ignore[arg-type]
+        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **self._place)  # type: ignore[arg-type]
 
 
 Limit = tuple[float, str]

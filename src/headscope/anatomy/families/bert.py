@@ -153,13 +153,12 @@ DENSE_CLASSIFIER = (
     *linear("classifier.out_proj", "sequence.out", "labels", "d_model"),
 )
 
-ROBERTA = Family(
+ROBERTA = replace(
+    BERT,
     name="roberta",
     model_types={"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     prefix="roberta.",
     embeddings=(*words("d_model"), *token_types("d_model"), *embeddings_norm("d_model"), *positions("d_model")),
-    layer=BERT_LAYER,
-    pooler=POOLER,
     tops=(
         Top("ForMaskedLM", ("masked_lm",), False, ROBERTA_LM_HEAD),
         Top("ForCausalLM", ("masked_lm",), False, ROBERTA_LM_HEAD),
@@ -167,7 +166,6 @@ ROBERTA = Family(
         Top("ForMultipleChoice", ("choice",), True, CHOICE),
         *TOKENS_AND_ANSWERS,
     ),
-    config=BERT_CONFIG,
     defaults={**BERT_DEFAULTS, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
     position_offset=1,
     masked_lm_activation="gelu",
@@ -175,6 +173,12 @@ ROBERTA = Family(
 )
 
 PRE_CLASSIFIER = linear("pre_classifier", "sequence.dense", "d_model", "d_model")
+DISTILBERT_PREDICTIONS = (
+    *linear("vocab_transform", "masked_lm.transform", "d_model", "d_model"),
+    *norm("vocab_layer_norm", "masked_lm.norm", "d_model"),
+    Spec("vocab_projector.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
+    Spec("vocab_projector.bias", "masked_lm.bias", ("vocab",)),
+)
 
 DISTILBERT = Family(
     name="distilbert",
@@ -192,17 +196,7 @@ DISTILBERT = Family(
         *norm("transformer.layer.{l}.output_layer_norm", "layer.output_norm", "d_model"),
     ),
     tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            (
-                *linear("vocab_transform", "masked_lm.transform", "d_model", "d_model"),
-                *norm("vocab_layer_norm", "masked_lm.norm", "d_model"),
-                Spec("vocab_projector.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
-                Spec("vocab_projector.bias", "masked_lm.bias", ("vocab",)),
-            ),
-        ),
+        Top("ForMaskedLM", ("masked_lm",), False, DISTILBERT_PREDICTIONS),
         Top("ForSequenceClassification", ("sequence",), False, (*PRE_CLASSIFIER, *SEQUENCE_OUT)),
         Top("ForMultipleChoice", ("choice",), False, (*PRE_CLASSIFIER, *CHOICE_OUT)),
         *TOKENS_AND_ANSWERS,
@@ -231,6 +225,11 @@ DISTILBERT = Family(
     sequence_activation="relu",
 )
 
+DETECTION = (
+    *linear("discriminator_predictions.dense", "detection.dense", "d_model", "d_model"),
+    *linear("discriminator_predictions.dense_prediction", "detection.out", 1, "d_model"),
+)
+SUMMARY = linear("sequence_summary.summary", "summary", "d_model", "d_model", when="summary_use_proj")
 ELECTRA_GENERATOR = (
     *norm("generator_predictions.LayerNorm", "masked_lm.norm", "d_embedding"),
     *linear("generator_predictions.dense", "masked_lm.transform", "d_embedding", "d_model"),
@@ -246,27 +245,11 @@ ELECTRA = Family(
     projection=linear("embeddings_project", "projection", "d_model", "d_embedding"),
     layer=BERT_LAYER,
     tops=(
-        Top(
-            "ForPreTraining",
-            ("detection",),
-            False,
-            (
-                *linear("discriminator_predictions.dense", "detection.dense", "d_model", "d_model"),
-                *linear("discriminator_predictions.dense_prediction", "detection.out", 1, "d_model"),
-            ),
-        ),
+        Top("ForPreTraining", ("detection",), False, DETECTION),
         Top("ForMaskedLM", ("masked_lm",), False, ELECTRA_GENERATOR),
         Top("ForCausalLM", ("masked_lm",), False, ELECTRA_GENERATOR),
         Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
-        Top(
-            "ForMultipleChoice",
-            ("choice",),
-            False,
-            (
-                *linear("sequence_summary.summary", "summary", "d_model", "d_model", when="summary_use_proj"),
-                *CHOICE,
-            ),
-        ),
+        Top("ForMultipleChoice", ("choice",), False, (*SUMMARY, *CHOICE)),
         *TOKENS_AND_ANSWERS,
     ),
     config={**BERT_CONFIG, "d_embedding": "embedding_size"},
@@ -338,7 +321,8 @@ ALBERT = Family(
     },
 )
 
-ERNIE = Family(
+ERNIE = replace(
+    BERT,
     name="ernie",
     model_types={"ernie": "Ernie"},
     prefix="ernie.",
@@ -346,8 +330,6 @@ ERNIE = Family(
         *bert_embeddings("d_model"),
         *table("embeddings.task_type_embeddings", "embeddings.task_type", "task_types", "d_model", when="use_task_id"),
     ),
-    layer=BERT_LAYER,
-    pooler=POOLER,
     tops=BERT_TOPS,
     config={**BERT_CONFIG, "task_types": "task_type_vocab_size"},
     defaults={**BERT_DEFAULTS, "use_task_id": False, "task_type_vocab_size": 3},
@@ -355,10 +337,10 @@ ERNIE = Family(
 
 PRE_NORM_LAYER = "encoder.layer.{l}"
 PROJECTIONS = ("layer.query", "layer.key", "layer.value", "layer.attention_output")
-MEGATRON_BERT = Family(
+MEGATRON_BERT = replace(
+    BERT,
     name="megatron-bert",
     model_types={"megatron-bert": "MegatronBert"},
-    prefix="bert.",
     embeddings=(*words("d_model"), *positions("d_model"), *token_types("d_model")),
     layer=(
         *norm(f"{PRE_NORM_LAYER}.attention.ln", "layer.attention_input_norm", "d_model"),
@@ -367,9 +349,7 @@ MEGATRON_BERT = Family(
         *(spec for spec in BERT_LAYER if spec.role.startswith("layer.ffn")),
     ),
     after_layers=norm("encoder.ln", "last_norm", "d_model"),
-    pooler=POOLER,
     tops=BERT_TOPS,
-    config=BERT_CONFIG,
     defaults=without(BERT_DEFAULTS, "classifier_dropout"),
     layer_form="pre_norm",
 )
@@ -391,13 +371,11 @@ ROFORMER = Family(
         *TOKENS_AND_ANSWERS,
     ),
     config={**BERT_CONFIG, "d_embedding": "embedding_size"},
-    defaults={
-        **without(BERT_DEFAULTS, "classifier_dropout"),
-        "rotary_value": False,
-    },
+    defaults={**without(BERT_DEFAULTS, "classifier_dropout"), "rotary_value": False},
     rotary=Rotary(pairs=True),
 )
 
+ESM_LM_HEAD = tuple(spec for spec in ROBERTA_LM_HEAD if spec.role != "masked_lm.decoder_bias")
 ESM = Family(
     name="esm",
     model_types={"esm": "Esm"},
@@ -417,12 +395,7 @@ ESM = Family(
     pooler=POOLER,
     beside=linear("contact_head.regression", "contacts", 1, "all_heads"),
     tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            tuple(spec for spec in ROBERTA_LM_HEAD if spec.role != "masked_lm.decoder_bias"),
-        ),
+        Top("ForMaskedLM", ("masked_lm",), False, ESM_LM_HEAD),
         Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
         Top("ForTokenClassification", ("token",), False, CLASSIFIER),
     ),

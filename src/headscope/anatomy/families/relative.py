@@ -7,6 +7,8 @@ the names of the published files, which transformers renames while loading. MPNe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headscope.anatomy.families.bert import (
     BERT_CONFIG,
     BERT_DEFAULTS,
@@ -15,9 +17,8 @@ from headscope.anatomy.families.bert import (
     CHOICE_OUT,
     CLASSIFIER,
     COMMON_DEFAULTS,
-    DENSE_CLASSIFIER,
     POOLER,
-    ROBERTA_LM_HEAD,
+    ROBERTA,
     SEQUENCE_OUT,
     TOKENS_AND_ANSWERS,
     WORDS,
@@ -32,6 +33,9 @@ from headscope.anatomy.schema import Family, Rotary, Spec, Top, linear, matrix, 
 
 L = "encoder.layer.{l}"
 QKV = ("layer.query", "layer.key", "layer.value")
+UP_GATE = ("layer.ffn_in", "layer.ffn_gate")
+GATE_UP = ("layer.ffn_gate", "layer.ffn_in")
+"""Roles of what files stack in one tensor, one above the other."""
 
 
 def head(task: str) -> tuple[Spec, ...]:
@@ -43,6 +47,11 @@ def head(task: str) -> tuple[Spec, ...]:
     )  # fmt: skip
 
 
+MODERN_PREDICTIONS = (
+    *head("masked_lm"),
+    Spec("decoder.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to="embeddings.tok_embeddings.weight"),
+    Spec("decoder.bias", "masked_lm.bias", ("vocab",), when="decoder_bias"),
+)
 QUESTION = linear("classifier", "question", "labels", "d_model")
 MODERN_LAYER = "layers.{l}"
 MODERNBERT = Family(
@@ -58,33 +67,12 @@ MODERNBERT = Family(
         *stacked(f"{MODERN_LAYER}.attn.Wqkv", "layer.qkv", "d_qkv", "d_model", QKV, "attention_bias"),
         *linear(f"{MODERN_LAYER}.attn.Wo", "layer.attention_output", "d_model", "d_model", "attention_bias"),
         *norm(f"{MODERN_LAYER}.mlp_norm", "layer.ffn_input_norm", "d_model", "norm_bias"),
-        *stacked(
-            f"{MODERN_LAYER}.mlp.Wi",
-            "layer.ffn_gated",
-            "d_gated",
-            "d_model",
-            ("layer.ffn_gate", "layer.ffn_in"),
-            "mlp_bias",
-        ),
+        *stacked(f"{MODERN_LAYER}.mlp.Wi", "layer.ffn_gated", "d_gated", "d_model", GATE_UP, "mlp_bias"),
         *linear(f"{MODERN_LAYER}.mlp.Wo", "layer.ffn_out", "d_model", "d_ffn", "mlp_bias"),
     ),
     after_layers=norm("final_norm", "last_norm", "d_model", "norm_bias"),
     tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            (
-                *head("masked_lm"),
-                Spec(
-                    "decoder.weight",
-                    "masked_lm.decoder",
-                    ("vocab", "d_model"),
-                    tied_to="embeddings.tok_embeddings.weight",
-                ),
-                Spec("decoder.bias", "masked_lm.bias", ("vocab",), when="decoder_bias"),
-            ),
-        ),
+        Top("ForMaskedLM", ("masked_lm",), False, MODERN_PREDICTIONS),
         Top("ForSequenceClassification", ("sequence",), False, (*head("sequence"), *SEQUENCE_OUT)),
         Top("ForTokenClassification", ("token",), False, (*head("token"), *CLASSIFIER)),
         Top("ForQuestionAnswering", ("question",), False, (*head("question"), *QUESTION)),
@@ -206,38 +194,28 @@ NOMIC_BERT = Family(
     },
 )
 
+GTE_LM_HEAD = (
+    *linear("lm_head.dense", "masked_lm.transform", "d_model", "d_model"),
+    *norm("lm_head.norm", "masked_lm.norm", "d_model"),
+    Spec("lm_head.decoder.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
+    Spec("lm_head.decoder.bias", "masked_lm.bias", ("vocab",)),
+)
 GTE = Family(
     name="gte",
     model_types={"gte": "Gte"},
     prefix="gte.",
-    embeddings=(
-        *words("d_model"),
-        *token_types("d_model", when="type_vocab_size"),
-        *embeddings_norm("d_model"),
-    ),
+    embeddings=(*words("d_model"), *token_types("d_model", when="type_vocab_size"), *embeddings_norm("d_model")),
     pooler=POOLER,
     layer=(
         *norm(f"{L}.attn_ln", "layer.attention_norm", "d_model"),
-        *stacked(f"{L}.mlp.up_gate_proj", "layer.ffn_gated", "d_gated", "d_model", ("layer.ffn_in", "layer.ffn_gate"))[
-            :1
-        ],
+        *stacked(f"{L}.mlp.up_gate_proj", "layer.ffn_gated", "d_gated", "d_model", UP_GATE)[:1],
         *linear(f"{L}.mlp.down_proj", "layer.ffn_out", "d_model", "d_ffn"),
         *stacked(f"{L}.attention.qkv_proj", "layer.qkv", "d_qkv", "d_model", QKV),
         *linear(f"{L}.attention.o_proj", "layer.attention_output", "d_model", "d_model"),
         *norm(f"{L}.mlp_ln", "layer.output_norm", "d_model"),
     ),
     tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            (
-                *linear("lm_head.dense", "masked_lm.transform", "d_model", "d_model"),
-                *norm("lm_head.norm", "masked_lm.norm", "d_model"),
-                Spec("lm_head.decoder.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to=WORDS),
-                Spec("lm_head.decoder.bias", "masked_lm.bias", ("vocab",)),
-            ),
-        ),
+        Top("ForMaskedLM", ("masked_lm",), False, GTE_LM_HEAD),
         Top("ForSequenceClassification", ("sequence",), True, CLASSIFIER),
         Top("ForTokenClassification", ("token",), False, CLASSIFIER),
     ),
@@ -260,6 +238,11 @@ GTE = Family(
     published_prefix="new.",
 )
 
+EUROBERT_PREDICTIONS = (
+    Spec("lm_head.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to="embed_tokens.weight"),
+    Spec("lm_head.bias", "masked_lm.bias", ("vocab",), when="mlp_bias"),
+)
+EUROBERT_DENSE = linear("dense", "sequence.dense", "d_model", "d_model")
 EUROBERT = Family(
     name="eurobert",
     model_types={"eurobert": "EuroBert"},
@@ -278,21 +261,8 @@ EUROBERT = Family(
     ),
     after_layers=scale("norm", "last_norm", "d_model"),
     tops=(
-        Top(
-            "ForMaskedLM",
-            ("masked_lm",),
-            False,
-            (
-                Spec("lm_head.weight", "masked_lm.decoder", ("vocab", "d_model"), tied_to="embed_tokens.weight"),
-                Spec("lm_head.bias", "masked_lm.bias", ("vocab",), when="mlp_bias"),
-            ),
-        ),
-        Top(
-            "ForSequenceClassification",
-            ("sequence",),
-            False,
-            (*linear("dense", "sequence.dense", "d_model", "d_model"), *SEQUENCE_OUT),
-        ),
+        Top("ForMaskedLM", ("masked_lm",), False, EUROBERT_PREDICTIONS),
+        Top("ForSequenceClassification", ("sequence",), False, (*EUROBERT_DENSE, *SEQUENCE_OUT)),
         Top("ForTokenClassification", ("token",), False, CLASSIFIER),
     ),
     config={
@@ -329,7 +299,8 @@ EUROBERT = Family(
 
 FEED_FORWARD = BERT_LAYER[-6:]
 
-MPNET = Family(
+MPNET = replace(
+    ROBERTA,
     name="mpnet",
     model_types={"mpnet": "MPNet"},
     prefix="mpnet.",
@@ -343,17 +314,8 @@ MPNET = Family(
         *FEED_FORWARD,
     ),
     after_layers=table("encoder.relative_attention_bias", "distances", "relative", "heads"),
-    pooler=POOLER,
-    tops=(
-        Top("ForMaskedLM", ("masked_lm",), False, ROBERTA_LM_HEAD),
-        Top("ForSequenceClassification", ("sequence",), False, DENSE_CLASSIFIER),
-        Top("ForMultipleChoice", ("choice",), True, CHOICE),
-        *TOKENS_AND_ANSWERS,
-    ),
-    config={
-        **without(BERT_CONFIG, "types", "padding_id"),
-        "distances": "relative_attention_num_buckets",
-    },
+    tops=tuple(top for top in ROBERTA.tops if top.suffix != "ForCausalLM"),
+    config={**without(BERT_CONFIG, "types", "padding_id"), "distances": "relative_attention_num_buckets"},
     defaults={
         **COMMON_DEFAULTS,
         **{name: BERT_DEFAULTS[name] for name in ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")},
@@ -364,9 +326,6 @@ MPNET = Family(
         "eos_token_id": 2,
     },
     fixed={"padding_id": 1},
-    position_offset=1,
-    masked_lm_activation="gelu",
-    sequence_activation="tanh",
     terms="by_distance",
 )
 

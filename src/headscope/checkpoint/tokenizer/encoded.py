@@ -156,27 +156,13 @@ def assemble(
         cut = [text.cut(count, keep_end=keep_end) for text, count in zip(texts, counts, strict=True)]
     else:
         cut = list(texts)
-    ids: list[int] = []
-    tokens: list[str] = []
-    segments: list[int] = []
-    special: list[bool] = []
-    words: list[int | None] = []
-    spans: list[Span | None] = []
+    rows: list[tuple[int, str, int, bool, int | None, Span | None]] = []
     for slot in layout:
         if isinstance(slot, Special):
-            ids.append(slot.id)
-            tokens.append(slot.token)
-            segments.append(slot.segment)
-            special.append(True)
-            words.append(None)
-            spans.append(None)
+            rows.append((slot.id, slot.token, slot.segment, True, None, None))
             continue
         text = cut[slot.text]
         before = texts[0].word_count if slot.text == 1 else 0
-        ids.extend(text.ids)
-        tokens.extend(text.tokens)
-        segments.extend([slot.segment] * len(text.ids))
-        special.extend([False] * len(text.ids))
-        words.extend(None if word is None else word + before for word in text.words)
-        spans.extend(text.spans)
-    return Encoded(tuple(ids), tuple(tokens), tuple(segments), tuple(special), tuple(words), tuple(spans))
+        for index, token, word, span in zip(text.ids, text.tokens, text.words, text.spans, strict=True):
+            rows.append((index, token, slot.segment, False, None if word is None else word + before, span))
+    return Encoded(*zip(*rows, strict=True))  # type: ignore[arg-type]  # its first six columns

@@ -234,7 +234,7 @@ class Tokenizer:
                 where=f"{self._settings.where}: tokenizer_config.json",
                 advice="pass one text: the model reads no pairs",
             )
-        layout = self._engine.layout(len(texts))
+        layout = self.layout(len(texts))
         pieces = [tokenize(text) for text in texts]
         for name, text_pieces in zip(("the text", "the pair"), pieces, strict=False):
             if not text_pieces.ids:
@@ -243,17 +243,13 @@ class Tokenizer:
                     where=name,
                     advice="pass a text with letters, digits or signs from the model's vocabulary",
                 )
-        encoded = assemble(
+        return assemble(
             layout,
             pieces,
             max_length=max_length,
             odd_to_first=self._engine.odd_to_first,
             keep_end=self._settings.text("truncation_side", "right") == "left",
         )
-        if self._segments:
-            return encoded
-        zeros = (0,) * len(encoded)
-        return Encoded(encoded.ids, encoded.tokens, zeros, encoded.special, encoded.words, encoded.spans)
 
     def _named(self, key: str, usual: Sequence[str]) -> str | None:
         if key in self._settings.without:

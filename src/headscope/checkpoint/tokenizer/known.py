@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoint.json_text import brief
@@ -194,18 +193,10 @@ ENOUGH = 0.01
 """From this share of upper-case (or accented) tokens, the model was trained with them. Fewer prove nothing."""
 
 
-@dataclass(frozen=True)
-class Casing:
-    """The normalization of a BERT tokenizer, and the reasons for it."""
+def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings in tokenizer_config.json; those that it lacks are derived from the vocabulary, with reasons.
 
-    do_lower_case: bool
-    strip_accents: bool | None
-    tokenize_chinese_chars: bool
-    reasons: list[str]
-
-
-def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
-    """Return the settings in tokenizer_config.json; those that it lacks are derived from the vocabulary.
+    They have the names of the library's BertNormalizer.
 
     transformers lower-cases by default, and so reads cased models wrongly. A vocabulary without upper-case letters
     must come from lower-cased text; a vocabulary with many must come from cased text.
@@ -251,7 +242,7 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> Casing:
                 advice="name the segmenter in tokenizer_config.json (tokenizer_class, word_tokenizer_type, "
                 f"tokenize_chinese_chars), or {BY_IDS}",
             )
-    return Casing(lower, accents, ideographs, reasons)
+    return {"lowercase": lower, "strip_accents": accents, "handle_chinese_chars": ideographs}, reasons
 
 
 def _accented(piece: str) -> bool:

@@ -33,7 +33,7 @@ from headscope.checkpoint.tokenizer.vocabularies import (
     from_vocab_txt,
     read_vocab_txt,
 )
-from headscope.errors import CheckpointError, HeadscopeError, InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, UnsupportedError
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 """Files that a tokenizer may be read from."""
@@ -108,24 +108,23 @@ def borrowed_tokenizer(
 def _open(
     checkpoint: TokenizerSource, settings: Settings, class_name: str | None, known_by: str
 ) -> tuple[Engine, str | None]:
+    """The engine and the file that it reads; an UnsupportedError if the files are there but don't tell enough."""
     if class_name == JAPANESE:
         from headscope.checkpoint.tokenizer.japanese import Japanese
 
         path = checkpoint.file("vocab.txt")
         if path is not None:
             return Japanese(path, settings), "vocab.txt"
-        found, advice = (
-            f"the checkpoint's tokenizer is {JAPANESE}, but its vocab.txt is missing",
-            f"add it, or {BY_IDS}",
-        )
-        return Refused(CheckpointError(found, where=settings.where, advice=advice), {}), None
+        found = f"the checkpoint's tokenizer is {JAPANESE}, but its vocab.txt is missing"
+        return Refused(CheckpointError(found, where=settings.where, advice=f"add it, or {BY_IDS}"), {}), None
     path = checkpoint.file("tokenizer.json")
     if path is not None:
         if class_name == "BertweetTokenizer" and settings.flag("normalization", False):
-            return _refuse(checkpoint, settings, class_name, "a tweet normalizer, which tokenizer.json can't hold")
+            raise _lacking(settings, class_name, "a tweet normalizer, which tokenizer.json can't hold")
         return from_tokenizer_json(path, settings, class_name), "tokenizer.json"
-    if _has_custom_code(settings):
-        return _refuse(checkpoint, settings, class_name or "a custom class", "code from the checkpoint")
+    auto_map = settings.options.get("auto_map")
+    if isinstance(auto_map, list) or (isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") is not None):
+        raise _lacking(settings, class_name or "a custom class", "code from the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
     if vocab_txt is not None:
         if class_name in WORDPIECE:
@@ -156,26 +155,23 @@ def _open(
     if not models and not files and settings.class_name is None:
         return Refused(_incomplete(checkpoint, settings, None, known_by), {}), None
     if class_name is None:
-        error: HeadscopeError = UnsupportedError(
+        raise UnsupportedError(
             f"the checkpoint has {', '.join(files + models)} but no tokenizer.json, and the tokenizer's class is "
             f"unknown: {known_by}",
             where=settings.where,
             advice=f"{CONVERT}; or set tokenizer_class in tokenizer_config.json; or {BY_IDS}",
         )
-        return Refused(error, _vocabulary(checkpoint, settings)), None
-    return _refuse(checkpoint, settings, class_name, f"a sentencepiece model ({models[0]})" if models else None)
+    raise _lacking(settings, class_name, f"a sentencepiece model ({models[0]})" if models else None)
 
 
-def _refuse(
-    checkpoint: TokenizerSource, settings: Settings, class_name: str, needs: str | None
-) -> tuple[Engine, str | None]:
+def _lacking(settings: Settings, class_name: str, needs: str | None) -> UnsupportedError:
+    """The error for a class that needs more than headscope has."""
     needs = NEEDS.get(class_name) or needs or "steps that headscope doesn't have"
-    error = UnsupportedError(
+    return UnsupportedError(
         f"the checkpoint's tokenizer is {class_name}, which needs {needs}",
         where=settings.where,
         advice=f"{CONVERT}; or {BY_IDS}",
     )
-    return Refused(error, _vocabulary(checkpoint, settings)), None
 
 
 def _incomplete(
@@ -205,11 +201,6 @@ def _incomplete(
         other = like.get(useless[0], "AlbertTokenizer")
         advice = f"if another class made {useless[0]}, such as {other}, {wrong}; otherwise {advice}"
     return CheckpointError(found, where=settings.where, advice=advice)
-
-
-def _has_custom_code(settings: Settings) -> bool:
-    auto_map = settings.options.get("auto_map")
-    return isinstance(auto_map, list) or (isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") is not None)
 
 
 def _vocabulary(checkpoint: TokenizerSource, settings: Settings) -> dict[str, int]:

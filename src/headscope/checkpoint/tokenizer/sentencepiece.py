@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.json_text import MOST_BYTES, brief
+from headscope.checkpoint.json_text import MOST_BYTES
 from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings
-from headscope.checkpoint.tokenizer.vocabularies import add_template
+from headscope.checkpoint.tokenizer.vocabularies import add_template, required_tokens
 from headscope.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -86,27 +86,12 @@ def from_sentencepiece(path: Path, settings: Settings, class_name: str) -> Backe
             if kind in (CONTROL, USER_DEFINED):
                 rust.add_tokens([_plain(piece, special=kind == CONTROL)])
         _normalise(rust, model, settings, albert)
-        masks = [] if "mask_token" in settings.without else ["mask_token"]
-        named = {key: settings.spelling(key, SPECIALS[key]) for key in ("cls_token", "sep_token", *masks)}
-        mask = named.get("mask_token")
-        if mask is not None and rust.token_to_id(mask) is None:  # DeBERTa's id follows those of the model
-            rust.add_special_tokens([_plain(mask, special=True)])
-        cls, sep = named["cls_token"], named["sep_token"]
-        missing = [token for token in (cls, sep) if rust.token_to_id(token) is None]
-        if missing:
-            raise CheckpointError(
-                f"the model of {len(model.pieces)} pieces lacks {', '.join(map(brief, missing))}",
-                where=where,
-                advice="name the special tokens in tokenizer_config.json (cls_token, sep_token), or pass ids=",
-            )
+        cls, sep = required_tokens(rust.get_vocab(), settings, where, cls="[CLS]", sep="[SEP]")
         add_template(rust, cls, sep)
-        present = [token for token in dict.fromkeys(named.values()) if rust.token_to_id(token) is not None]
-        rust.add_special_tokens([_plain(token, special=True) for token in present])
+        mask = [] if "mask_token" in settings.without else [settings.spelling("mask_token", "[MASK]")]
+        # DeBERTa's model has no mask: its id follows those of the model.
+        rust.add_special_tokens([_plain(token, special=True) for token in dict.fromkeys((cls, sep, *mask))])
     return Backend(rust, where=where, settings=settings)
-
-
-SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-"""DeBERTa's and ALBERT's special tokens, unless the settings spell them otherwise."""
 
 
 def _plain(piece: str, *, special: bool) -> Any:

@@ -84,20 +84,15 @@ def from_vocab_txt(path: Path, settings: Settings) -> Backend:
             )
     vocabulary = read_vocab_txt(path, where)
     cls, sep, unk = required_tokens(vocabulary, settings, where, cls="[CLS]", sep="[SEP]", unk="[UNK]")
-    casing = decide_casing(vocabulary, settings)
+    casing, reasons = decide_casing(vocabulary, settings)
     with library_errors(where, AGAIN):
         rust = Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
-        rust.normalizer = normalizers.BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=casing.tokenize_chinese_chars,
-            strip_accents=casing.strip_accents,
-            lowercase=casing.do_lower_case,
-        )
+        rust.normalizer = normalizers.BertNormalizer(clean_text=True, **casing)
         rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         add_template(rust, cls, sep)
         mark_special(rust, settings, "BertTokenizer")
     backend = Backend(rust, where=where, settings=settings)
-    backend.notes = backend.notes or casing.reasons  # a foreign vocabulary is no evidence of a casing
+    backend.notes = backend.notes or reasons  # a foreign vocabulary is no evidence of a casing
     return backend
 
 
@@ -183,6 +178,10 @@ def add_template(rust: tokenizers.Tokenizer, cls: str, sep: str) -> None:
     )
 
 
+def _unusable(where: str, problem: str) -> CheckpointError:
+    return CheckpointError(problem, where=where, advice=AGAIN)
+
+
 def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
     """Read a vocabulary with one token per line; its id is its line number, counted from 0.
 
@@ -198,7 +197,7 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
         lines.pop()
     vocabulary = {line.rstrip() or line: index for index, line in enumerate(lines)}
     if not any(vocabulary):
-        raise CheckpointError("the vocabulary is empty", where=where, advice=AGAIN)
+        raise _unusable(where, "the vocabulary is empty")
     return vocabulary
 
 
@@ -211,20 +210,16 @@ def _read_text(path: Path, where: str) -> str:
         return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"{path.name} can't be read as UTF-8 text: {reason}", where=where, advice=AGAIN
-        ) from error
+        raise _unusable(where, f"{path.name} can't be read as UTF-8 text: {reason}") from error
 
 
 def _read_vocab_json(path: Path, where: str) -> dict[str, int]:
     value = parse_json(path, where)
     if not value:
-        raise CheckpointError("vocab.json has no tokens", where=where, advice=AGAIN)
+        raise _unusable(where, "vocab.json has no tokens")
     for piece, index in value.items():
         if not isinstance(index, int) or isinstance(index, bool):
-            raise CheckpointError(
-                f"the id of {shown(piece)} is {brief(index)}, expected an integer", where=where, advice=AGAIN
-            )
+            raise _unusable(where, f"the id of {shown(piece)} is {brief(index)}, expected an integer")
     _check_ids(value, where)
     return value
 
@@ -233,11 +228,7 @@ def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
     """Reject ids far beyond the vocabulary: the tokenizers library iterates over all ids up to the largest."""
     for piece, index in vocabulary.items():
         if not 0 <= index < MOST_TOKENS:
-            raise CheckpointError(
-                f"the id of {shown(piece)} is {index}, expected 0 to {MOST_TOKENS - 1}",
-                where=where,
-                advice=AGAIN,
-            )
+            raise _unusable(where, f"the id of {shown(piece)} is {index}, expected 0 to {MOST_TOKENS - 1}")
 
 
 def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
@@ -247,11 +238,7 @@ def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
             continue
         parts = line.split(" ")
         if len(parts) != 2:
-            raise CheckpointError(
-                f"line {number} of merges.txt has {len(parts)} tokens, expected two: {line[:80]!r}",
-                where=where,
-                advice=AGAIN,
-            )
+            raise _unusable(where, f"line {number} of merges.txt has {len(parts)} tokens, expected two: {line[:80]!r}")
         merges.append((parts[0], parts[1]))
     return merges
 

@@ -1,4 +1,7 @@
-"""The record that `hs.compare` returns: what differs between two models, head by head, and in words."""
+"""The record that `hs.compare` returns: what differs between two models, head by head, and in words.
+
+Texts and surveys need a corpus: `headscope.atlas.comparing` reads those and makes this. The guide is docs/compare.md.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import numpy as np
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.files import parquet_bytes, write_atomically
-from headscope.heads.compare.weight_changes import MEASURES
+from headscope.heads.weight_changes import MEASURES
 from headscope.results.arrays import Named
 from headscope.results.head_values import Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, rows_of
@@ -31,7 +34,7 @@ class Comparison(Rows):
         a: the first model's name.
         b: the second's.
         changes: the table of heads: `change`, the measure that heads are ranked by, then relative changes of weights
-            (see heads.compare.weights.MEASURES), or nothing of these between two surveys; then
+            (see heads.weight_changes.MEASURES), or nothing of these between two surveys; then
             the statistics, each with both sides, or none without a corpus. Its facts are the labels of both sides.
         parts: attention, feed_forward, norms -> (layers,), the relative change of all parameters of that part.
         outside: embeddings.word, pooler, … -> the relative change.
