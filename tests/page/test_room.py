@@ -147,15 +147,6 @@ def test_a_segment_that_a_text_lacks_is_not_asked_for(watch: Watch, cat_file: Pa
     until(page, "location.hash === '#h=1&of=ab'")
 
 
-def test_hovering_moves_nothing(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}#l=0&h=1")
-    before = [box_of(page, name) for name in (".picture", ".cell", ".grid", ".inspector")]
-    matrix = box_of(page, ".matrix")
-    page.mouse.move(matrix["x"] + 120, matrix["y"] + 100)
-    page.wait_for_selector("[data-test=cell-line]")
-    assert [box_of(page, name) for name in (".picture", ".cell", ".grid", ".inspector")] == before
-
-
 def test_an_error_moves_nothing_and_goes_with_its_cause(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"\xff" * 64)

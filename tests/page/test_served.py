@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -502,15 +503,13 @@ def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
 
 
 def test_parts_need_the_token_and_an_id_of_this_run(sent: Served) -> None:
-    def answer(body: object, **other: str) -> tuple[int, str]:
-        return ask(sent.session, body, "/api/part", **other)[:2]
-
+    answer = partial(ask, sent.session, path="/api/part")
     head = {"trace": next(iter(sent.session.traces)), "want": "head", "layer": 0, "head": 0}
     assert answer(head)[0] == 200
     assert answer(head, x_headscope_token="wrong")[0] == 403
     assert answer(head, host="evil.example")[0] == 421
     assert "no longer" in answer({**head, "trace": "0"})[1]
-    status, text = answer({**head, "head": 99})
+    status, text, _ = answer({**head, "head": 99})
     assert (status, "there is no head 99" in text) == (422, True)
     assert answer([])[0] == 400
 
