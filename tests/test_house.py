@@ -25,32 +25,12 @@ from headscope.traces import HeadTrace, LayerTrace
 from headscope.traces.late_methods import Questions
 
 SOURCE = Path(hs.__file__).parent
-ORDER = [
-    "errors",
-    "settings",
-    "files",
-    "late",
-    "pages",
-    "progress_bar",
-    "results",
-    "checkpoint",
-    "anatomy",
-    "attention",
-    "traces",
-    "encoder",
-    "model",
-    "live",
-    "heads",
-    "runs",
-    "explain",
-    "verify",
-    "atlas",
-    "opening",
-    "screens",
-    "page",
-    "cli",
-]
-"""Read from top to bottom: each part may import only what stands above it."""
+PARTS = """
+errors settings files late pages progress_bar results checkpoint anatomy attention traces encoder model live heads
+runs explain verify atlas opening screens page cli
+"""
+ORDER = PARTS.split()
+"""Each part may import only what stands before it."""
 
 HEAVY = ("numpy", "torch", "transformers", "ray", "starlette", "uvicorn", "matplotlib", "pyarrow", "huggingface_hub")
 

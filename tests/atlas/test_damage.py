@@ -23,6 +23,7 @@ from headscope.atlas.store import RECORD, part_record
 from headscope.atlas.survey_data import DamageWarning
 from headscope.errors import InputError
 from headscope.files import BLANK, MARK, fault, label_of, sealed, sealed_parquet
+from products import in_turn
 
 MANIFEST, PART, MATRIX = "manifest.json", "parts/part-00000.parquet", "similarity/window-00000.npy"
 
@@ -138,24 +139,26 @@ def test_all_files_but_the_manifest(whole, copy, corpus, how):
     assert all(any(str(copy / name) in line for line in said) for name in names if how != "deleted")
 
 
-@pytest.mark.parametrize("manifest", ["whole", "missing", "damaged"])
-def test_a_file_of_another_survey_is_never_touched(whole, copy, corpus, other, manifest):
+@pytest.mark.parametrize(
+    ("name", "manifest"),
+    in_turn((PART, MATRIX, "aggregates.json", "similarity.parquet"), ("whole", "missing", "damaged")),
+)
+def test_a_file_of_another_survey_is_never_touched(whole, copy, corpus, other, name, manifest):
     """A file of each kind, whole, of a survey with another length: opening names it, and so does a refusal."""
-    for name in (PART, MATRIX, "aggregates.json", "similarity.parquet"):
-        before = (copy / name).read_bytes()
-        shutil.copy(other / name, copy / name)
-        if not name.startswith("similarity/"):
-            assert f"{name}: it is of another survey" in opened_wrongly(copy)
-        if manifest == "missing":
-            (copy / MANIFEST).unlink()
-        elif manifest == "damaged":
-            (copy / MANIFEST).write_bytes((copy / MANIFEST).read_bytes()[:-9])
-        with pytest.raises(InputError, match=f"{re.escape(name)}: it is of another survey"):
-            resume(copy, corpus)
-        assert (copy / name).read_bytes() == (other / name).read_bytes()
-        (copy / name).write_bytes(before)
+    before = (copy / name).read_bytes()
+    shutil.copy(other / name, copy / name)
+    if not name.startswith("similarity/"):
+        assert f"{name}: it is of another survey" in opened_wrongly(copy)
+    if manifest == "missing":
+        (copy / MANIFEST).unlink()
+    elif manifest == "damaged":
+        (copy / MANIFEST).write_bytes((copy / MANIFEST).read_bytes()[:-9])
+    with pytest.raises(InputError, match=f"{re.escape(name)}: it is of another survey"):
         resume(copy, corpus)
-        assert is_whole(copy, whole)
+    assert (copy / name).read_bytes() == (other / name).read_bytes()
+    (copy / name).write_bytes(before)
+    resume(copy, corpus)
+    assert is_whole(copy, whole)
 
 
 def test_a_file_of_other_texts_is_never_touched(tmp_path):
@@ -291,8 +294,7 @@ def seal_of(data: bytes) -> tuple[bytes, bytes]:
     return data[at : at + len(BLANK)], BLANK
 
 
-@pytest.mark.parametrize("manifest", [True, False])
-@pytest.mark.parametrize("case", STRANGE)
+@pytest.mark.parametrize(("case", "manifest"), in_turn(tuple(STRANGE), (True, False)))
 def test_what_a_stranger_sealed_is_made_again(whole, copy, corpus, case, manifest):
     name, change = STRANGE[case]
     (copy / name).write_bytes(change((copy / name).read_bytes()))

@@ -1,15 +1,43 @@
-"""Every hostile file raises a HeadscopeError with place and advice; no code runs and no file changes."""
+"""Hostile and damaged files: each raises a HeadscopeError with place and advice, no code runs, and no file changes."""
 
 from __future__ import annotations
 
+import gc
+import io
+import json
 import pickle
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
-from attacks.hostile import ATTACKS, GOOD, LEGACY_DATA, RUN, SENTINEL, binary, legacy, state, tensor
+import headscope as hs
+from attacks import fuzz, readers
+from attacks.hostile import ATTACKS, GOOD, LEGACY_DATA, RUN, SENTINEL, UNSAFE, binary, legacy, state, storage, tensor
+from attacks.mutations import mutate_bytes
+from attacks.readers import READERS, read_config
+from headscope.atlas.store import array_and_record, array_bytes, table_of_bytes
 from headscope.checkpoint import open_checkpoint
-from headscope.errors import HeadscopeError, UnsafeError
+from headscope.checkpoint.entry import DTYPES
+from headscope.checkpoint.safetensors_header import read_safetensors_header
+from headscope.errors import CheckpointError, ConfigError, HeadscopeError, InputError, UnsafeError, UnsupportedError
+from headscope.files import label_of, sealed_parquet
+from headscope.live import modules_of_checkpoint
+from headscope.live.built import configured
+from headscope.page.trace import page_file
+from making import change_json
+from small_bert import small_bert
 
 
 @pytest.mark.parametrize(("make", "kind"), ATTACKS.values(), ids=ATTACKS)
@@ -39,3 +67,357 @@ def test_the_makers_make_good_files_too(tmp_path: Path, data: bytes) -> None:
     """The control experiment: the functions that make the attacks make valid files, too."""
     binary(data)(tmp_path)
     assert open_checkpoint(tmp_path).read("x0").tolist() == [0, 0, 0, 0]
+
+
+# Files that fuzzing found, each as the code that makes it: a result or a HeadscopeError, and no other output.
+
+
+EXTREMES = [float("nan"), float("inf"), -float("inf"), 10**99, -(10**99), 0, -1, 0.5, True, None, "", "x" * 300]
+EXTREMES += [[], [[]], [None], ["a", 1], {}, {"a": {"b": []}}, {"": None}]
+
+
+@pytest.mark.parametrize("value", EXTREMES, ids=lambda value: repr(value)[:20])
+def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any) -> None:
+    """NaN for architectures ended `headscope summary` in a TypeError."""
+    whole = json.loads(READERS["config"].prepare(tmp_path)[-1])
+    for name in whole:
+        (tmp_path / "config.json").write_text(json.dumps({**whole, name: value}))
+        with suppress(HeadscopeError):
+            read_config(tmp_path)
+
+
+def bert_with(folder: Path, name: str, **fields: Any) -> hs.Model:
+    """The small BERT with these fields in a file."""
+    change_json(small_bert(folder) / name, **fields)
+    return hs.open(folder)
+
+
+def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
+    model = bert_with(tmp_path, "config.json", layer_norm_eps=1e308)
+    with pytest.raises(ConfigError, match="layer_norm_eps"):
+        model.trace("the cat")
+
+
+MECAB = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
+    *(
+        ({**MECAB, option: value}, HeadscopeError, option)
+        for option, value in (
+            ("never_split", [{"a": "x" * 9000}]),
+            ("mecab_kwargs", "x" * 9000),
+            ("do_lower_case", ["x" * 9000]),
+        )
+    ),
+    *(
+        ({**MECAB, "mecab_kwargs": {"mecab_dic": dictionary}}, UnsupportedError, "mecab_dic is")
+        for dictionary in (["ipadic"], {"a": 1}, 5, "other")
+    ),
+    ({**MECAB, "mecab_kwargs": {"mecab_option": "\ud800", "mecab_dic": None}}, HeadscopeError, None),
+    ({"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {"9" * 5000: 5}}, CheckpointError, None),
+]
+
+
+@pytest.mark.parametrize(("settings", "kind", "message"), SETTINGS)
+def test_any_settings_of_a_tokenizer(
+    tmp_path: Path, settings: dict[str, Any], kind: type[HeadscopeError], message: str | None
+) -> None:
+    """A long value makes a short message, and a dictionary may have any type."""
+    model = bert_with(tmp_path, "tokenizer_config.json", **settings)
+    with pytest.raises(kind, match=message) as refused:
+        model.trace("the cat")
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("model", ["half \ud800 of a pair", "x" * 5000, "a\0b", "./" + "x" * 5000])
+def test_a_trace_whose_model_is_called_anything(tmp_path: Path, model: str) -> None:
+    """The page's header was not UTF-8, and the name was looked up as a folder."""
+    trace = hs.open(small_bert(tmp_path)).trace("the cat").replaced(model=model)
+    again = hs.load(trace.save(tmp_path / "t.safetensors"))
+    assert again.model == model
+    assert page_file(again)[0]
+
+
+def test_an_infinite_effect_in_the_survey_of_a_stranger(tmp_path: Path) -> None:
+    """The change from infinity was a warning and NaN."""
+    reader = READERS["survey by a stranger"]
+    name, _, content = next(data for data in reader.prepare(tmp_path) if data.startswith(b"effects/")).partition(b"\0")
+    array, record = array_and_record(content)
+    with pytest.raises(InputError, match="an infinite number among the effects"):
+        reader.read(name + b"\0" + array_bytes(np.full_like(array, np.inf), label_of(content), record), tmp_path)
+
+
+def test_written_tokens_without_a_column_in_the_survey_of_a_stranger(tmp_path: Path) -> None:
+    """The rows of the survey ended in a KeyError."""
+    reader = READERS["survey by a stranger"]
+    files = reader.prepare(tmp_path)
+    name, _, content = next(data for data in files if data.startswith(b"writes.parquet")).partition(b"\0")
+    table = table_of_bytes(content).drop_columns("sure")
+    with pytest.raises(InputError, match="something that no survey does: KeyError: 'sure'"):
+        reader.read(name + b"\0" + sealed_parquet(table, label_of(content)), tmp_path)
+
+
+# No code of a file runs.
+
+
+REPOSITORY = Path(__file__).parent.parent.parent
+CODE = """
+from pathlib import Path
+Path({mark!r}).touch()
+from transformers import BertConfig, BertModel, BertTokenizer
+class Config(BertConfig): model_type = "foreign"
+class Model(BertModel): config_class = Config
+class Tokenizer(BertTokenizer): pass
+"""
+CLASSES = {"AutoConfig": "mod.Config", "AutoModel": "mod.Model", "AutoModelForCausalLM": "mod.Model"}
+TOKENIZER = {"AutoTokenizer": ["mod.Tokenizer", None]}
+
+
+def hostile(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> Path:
+    """A checkpoint whose code leaves a file called `mark`, with these fields in its two configs."""
+    folder.mkdir()
+    small_bert(folder)
+    change_json(folder / "config.json", **config)
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    (folder / "mod.py").write_text(CODE.format(mark=str(folder / "mark")))
+    return folder
+
+
+ACTING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "unknown type": ({"model_type": "foreign", "auto_map": CLASSES}, {}),
+    "no type": ({"model_type": None, "auto_map": CLASSES}, {}),
+    "known type": ({"auto_map": CLASSES}, {}),
+    "tokenizer": ({}, {"auto_map": TOKENIZER, "tokenizer_class": "Tokenizer"}),
+    "tokenizer, as a list": ({}, {"auto_map": TOKENIZER["AutoTokenizer"], "tokenizer_class": "Tokenizer"}),
+    "both": ({"model_type": "foreign", "auto_map": {**CLASSES, **TOKENIZER}}, {"auto_map": TOKENIZER}),
+    "kernel": ({"attn_implementation": "foreign/kernel"}, {}),
+    "kernel, as transformers keeps it": ({"_attn_implementation": {"": "foreign/kernel"}}, {}),
+    "kernel of experts": ({"experts_implementation": "foreign/kernel"}, {}),
+    "patches": ({"fusion_config": {"patch": True}}, {}),
+}
+
+
+@pytest.fixture
+def yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard input that agrees to everything, as a corpus on standard input may."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 99))
+
+
+@pytest.mark.usefixtures("yes")
+def test_the_code_runs_where_transformers_loads_it(tmp_path: Path) -> None:
+    """The control experiment: with this standard input, transformers runs the checkpoint's code."""
+    folder = hostile(tmp_path / "model", *ACTING["unknown type"])
+    transformers.AutoModel.from_pretrained(folder)
+    assert (folder / "mark").exists()
+
+
+@pytest.mark.usefixtures("yes")
+@pytest.mark.parametrize("name", ACTING)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda folder: hs.survey(folder, ["the cat sat"], statistics="same", report=False),
+        lambda folder: hs.open(folder).trace("the cat sat").verify(),
+        lambda folder: hs.open(folder).attribute("the cat [MASK]"),
+        lambda folder: modules_of_checkpoint(json.loads((folder / "config.json").read_text())),
+    ],
+    ids=["survey", "verify", "attribute", "modules"],
+)
+def test_no_code_runs_and_nobody_is_asked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, use: Callable[[Path], object]
+) -> None:
+    folder = hostile(tmp_path / "model", *ACTING[name])
+    with suppress(HeadscopeError):
+        use(folder)
+    assert not (folder / "mark").exists()
+    assert "trust" not in "".join(capfd.readouterr())
+    assert sys.stdin.read() == "y\n" * 99
+
+
+NOT_RUN = {"unknown type": "auto_map", "tokenizer": "tokenizer", "kernel": "attn_implementation"}
+NOT_RUN["patches"] = "fusion_config"
+
+
+@pytest.mark.parametrize(("name", "word"), NOT_RUN.items())
+def test_a_survey_says_what_it_does_not_run(tmp_path: Path, name: str, word: str) -> None:
+    with pytest.raises(UnsupportedError, match=word):
+        hs.survey(hostile(tmp_path / "model", *ACTING[name]), ["the cat sat"], statistics="same", report=False)
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_survey_unpickles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Weights of a `.bin` come from headscope's own reader; torch's unpickler never sees the file."""
+    monkeypatch.chdir(tmp_path)
+    small_bert(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    UNSAFE[name][0](tmp_path)
+    monkeypatch.setattr("torch.load", lambda *_, **__: pytest.fail("torch.load was called"))
+    with pytest.raises(UNSAFE[name][1]):
+        hs.survey(tmp_path, ["the cat sat"], statistics="same", report=False)
+    assert not Path(SENTINEL).exists()
+
+
+def test_a_survey_of_a_binary_is_that_of_its_safetensors(tmp_path: Path) -> None:
+    model = hs.open(small_bert(tmp_path))
+    expected = hs.survey(tmp_path, ["the cat sat"], statistics="same", report=False)
+    state = {name: torch.from_numpy(np.array(model.checkpoint.read(name))) for name in model.checkpoint.tensors}
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    result = hs.survey(tmp_path, ["the cat sat"], statistics="same", report=False)
+    np.testing.assert_array_equal(result["same"], expected["same"])
+    assert result.manifest["model"]["sha256"] == expected.manifest["model"]["sha256"]
+
+
+def test_configs_inside_a_config_bring_no_code(tmp_path: Path) -> None:
+    """Classes of several towers build the inner ones by `from_config`, which asks, too."""
+    inner = {"model_type": "gpt2", "n_layer": 1, "auto_map": CLASSES}
+    config = configured(transformers.LlavaConfig, {"text_config": inner, "auto_map": CLASSES}, where=str(tmp_path))
+    assert not hasattr(config, "auto_map")
+    assert not hasattr(config.text_config, "auto_map")
+    with pytest.raises(UnsupportedError, match="attn_implementation"):
+        configured(transformers.LlavaConfig, {"text_config": {**inner, "attn_implementation": "a/b"}}, where="here")
+
+
+AUTO = re.compile(r"Auto\w+\.from_pretrained\((?!…|\.\.\.)[^()]*\)?")
+
+
+def test_the_project_loads_nothing_that_may_ask() -> None:
+    """transformers' auto classes run a checkpoint's code once somebody says yes; the named classes never do."""
+    folders = [REPOSITORY / name for name in ("src", "benchmarks", "docs", "examples", "training")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ".ipynb")]
+    calls = [call for path in files for call in AUTO.findall(path.read_text(encoding="utf-8"))]
+    assert len(files) > 300
+    assert calls
+    assert [call for call in calls if "trust_remote_code=False" not in call] == []
+
+
+# The fuzz run itself.
+
+
+COMMAND = [sys.executable, str(Path(__file__).parent / "fuzz.py")]
+DEAR = {"survey by a stranger": 30}
+"""Mutations of the readers for which 100 take seconds: that reads a whole survey each time."""
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[None]:
+    """This process watches for code that is run, and has no memory for a file that asks for gigabytes."""
+    gc.collect()  # what other tests left is not removed while a reader is watched
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    fuzz.watch()
+    fuzz.limit_memory()
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    fuzz.forget()
+
+
+@pytest.fixture(params=readers.READERS)
+def reader(request: pytest.FixtureRequest, watched: None) -> str:
+    """The name of a reader whose whole files are made."""
+    fuzz.prepared(request.param)
+    return str(request.param)
+
+
+def test_damaged_files_of_every_kind_are_read_or_refused(reader: str) -> None:
+    """The short form of the fuzz run: no exception that is not ours, no code run."""
+    count = DEAR.get(reader, 100)
+    counts = fuzz.fuzz(reader, range(count), 0)
+    assert not counts.findings
+    assert (counts.mutations, counts.read + counts.refused, counts.foreign, counts.code) == (count, count, 0, 0)
+
+
+def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(data: bytes, folder: Path) -> None:
+        (folder / "file").write_bytes(data)
+        (folder / "file").unlink()
+        if data != b"whole":
+            np.empty(fuzz.MOST_MEMORY, np.uint8)
+
+    monkeypatch.setitem(readers.READERS, "removes", readers.Reader(lambda _: [b"whole"], (mutate_bytes,), remove))
+    counts = fuzz.fuzz("removes", range(10), 1)
+    assert counts.code == 10
+    assert "code: os.remove" in counts.findings
+    assert any("MemoryError" in kind for kind in counts.findings)
+
+
+def test_the_command_prints_a_row_for_each_reader() -> None:
+    names = ["safetensors", "index"]
+    options = [text for name in names for text in ("--reader", name)]
+    done = subprocess.run([*COMMAND, "--mutations", "3", "--jobs", "1", *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 7]
+    assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(names, "3")
+
+
+def test_the_documentation_names_every_reader() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "trust.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\S[^|]*) \| [\d,]+ \| [\d,]+ \| [\d,]+ \| 0 \| 0 \|$", text, re.MULTILINE)
+    assert sorted(rows) == sorted(readers.READERS)
+    assert f"({len(rows)} readers)" in text
+
+
+def broken(data: bytes, _: Path) -> None:
+    """A reader with faults."""
+    if data == b"whole":
+        return
+    if not data.startswith(b"w"):
+        raise InputError("refused", where="here", advice="none")
+    if len(data) % 3 == 1:
+        raise type("PanicException", (BaseException,), {})("panic")
+
+
+def test_what_a_run_finds_is_counted_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = readers.Reader(lambda _: [b"whole"], (mutate_bytes,), broken)
+    monkeypatch.setitem(readers.READERS, "broken", reader)
+    counts = fuzz.fuzz("broken", range(300), 1, tmp_path)
+    files = [fuzz.mutation("broken", index, 1, [b"whole"]) for index in range(300)]
+    panics = [index for index, data in enumerate(files) if data[:1] == b"w" and len(data) % 3 == 1]
+    assert len(panics) > 5
+    assert counts.foreign == len(panics)
+    assert counts.refused == sum(data[:1] != b"w" for data in files)
+    assert (counts.mutations, counts.read) == (300, 300 - counts.refused - len(panics))
+    assert {finding.index for finding in counts.findings.values()} == {panics[0]}
+    assert {path.name for path in tmp_path.iterdir()} == {f"broken-{index}" for index in panics}
+
+
+def check(read: Callable[[bytes, Path], object], data: bytes) -> None:
+    with suppress(HeadscopeError):
+        read(data, Path())
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=3)), max_size=5))
+def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
+    reached, header = 0, {}
+    for index, (dtype, shape) in enumerate(tensors):
+        count = 1
+        for length in shape:
+            count *= length
+        if count * DTYPES[dtype].bits % 8 == 0:
+            size = count * DTYPES[dtype].bits // 8
+            header[f"{index}"] = {"dtype": dtype, "shape": shape, "data_offsets": [reached, reached + size]}
+            reached += size
+    text = json.dumps(header).encode()
+    entries = read_safetensors_header(readers.InMemory(len(text).to_bytes(8, "little") + text + bytes(reached)))
+    assert {name: [entry.dtype, list(entry.shape)] for name, entry in entries.items()} == {
+        name: [value["dtype"], value["shape"]] for name, value in header.items()
+    }
+
+
+opcodes = st.sampled_from(
+    [bytes([code]) for code in b"(0129]}).)tueadsbRQNKMJXqrhjc" + b"\x80\x81\x85\x86\x87\x88\x89"]
+)
+pieces = st.sampled_from(
+    [
+        storage(),
+        tensor(),
+        tensor((2, 2), (2, 1)),
+        b"ccollections\nOrderedDict\n",
+        b"cos\nsystem\n",
+        b"}(X\1\0\0\0x",
+        b"K\1",
+    ]
+)
+
+
+@given(st.lists(opcodes | pieces | st.binary(max_size=3), max_size=40).map(b"".join))
+def test_any_opcodes(data: bytes) -> None:
+    check(readers.read_pickle, legacy(b"\x80\x02" + data + b".", LEGACY_DATA))

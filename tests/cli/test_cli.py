@@ -98,16 +98,6 @@ def test_attend_overview_finds_the_heads_that_were_made(small):
     assert heads == {(0, 0): "previous", (0, 1): "same", (1, 0): "next", (1, 1): "first"}
 
 
-def test_attend_query(small):
-    found = answer("attend", small, TEXT, "--heads", "0.0", "--query", "cat", "--top", "2")
-    assert found["query"] == 2
-    assert found["keys"][0]["token"] == "the"
-    assert len(found["keys"]) == 2
-    text = run("attend", small, TEXT, "--heads", "0.0", "-q", "cat").stdout
-    assert "»cat«" in text
-    assert re.search(r"1 the +0\.9\d\d █+", text)
-
-
 def test_attend_threshold(small):
     rows = list(
         csv.DictReader(
@@ -128,12 +118,6 @@ def test_attend_pair_words_ids_and_max_length(small):
     ]
     assert answer("attend", small, "2, 5 6 3", "--set", "ids=true")["tokens"] == ["[CLS]", "the", "cat", "[SEP]"]
     assert len(answer("attend", small, "the cat " * 30, "--set", "max_length=8")["tokens"]) == 8
-
-
-def test_attend_silences_heads(small):
-    silenced = answer("attend", small, TEXT, "--heads", "1.0", "--ablate", "0.0", "--ablate", "0.1")
-    assert silenced["ablated"] == [[0, 0], [0, 1]]
-    assert silenced["weights"] != answer("attend", small, TEXT, "--heads", "1.0")["weights"]
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "safetensors"])

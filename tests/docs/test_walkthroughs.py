@@ -10,6 +10,7 @@ import builtins
 import inspect
 import pkgutil
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ import pytest
 import yaml
 
 import headscope as hs
+from naive_layers import MINILM
+from patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -424,3 +427,30 @@ def test_code_that_readers_see_runs_when_it_is_copied() -> None:
                 used, defined = names(lines)
                 assert used <= known, f"{name}: {used - known} come from a block that readers don't see"
                 known |= defined
+
+
+# Papers as scripts: each runs on a checkpoint, prints what came out beside what the paper found, and is short.
+
+
+PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", PAPERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("model", ["-", MINILM], ids=["bundled", "minilm"])
+def test_a_paper_runs(script: Path, model: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(script), str(model)], capture_output=True, encoding="utf-8", timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"\d", done.stdout)
+    assert "nan" not in done.stdout
+
+
+def test_each_says_what_the_paper_found_in_at_most_40_lines() -> None:
+    assert len(PAPERS) >= 5
+    for script in PAPERS:
+        text = script.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 40, script.name
+        assert re.match(rf'"""\w.* {script.stem[-4:]}, “', text), script.name
+        assert "They " in text.split('"""')[1], script.name

@@ -37,25 +37,13 @@ from making import change_json
 from peak import Peak
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 
-CLASSES = [
-    *(
-        (stem, suffix)
-        for stem in FAMILIES
-        for suffix in (
-            "Model",
-            "ForMaskedLM",
-            "ForSequenceClassification",
-            "ForTokenClassification",
-            "ForQuestionAnswering",
-        )
-        if hasattr(transformers, stem + suffix)
-    ),
-    ("Bert", "ForPreTraining"),
-    ("Bert", "ForNextSentencePrediction"),
-    ("Electra", "ForPreTraining"),
-    ("Albert", "ForPreTraining"),
-    ("Ernie", "ForPreTraining"),
-]
+SUFFIXES = (
+    "Model",
+    *(f"For{task}" for task in ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")),
+)
+CLASSES = [(stem, suffix) for stem in FAMILIES for suffix in SUFFIXES if hasattr(transformers, stem + suffix)]
+CLASSES += [("Bert", "ForNextSentencePrediction")]
+CLASSES += [(stem, "ForPreTraining") for stem in ("Bert", "Electra", "Albert", "Ernie")]
 LIMIT = 2e-5
 
 

@@ -130,18 +130,7 @@ def test_the_order_by_rank_is_chosen_on_one_half_and_reported_on_the_other(class
     assert curve.chosen_on == 3
     np.testing.assert_allclose(curve.random[:, -1], curve.score[-1], rtol=0, atol=1e-5)  # all heads are gone
     rows = curve.to_pandas()
-    assert list(rows) == [
-        "step",
-        "layer",
-        "head",
-        "loss",
-        "low",
-        "high",
-        "change",
-        "random",
-        "random_low",
-        "random_high",
-    ]
+    assert " ".join(rows) == "step layer head loss low high change random random_low random_high"
     assert rows["change"][4] == pytest.approx(curve.score[4] - curve.base.mean())
     assert "3 texts, in an order chosen on 3 others" in repr(curve)
 

@@ -46,6 +46,8 @@ COMMANDS = {
     "verify": ("verify", "-", TEXT),
     "fill": ("predict", "-", "The [MASK] sat on the mat."),
 }
+HELPED = "shapes summary config fit head attend verify predict view survey"
+"""Commands whose help is kept, beside the program's own."""
 MACHINE = {"shapes", "summary", "config", "tree", "fit", "head", "attend", "attend-head", "fill"}
 
 
@@ -54,19 +56,7 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"{name}.txt", args
         if name in MACHINE:
             yield f"{name}.json", (*args, "--json")
-    for command in (
-        "",
-        "shapes",
-        "summary",
-        "config",
-        "fit",
-        "head",
-        "attend",
-        "verify",
-        "predict",
-        "view",
-        "survey",
-    ):
+    for command in ("", *HELPED.split()):
         yield f"help-{command or 'headscope'}.txt", (*((command,) if command else ()), "--help")
 
 

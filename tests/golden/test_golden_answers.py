@@ -1,4 +1,4 @@
-"""Effects, attributions, similarities and comparisons of the golden models: what Python returns, what is printed."""
+"""Effects, attributions, comparisons and surveys of the golden models: what Python returns, what is printed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from pyarrow import parquet
+from safetensors.numpy import load
 from typer.main import get_command
 
 import headscope as hs
-from golden.keeping import KEPT, keep, printed
-from golden.models import TEXTS
+from golden.keeping import CLOSE, KEPT, TABLES, differing, keep, page_data, plain, printed, spelled, steady
+from golden.models import MORE, OPTIONS, TEXTS
 from headscope.cli import app
+from headscope.page.trace import page_bytes
 
 MASKED = "the queen liked the big [MASK] ."
 OTHER = "the mouse found the red horse ."
@@ -119,7 +123,7 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def test_the_json_of_every_command_is_kept() -> None:
-    """Here, in test_golden.py or in test_golden_surveys.py."""
+    """Here or in test_golden.py."""
     group: Any = get_command(app)
     context = group.context_class(group, info_name="headscope")
     kept = {path.stem.removeprefix("answer-") for path in KEPT.glob("*.json")}
@@ -137,3 +141,140 @@ def test_screens(name: str, surveyed: Path, request: pytest.FixtureRequest) -> N
                 del check[field]
     screen = {} if name in CHECKED else {"screen": printed(surveyed, *SCREENS[name])}
     keep(request, f"answer-{name}", {**screen, "json": machine})
+
+
+# Surveys with everything, of the golden model and of the bundled one: files, tables, pages, screens.
+
+
+def test_the_files(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    folder = surveyed / "survey-base"
+    survey = hs.Survey(folder)
+    value = {
+        "files": sorted(str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()),
+        "manifest": steady(survey.manifest),
+        "repr": repr(survey).replace(str(folder), "FOLDER"),
+    }
+    keep(request, "survey-files", value)
+    machine = json.loads((surveyed / "survey-base.json").read_text(encoding="utf-8"))
+    assert {**survey.aggregates, "schema": "headscope/survey", "version": 1} == machine
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables(name: str, surveyed: Path, request: pytest.FixtureRequest) -> None:
+    keep(request, f"survey-{name}", getattr(hs.Survey(surveyed / "survey-base"), name))
+
+
+def test_the_numbers(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    survey = hs.Survey(surveyed / "survey-base")
+    rows = survey.windows()
+    value = {
+        "means": {name: survey[name] for name in survey},
+        "q95": survey.measure("entropy", "q95"),
+        "rows": {name: rows[name].to_numpy() for name in rows.column_names if name not in ("document", "file")},
+        "schema": {field.name: str(field.type) for field in rows.schema},
+        "examples": {f"{layer}.{head}": repr(survey.examples[layer, head]) for layer in range(2) for head in range(5)},
+        "similarity": parquet.read_table(survey.folder / "similarity.parquet"),
+    }
+    keep(request, "survey-numbers", value)
+
+
+def test_the_pages(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    site = surveyed / "survey-base" / "site"
+    pages = {name: page_data(site / name) for name in ("index.html", "head-0-3.html")}
+    for line in pages["head-0-3.html"]["hs-heads"][0]["lines"]:
+        line["ink"] = [ink / 1000 for ink in line["ink"]]
+    keep(request, "survey-pages", steady(pages), close=2e-3)  # pages have rounded numbers
+
+
+def test_the_screen(surveyed: Path, request: pytest.FixtureRequest) -> None:
+    """Of the finished survey, which is not made again."""
+    words = ("survey", "base", "known.conllu", "--out", "survey-base", *OPTIONS, *MORE)
+    screen = printed(surveyed, *words, "--set", "report=false")
+    machine = json.loads((surveyed / "survey-base.json").read_text(encoding="utf-8"))
+    keep(request, "answer-survey", {"screen": screen, "json": steady(machine)})
+
+
+TREEBANK = Path(__file__).parents[1] / "data" / "treebank" / "en_pud-first20.conllu"
+EVERYTHING: dict[str, Any] = {"labels": True, "examples": 1, "effects": 6, "writes": 12, "head_distances": 4}
+NEAR = 2e-4
+"""Most that a number may differ, of its size or of 1: fp32 through all layers, a softmax and a logarithm."""
+TEXT = "The cat sat on the mat because it was tired."
+
+
+@pytest.fixture(scope="module")
+def survey(tmp_path_factory: pytest.TempPathFactory) -> hs.Survey:
+    folder = tmp_path_factory.mktemp("bundled") / "out"
+    return hs.survey("-", TREEBANK, out=folder, length=96, threads=1, report=False, **EVERYTHING)
+
+
+@pytest.mark.parametrize("name", [*TABLES, "writes"])
+def test_the_tables_of_the_bundled_model(name: str, survey: hs.Survey, request: pytest.FixtureRequest) -> None:
+    """Its heads' margins are a real model's, not as wide as those of models.py."""
+    keep(request, f"bundled-{name}", getattr(survey, name), close=NEAR)
+
+
+def test_the_statistics_and_distances(survey: hs.Survey, request: pytest.FixtureRequest) -> None:
+    value = {
+        "statistics": {name: survey[name] for name in survey},
+        "distances": parquet.read_table(survey.folder / "similarity.parquet"),
+        "manifest": steady(survey.manifest),
+    }
+    keep(request, "bundled-survey", value, close=NEAR)
+
+
+def test_the_packed_trace_of_a_page(request: pytest.FixtureRequest) -> None:
+    """Every tensor, and all that the header says of it."""
+    raw = page_bytes(hs.open("-").trace(TEXT), dtype="fp32")
+    size = int.from_bytes(raw[:8], "little")
+    about = json.loads(raw[8 : 8 + size])["__metadata__"]
+    header = {name: json.loads(said) if said[:1] in "{[" else said for name, said in sorted(about.items())}
+    keep(request, "bundled-page", {"header": header, "tensors": dict(sorted(load(raw).items()))}, close=NEAR)
+
+
+# The comparison of goldens itself: what is a difference, and what is rounding.
+
+
+VALUE = {"a": [1, 2.5, "head 0.3: 12.5 % of 0.0012"], "b": {"c": None, "d": True}, "e": []}
+
+
+def changed(**other: Any) -> dict[str, Any]:
+    return {**VALUE, **other}
+
+
+@pytest.mark.parametrize(
+    ("new", "line"),
+    [
+        (changed(a=[1, 2.5001, VALUE["a"][2]]), ".a[1] is 2.5001, was 2.5"),
+        (changed(a=[1.0, 2.5, VALUE["a"][2]]), ".a[0] is 1.0, was 1"),
+        (changed(a=[1, 2.5, "head 0.3: 12.7 % of 0.0012"]), ".a[2] is 'head 0.3: 12.7 % of 0.0012', was"),
+        (changed(a=[1, 2.5, "head 0.3: 12.5 % of 0.0012."]), ".a[2] is"),
+        (changed(a=[1, 2.5]), ".a has 2 items, had 3"),
+        (changed(b={"c": None, "d": 1}), ".b.d is 1, was True"),
+        (changed(b={"d": True, "c": None}), ".b: the order is d, c"),
+        (changed(b={"c": None}), ".b.d is gone"),
+        (changed(f=0), ".f is new"),
+        (changed(e={}), ".e is {}, was []"),
+    ],
+)
+def test_differences(new: Any, line: str) -> None:
+    (only,) = differing(new, VALUE, CLOSE)
+    assert only.startswith(line)
+
+
+def test_rounding() -> None:
+    new = changed(a=[1, 2.5 + CLOSE, "head 0.3: 12.6 % of 0.0013"])
+    assert list(differing(new, VALUE, CLOSE)) == []
+
+
+def test_arrays_are_told_apart_by_sums_that_depend_on_all_cells() -> None:
+    array = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
+    kept = plain({"array": array})
+    assert list(differing(plain({"array": array.copy()}), kept, CLOSE)) == []
+    swapped = array.copy()
+    swapped[[3, 4]] = swapped[[4, 3]]
+    for other in (swapped, array.T.copy().reshape(30, 40), array.astype(np.float64), array[:29]):
+        assert list(differing(plain({"array": other}), kept, CLOSE))
+
+
+def test_json_is_what_was_written() -> None:
+    assert json.loads(spelled(VALUE)) == VALUE

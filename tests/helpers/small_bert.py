@@ -12,33 +12,8 @@ import numpy as np
 
 from making import BERT_CONFIG, bert_header, write_config, write_safetensors
 
-VOCABULARY = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "mat",
-    ".",
-    "hat",
-    "she",
-    "took",
-    "off",
-    "her",
-    "and",
-    "down",
-    "tir",
-    "##ed",
-    "##ing",
-    "dog",
-    ",",
-    "!",
-    "猫",
-)
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat . hat she took off her and down tir ##ed ##ing dog , ! 猫"
+VOCABULARY = tuple(WORDS.split())
 HEAD = 24
 SIZES = {
     "hidden_size": 2 * HEAD,
@@ -87,4 +62,36 @@ def small_bert(folder: Path, *, masked_lm: bool = True, vocabulary: tuple[str, .
     write_safetensors(folder / "model.safetensors", arrays, {"format": "pt"})
     write_config(folder, {**BERT_CONFIG, **SIZES, "architectures": ["BertForMaskedLM" if masked_lm else "BertModel"]})
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    return folder
+
+
+# The same with one number that is none.
+
+
+LAYER = "bert.encoder.layer."
+PLACES = {
+    "query": (f"{LAYER}0.attention.self.query.weight", (3, 5), np.nan),
+    "query of the last head": (f"{LAYER}1.attention.self.query.weight", (HEAD + 3, 5), np.nan),
+    "infinite query": (f"{LAYER}0.attention.self.query.weight", (3, 5), np.inf),
+    "overflowing query": (f"{LAYER}0.attention.self.query.weight", (3, 5), 1e38),
+    "key bias": (f"{LAYER}1.attention.self.key.bias", (0,), -np.inf),
+    "value": (f"{LAYER}0.attention.self.value.weight", (3, 5), np.nan),
+    "embedding": ("bert.embeddings.word_embeddings.weight", (6, 5), np.nan),
+    "embedding norm": ("bert.embeddings.LayerNorm.weight", (5,), np.nan),
+    "layer norm": (f"{LAYER}0.output.LayerNorm.bias", (5,), np.nan),
+    "last norm": (f"{LAYER}1.output.LayerNorm.weight", (5,), np.nan),
+}
+"""By a word for it: the tensor, the place, and what is written there."""
+
+
+def broken_bert(folder: Path, place: str) -> Path:
+    """The small BERT, one number of which is broken."""
+    from safetensors.numpy import load_file
+
+    folder.mkdir(exist_ok=True)
+    name, index, value = PLACES[place]
+    arrays = dict(load_file(small_bert(folder) / "model.safetensors"))
+    arrays[name] = arrays[name].copy()
+    arrays[name][index] = value
+    write_safetensors(folder / "model.safetensors", arrays, {"format": "pt"})
     return folder

@@ -19,7 +19,7 @@ from headscope.heads.measure import statistics
 from headscope.live import capture
 from headscope.live.masks.analyst import Analyst, RawMask, find_rules
 from headscope.traces import Trace
-from products import pairwise
+from products import in_turn, pairwise
 
 LEAST = torch.finfo(torch.float32).min
 INF = float("inf")
@@ -225,10 +225,10 @@ BOOLEAN = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["BertModel", "DistilBertModel", "ModernBertModel", "GPT2Model", "LlamaModel", "MPNetModel", "BartModel"]
-)
-@pytest.mark.parametrize("kind", BOOLEAN)
+MASKED_TWICE = ("BertModel", "DistilBertModel", "ModernBertModel", "GPT2Model", "LlamaModel", "MPNetModel", "BartModel")
+
+
+@pytest.mark.parametrize(("name", "kind"), in_turn(MASKED_TWICE, tuple(BOOLEAN)))
 def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> None:
     """Eager attention adds True as 1; `against` says so where it explains the difference."""
     torch.manual_seed(0)
@@ -259,9 +259,11 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes
 
 
-@pytest.mark.parametrize("name", here("BertModel", "DistilBertModel", "ModernBertModel", "LlamaModel", "FalconModel"))
-@pytest.mark.parametrize(("ran", "later"), [("sdpa", "eager"), ("eager", "sdpa")])
-def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str, later: str) -> None:
+RUN_AGAIN = here("BertModel", "DistilBertModel", "ModernBertModel", "LlamaModel", "FalconModel")
+
+
+@pytest.mark.parametrize(("name", "ran"), in_turn(RUN_AGAIN, ("sdpa", "eager")))
+def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str) -> None:
     """Whatever attention the model has been given since: a mask means what it meant in the captured pass."""
     family, alibi = BY_NAME[name], name == "FalconModel"  # whose ALiBi is made from a mask of two dimensions
     model = replace(family, settings={**family.settings, "alibi": True}).build() if alibi else family.build()
@@ -273,7 +275,7 @@ def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str, l
         model.config._attn_implementation = ran
         with torch.no_grad(), capture(model, padding="keep") as captured:
             model(ids, attention_mask=mask)
-        model.config._attn_implementation = later
+        model.config._attn_implementation = "eager" if ran == "sdpa" else "sdpa"
         for trace in captured.traces:
             assert trace.verify().agrees, (trace.row, trace.verify())
 
@@ -281,8 +283,9 @@ def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str, l
 ENCODERS = ["BertModel", "DebertaModel", "DebertaV2Model", "DistilBertModel", "ModernBertModel", "MPNetModel"]
 
 
-@pytest.mark.parametrize("name", [*ENCODERS, "GPT2Model", "LlamaModel", "MistralModel"])
-@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("name", "side"), in_turn((*ENCODERS, "GPT2Model", "LlamaModel", "MistralModel"), ("right", "left"))
+)
 def test_padding_is_kept_on_request(name: str, side: str) -> None:
     torch.manual_seed(0)
     model = BY_NAME[name].build()

@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, modeling_fl
 from transformers.integrations import hub_kernels
 
 from families import BY_NAME
-from products import pairwise
+from products import in_turn
 
 # The kernels, with the signatures of flash-attn 2, flash-attn 3 and kernels from the hub.
 
@@ -157,7 +157,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
 FAMILIES = ("BertModel", "ModernBertModel", "LlamaModel", "MistralModel", "Gemma2Model", "GptOssModel", "BartModel")
 
 
-@pytest.mark.parametrize(("name", "family", "padding"), pairwise(NAMES, FAMILIES, ("none", "right", "left")))
+@pytest.mark.parametrize(("name", "family", "padding"), in_turn(NAMES, FAMILIES, ("none", "right", "left")))
 def test_weights_are_the_eager_ones(name: str, family: str, padding: str, loaded: Loaded) -> None:
     if family == "GptOssModel" and "3" not in name:
         name = HUB_3  # FlashAttention 2 has no sinks
@@ -185,9 +185,9 @@ def test_texts_packed_into_one_row_are_refused(loaded: Loaded) -> None:
     refused("recomputed contexts differ", model, input_ids=ids, position_ids=positions)
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-@pytest.mark.parametrize("name", ["flash_attention_2", HUB_3])
+@pytest.mark.parametrize(
+    ("name", "family", "cache"), in_turn(("flash_attention_2", HUB_3), ("llama", "mistral"), ("dynamic", "static"))
+)
 def test_generation(name: str, family: str, cache: str, loaded: Loaded) -> None:
     loaded("BertModel", name)
     model = model_of(family)

@@ -29,7 +29,7 @@ from headscope.live.masks.analyst import find_rules
 from headscope.live.masks.cells import BLOCK_CELLS
 from headscope.live.masks.flex import Flexed, Scoring, read_score_mod
 from largest import Largest
-from products import pairwise
+from products import in_turn
 
 NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")
 NO_FLEX += ("StableLmModel", "MiMoV2FlashModel", "SwitchTransformersModel", "BeitModel")
@@ -288,7 +288,7 @@ TWO = tuple(zip(tuple(MODS)[::2], tuple(MODS)[1::2], strict=True))
 """The score_mods of two layers."""
 
 
-@pytest.mark.parametrize(("two", "mask", "kv_heads"), pairwise(TWO, tuple(MASKS), (4, 2)))
+@pytest.mark.parametrize(("two", "mask", "kv_heads"), in_turn(TWO, tuple(MASKS), (4, 2)))
 def test_score_mods_that_are_score_terms(two: tuple[str, str], mask: str, kv_heads: int) -> None:
     """Each under every mask, and with keys for each head and for two: what one layer's rules say is not another's."""
     given = None if MASKS[mask] is None else block_mask(MASKS[mask])

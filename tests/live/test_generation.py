@@ -254,8 +254,7 @@ def test_steps_share_their_keys_and_values() -> None:
                 record.k[:] = 0
 
 
-@pytest.mark.parametrize("beams", [1, 2])
-@pytest.mark.parametrize("name", ["bart", "t5"])
+@pytest.mark.parametrize(("name", "beams"), in_turn(("bart", "t5"), (1, 2)))
 def test_encoder_and_decoder(name: str, beams: int) -> None:
     model = model_of(name)
     ids, mask = prompts(3)

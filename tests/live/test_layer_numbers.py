@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of, own, pass_of, weights_of
+from comparing import Mixer, captured_of, own, pass_of, refused, weights_of
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import layer_norm, multi_head_attention_forward, scaled_dot_product_attention
 
 from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
@@ -330,3 +330,359 @@ def test_copies_of_a_row_lie_in_one_piece() -> None:
             pieces.append((begin, end))
     pieces.sort()
     assert all(end <= begin for (_, end), (begin, _) in pairwise(pieces))
+
+
+# Lists of modules: layers that only make q, k and v, for which the model attends; heads that are modules.
+
+
+WIDTH, HEADS, TOKENS = 32, 4, 6
+
+
+def split(x: torch.Tensor) -> torch.Tensor:
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+def merged(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(1, 2).flatten(2)
+
+
+class Layer(nn.Module):
+    """Makes queries, keys and values; the model attends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [split(part) for part in self.into(x).chunk(3, -1)]
+
+
+class Loop(nn.Module):
+    """Attends for its layers, in the order of `order`."""
+
+    order: Iterable[int] = (0, 1, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+
+    def step(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x = x + layer.out(merged(scaled_dot_product_attention(*layer(x))))  # type: ignore[operator]
+        return x + layer.mlp(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for at in self.order:
+            x = self.step(self.layers[at], x)
+        return x
+
+
+class InPlace(Loop):
+    def step(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x += layer.out(merged(scaled_dot_product_attention(*layer(x))))  # type: ignore[operator]
+        x += layer.mlp(x)  # type: ignore[operator]
+        return x
+
+
+ORDERS = {"Skipping": (0, 2), "Again": (0, 1, 2, 0, 1, 2), "SkippingTheFirst": (1, 2)}
+Skipping, Again, SkippingTheFirst = (type(name, (Loop,), {"order": order}) for name, order in ORDERS.items())
+
+
+class Shared(Loop):
+    """One layer attends three times, each followed by an MLP of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + self.layers[0].out(merged(scaled_dot_product_attention(*self.layers[0](x))))  # type: ignore[operator]
+            x = x + layer.mlp(x)  # type: ignore[operator]
+        return x
+
+
+class Functional(Loop):
+    """Weights are handed to a function, so nothing runs in the layers before they attend."""
+
+    def step(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y, weights = x.transpose(0, 1), [layer.into.weight, layer.into.bias, None, None, False, 0.0]  # type: ignore
+        weights += [layer.out.weight, layer.out.bias]  # type: ignore[union-attr]
+        mixed, _ = multi_head_attention_forward(y, y, y, WIDTH, HEADS, *weights, training=False, need_weights=False)
+        return x + mixed.transpose(0, 1)
+
+
+def inside(loop: Loop) -> nn.Module:
+    """A model with attention that is read, and a loop in one of its parts."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x + self.first(x, x, x, need_weights=False)[0])
+
+    return own(forward, first=nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), encoder=loop)
+
+
+def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
+    torch.manual_seed(0)
+    return make().eval(), torch.randn(1, TOKENS, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("cls", "numbers"),
+    [(Loop, (0, 1, 2)), (InPlace, (0, 1, 2)), (Skipping, (0, 2)), (Again, (0, 1, 2, 3, 4, 5))],
+)
+@torch.no_grad()
+def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[int, ...]) -> None:
+    model, x = build(cls)
+    captured = captured_of(model, x.clone())
+    trace = captured.trace
+    assert (captured.stacks, trace.numbers) == (("self",), numbers)
+    assert {record.name for record in trace.layers} == {cls.__name__}
+    assert trace.verify().agrees
+    for number, at in zip(numbers, model.order, strict=True):  # type: ignore[arg-type]
+        layer = model.layers[at]  # type: ignore[index]
+        q, k, v = layer(x)
+        weights = (q @ k.mT / 8**0.5).softmax(-1)
+        np.testing.assert_allclose(trace[number].weights[:], weights[0], atol=1e-6)
+        for head in range(HEADS):
+            output = weights[0, head] @ v[0, head] @ layer.out.weight[:, 8 * head : 8 * head + 8].T
+            np.testing.assert_allclose(trace[number, head].output[:], output, atol=1e-5)
+        x = model.step(layer, x.clone())  # type: ignore[operator]
+
+
+@torch.no_grad()
+def test_a_loop_in_a_part_of_a_model() -> None:
+    model, x = build(lambda: inside(Loop()))
+    captured = captured_of(model, x)
+    assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("first", (0,)), ("encoder", (0, 1, 2))]
+
+
+@pytest.mark.parametrize(("cls", "silenced"), [(Loop, 0), (Loop, 1), (Loop, 2), (Skipping, 2), (Again, 4)])
+@torch.no_grad()
+def test_heads_of_a_loop_s_layers_are_silenced(cls: type[Loop], silenced: int) -> None:
+    loop, x = build(cls)
+    with ablate(loop, [(silenced, head) for head in range(HEADS)]):
+        found = loop(x)
+    for turn, at in enumerate(cls.order):
+        layer: Layer = loop.layers[at]  # type: ignore[assignment,index]
+        if silenced == (turn if cls is Again else at):
+            x = x + layer.out.bias
+            x = x + layer.mlp(x)
+        else:
+            x = loop.step(layer, x)  # type: ignore[operator]
+    torch.testing.assert_close(found, x)
+    with pytest.raises(InputError, match="layer 7 did not run"), ablate(loop, [(7, 0)]):
+        loop(x)
+
+
+@torch.no_grad()
+def test_self_and_cross_attention_in_one_loop() -> None:
+    def forward(self: Any, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            q, k, v = (split(layer[name](x)) for name in ("q", "k", "v"))
+            x = x + layer["o"](merged(scaled_dot_product_attention(q, k, v)))
+            q = split(layer["cross_q"](x))
+            k, v = (split(layer[name](memory)) for name in ("cross_k", "cross_v"))
+            given.append((q, k))
+            x = x + layer["cross_o"](merged(scaled_dot_product_attention(q, k, v)))
+        return x
+
+    names = ("q", "k", "v", "o", "cross_q", "cross_k", "cross_v", "cross_o")
+    layers = nn.ModuleList(nn.ModuleDict({name: nn.Linear(WIDTH, WIDTH) for name in names}) for _ in range(3))
+    given: list[tuple[torch.Tensor, torch.Tensor]] = []
+    model, x = build(lambda: own(forward, layers=layers))
+    captured = captured_of(model, x, torch.randn(1, 5, WIDTH))
+    assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
+    for layer, (q, k) in enumerate(given):
+        weights = (q @ k.mT / 8**0.5).softmax(-1)
+        np.testing.assert_allclose(captured.traces[1][layer, 2].weights[:], weights[0, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@torch.no_grad()
+def test_plain_lists_of_linears(sequential: bool) -> None:
+    """Projections side by side are two maps of a layer; those that follow each other are layers."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        found = x
+        for into, out in zip(self.into, self.out, strict=True):
+            parts = into(found if sequential else x).chunk(3, -1)
+            found = found + out(merged(scaled_dot_product_attention(*map(split, parts))))
+        return found
+
+    into, out = (nn.ModuleList(nn.Linear(WIDTH, width) for _ in range(2)) for width in (3 * WIDTH, WIDTH))
+    model, x = build(lambda: own(forward, into=into, out=out))
+    captured = captured_of(model, x)
+    expected = [("self", (0, 1))] if sequential else [("self", (0,)), ("self.2", (0,))]
+    assert [(trace.stack, trace.numbers) for trace in captured.traces] == expected
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+@pytest.mark.parametrize("cls", [SkippingTheFirst, Shared, Functional])
+@torch.no_grad()
+def test_a_loop_whose_layers_are_unknown_is_refused(cls: type[Loop]) -> None:
+    model, x = build(lambda: inside(cls()))
+    with capture(model), pytest.raises(UnsupportedError, match=f"{cls.__name__} attends several times") as raised:
+        model(x)
+    assert raised.value.where == "encoder"
+    assert "let each layer's own module attend" in str(raised.value)
+
+
+# Heads that are modules of their own, in a list: heads of one layer, if a Linear reads them joined in order.
+
+TEXTS = torch.arange(3, 3 + 2 * TOKENS).view(2, TOKENS)
+Mix = Callable[[Any, torch.Tensor], torch.Tensor]
+
+
+class Head(nn.Module):
+    """One causal head of 8."""
+
+    def __init__(self, width: int = WIDTH // HEADS) -> None:
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(WIDTH, width, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(self.query(x), self.key(x), self.value(x), is_causal=True)
+
+    def weights(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.query(x) @ self.key(x).mT / self.key.out_features**0.5
+        return scores.masked_fill(~torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(), -torch.inf).softmax(-1)
+
+
+class WithAxis(Head):
+    """The same with an axis of one head."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part(x)[:, None] for part in (self.query, self.key, self.value))
+        return scaled_dot_product_attention(q, k, v, is_causal=True)[:, 0]
+
+
+MIXES: dict[str, Mix] = {
+    "side by side": lambda self, x: self.proj(torch.cat([head(x) for head in self.heads], -1)),
+    "called backwards": lambda self, x: self.proj(torch.cat([head(x) for head in list(self.heads)[::-1]][::-1], -1)),
+    "with a norm each": lambda self, x: self.proj(torch.cat([head(layer_norm(x, [WIDTH])) for head in self.heads], -1)),
+    "in another order": lambda self, x: self.proj(torch.cat([head(x) for head in self.heads][::-1], -1)),
+    "unjoined": lambda self, x: torch.cat([head(x) for head in self.heads], -1),
+    "summed": lambda self, x: torch.stack([head(x) for head in self.heads]).sum(0).repeat(1, 1, HEADS),
+    "some": lambda self, x: self.proj(torch.cat([*[head(x) for head in list(self.heads)[:-1]], x[..., :8]], -1)),
+}
+JOINED = ("side by side", "called backwards", "with a norm each")
+
+
+def residual(mix: Mix, cls: type[Head]) -> nn.Module:
+    """The heads of a layer, as `mix` puts them together, beside what they read."""
+    heads = nn.ModuleList(cls() for _ in range(HEADS))
+    joined = own(lambda self, x: mix(self, x), heads=heads, proj=nn.Linear(WIDTH, WIDTH))
+    return own(lambda self, x: x + self.sa(self.ln(x)), ln=nn.LayerNorm(WIDTH), sa=joined)
+
+
+def language_model(mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> Any:
+    """A language model with three layers of four heads."""
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(residual(mix, cls) for _ in range(3)))
+    parts = {"embed": nn.Embedding(50, WIDTH), "blocks": blocks, "head": nn.Linear(WIDTH, 50)}
+    return own(lambda self, ids: self.head(self.blocks(self.embed(ids))), **parts)
+
+
+@pytest.mark.parametrize("cls", [Head, WithAxis])
+@pytest.mark.parametrize("mix", JOINED)
+@torch.no_grad()
+def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
+    model = language_model(MIXES[mix], cls)
+    captured = captured_of(model, TEXTS)
+    assert captured.stacks == ("self",)
+    for row, trace in enumerate(captured.traces):
+        assert trace.numbers == (0, 1, 2)
+        assert [record.name for record in trace.layers] == [f"blocks.{layer}.sa.heads" for layer in range(3)]
+        assert trace.verify().agrees
+        assert list(trace.tokens) == [str(one) for one in TEXTS[row].tolist()]
+        x = model.embed(TEXTS[row : row + 1])
+        table = trace.statistics()
+        for layer, block in enumerate(model.blocks):
+            given = block.ln(x)
+            if mix == "with a norm each":
+                given = layer_norm(given, [WIDTH])
+            total = block.sa.proj.bias
+            for number, head in enumerate(block.sa.heads):
+                weights = head.weights(given)
+                output = weights @ head.value(given) @ block.sa.proj.weight[:, 8 * number : 8 * number + 8].T
+                total = total + output
+                np.testing.assert_allclose(trace[layer, number].weights[:], weights[0], atol=1e-6)
+                np.testing.assert_allclose(trace[layer, number].output[:], output[0], atol=1e-5)
+                entropy = -(weights * weights.clamp(min=1e-30).log()).sum(-1).mean()
+                assert table["entropy"][layer, number] == pytest.approx(float(entropy), abs=1e-5)
+            x = x + total
+
+
+@torch.no_grad()
+def test_one_layer_alone_and_one_selected() -> None:
+    model = language_model()
+    with capture(model.blocks[1].sa) as captured:
+        model(TEXTS)
+    assert [trace.numbers for trace in captured.traces] == [(0,), (0,)]
+    assert captured.traces[0].layers[0].k.shape[0] == HEADS
+    with capture(model, layers=[2]) as captured:
+        model(TEXTS)
+    assert [(trace.numbers, trace.layers[0].k.shape[0]) for trace in captured.traces] == [((2,), HEADS)] * 2
+
+
+@torch.no_grad()
+def test_lists_in_stages_and_lists_that_run_again() -> None:
+    def stage() -> nn.Module:
+        return nn.Sequential(*(residual(MIXES["side by side"], Head) for _ in range(2)))
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.stages(self.stages(x))
+
+    model, x = build(lambda: own(forward, stages=nn.Sequential(stage(), stage())))
+    captured = captured_of(model, x)
+    trace = captured.trace
+    assert trace.numbers == tuple(range(8))
+    for layer in range(8):
+        block = model.stages[layer // 2 % 2][layer % 2]
+        for number, head in enumerate(block.sa.heads):
+            np.testing.assert_allclose(trace[layer, number].weights[:], head.weights(block.ln(x))[0], atol=1e-6)
+        x = block(x)
+
+
+@pytest.mark.parametrize("mix", [name for name in MIXES if name not in JOINED])
+@torch.no_grad()
+def test_side_by_side_but_not_joined(mix: str) -> None:
+    model = language_model(MIXES[mix])
+    raised = refused("side by side, each with one head", model, TEXTS)
+    assert raised.where == "blocks.0.sa.heads"
+    assert "torch.cat" in str(raised)
+    with capture(model, strict=False) as captured:
+        model(TEXTS)
+    assert [call.operator for call in captured.unrecorded] == [
+        f"scaled_dot_product_attention in {3 if mix == 'some' else 4} modules side by side"
+    ] * 3
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@torch.no_grad()
+def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        for layer in self.layers:
+            if in_place:
+                x += layer(x)
+            else:
+                x = x + layer(x)
+        return x
+
+    model, x = build(lambda: own(forward, layers=nn.ModuleList(Head(WIDTH) for _ in range(3))))
+    captured = captured_of(model, x)
+    trace = captured.trace
+    assert [record.name for record in trace.layers] == ["layers.0", "layers.1", "layers.2"]
+    for number, layer in enumerate(model.layers):
+        np.testing.assert_allclose(trace[number, 0].weights[:], layer.weights(x)[0], atol=1e-6)  # type: ignore[operator]
+        x = x + layer(x)
+
+
+@torch.no_grad()
+def test_a_head_that_is_a_module_is_silenced_there() -> None:
+    model = language_model()
+    with ablate(model, [(1, 3)]), pytest.raises(InputError, match="attends with 1 in one call"):
+        model(TEXTS)
+    with ablate(model, [(1, 0)]), pytest.raises(UnsupportedError, match="one head of several") as raised:
+        model(TEXTS)
+    assert raised.value.where == "blocks.1.sa.heads"
+    assert "register_forward_hook" in str(raised.value)
+    with pytest.raises(InputError, match="stack self has layers 0 to 2"):
+        ablate(model, [(3, 0)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from transformers import AutoTokenizer, BertModel
 
 import headscope
 from families import BY_NAME, DECODER, TEXT, Family, built, here
+from headscope import live
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
@@ -357,3 +360,29 @@ def test_an_id_that_a_vocabulary_lacks_keeps_its_number() -> None:
 def test_what_is_no_vocabulary_is_refused(vocabulary: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         headscope.capture(BertModel.from_pretrained(BUNDLED), tokenizer=vocabulary)
+
+
+# The rooms of headscope.live: each says what it is about, and shows an example that runs.
+
+
+ROOMS = sorted(path.parent.name for path in Path(live.__file__).parent.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_example_of_a_room_runs(room: str) -> None:
+    module = import_module(f"headscope.live.{room}")
+    outcome = doctest.testmod(module)
+    assert outcome.attempted >= 3
+    assert not outcome.failed
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_names_its_files(room: str) -> None:
+    """And what to read first, and who may call it."""
+    module = import_module(f"headscope.live.{room}")
+    text = module.__doc__ or ""
+    folder = Path(live.__file__).parent / room
+    names = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert {name for name in names - {"__init__"} if f"`{name}`" not in text} == set()
+    assert "first" in text
+    assert "call it" in text

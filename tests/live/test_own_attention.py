@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from comparing import Mixer, captured_of, own, refused, weights_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -17,13 +23,16 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
-from families import BY_NAME
+from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
+from headscope.live.plan.classes import kind_of
+from headscope.live.seeing.operators import KEY
 
 
 def attended(*given: Any, **options: Any) -> torch.Tensor:
@@ -314,3 +323,462 @@ def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
     torch.testing.assert_close(x.grad, expected)
     assert [len(forward) for forward in captured.forwards] == [4]
     assert captured.unrecorded == ()
+
+
+# Attention under other names, by hand, or in kernels that capture can't read: recorded or listed, never missing.
+
+
+KERNELS = {"fast": scaled_dot_product_attention}
+BY_PARTIAL = functools.partial(sdpa, dropout_p=0.0)
+
+
+def first(*given: torch.Tensor) -> torch.Tensor:
+    return second(*given)
+
+
+def second(*given: torch.Tensor) -> torch.Tensor:
+    return sdpa(*given)
+
+
+class Backend:
+    """A class of functions, as in libraries with several backends."""
+
+    @staticmethod
+    def run(*given: torch.Tensor) -> torch.Tensor:
+        return sdpa(*given)
+
+
+class Base(Mixer):
+    """Four heads of 8, with PyTorch's attention called by its name."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
+
+
+def layer(name: str, attend: Callable[..., torch.Tensor], **attributes: Any) -> type[Base]:
+    """A class of this name that attends so, with these attributes."""
+    return type(name, (Base,), {"attend": attend, **attributes})
+
+
+SETTINGS = SimpleNamespace(kernel=sdpa)
+
+
+class InSettings(Base):
+    """The function is in an object that is not looked into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = SETTINGS
+
+    def attend(self, *qkv: torch.Tensor) -> torch.Tensor:
+        return self.settings.kernel(*qkv)
+
+
+class Given(Base):
+    """The constructor is given the function, or what leads to it, so no code of the class names it."""
+
+    def __init__(self, kernel: Any = sdpa) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def attend(self, *qkv: torch.Tensor) -> torch.Tensor:
+        return self.kernel(*qkv)
+
+
+def given(name: str, kernel: Callable[[], Any]) -> type[Base]:
+    """A class of this name that makes its function so."""
+    return type(name, (Given,), {"__init__": lambda self: Given.__init__(self, kernel())})
+
+
+class Caller:
+    def __init__(self) -> None:
+        self.way = sdpa
+
+    def __call__(self, *given: torch.Tensor) -> torch.Tensor:
+        return self.way(*given)
+
+    def run(self, *given: torch.Tensor) -> torch.Tensor:
+        return second(*given)
+
+
+def _scripted() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, but models still use it
+
+        def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+        return torch.jit.script(kernel)
+
+
+BY_NAME_OF_THE_FUNCTION: dict[str, Callable[..., torch.Tensor]] = {
+    "Alias": lambda self, *qkv: sdpa(*qkv),
+    "HelperOfHelper": lambda self, *qkv: first(*qkv),
+    "Table": lambda self, *qkv: KERNELS["fast"](*qkv),
+    "Partial": lambda self, *qkv: BY_PARTIAL(*qkv),
+    "ByGetattr": lambda self, *qkv: getattr(F, "scaled_dot_product" + "_attention")(*qkv),
+    "ByOperator": lambda self, *qkv: torch.ops.aten.scaled_dot_product_attention(*qkv),
+    "ByBackend": lambda self, *qkv: Backend.run(*qkv),
+}
+READ = [layer(name, attend) for name, attend in BY_NAME_OF_THE_FUNCTION.items()]
+READ += [layer("InTable", lambda self, *qkv: self.kernels["fast"](*qkv), kernels={"fast": sdpa, "other": None}), Given]
+READ += [given("GivenPartial", lambda: functools.partial(first)), given("GivenMethod", lambda: Caller().run)]
+READ += [given("GivenObject", Caller), given("Scripted", _scripted)]
+
+
+class ByHand(Base):
+    """A softmax, in a class whose name doesn't mention attention."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+
+
+class ByBias(Base):
+    """Scores made by an operator that adds a bias."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        heads = [x.flatten(0, 1) for x in (q, k, v)]
+        scores = torch.baddbmm(torch.ones(1), heads[0], heads[1].mT)
+        return torch.bmm(torch.clamp(scores, 0, 1), heads[2]).view(q.shape)
+
+
+class ByFastPath(Base):
+    """PyTorch's fused kernel of a whole multi-head attention."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        into, out = self.into, self.out
+        found = torch._native_multi_head_attention(
+            x, x, x, 32, 4, into.weight, into.bias, out.weight, out.bias, need_weights=False
+        )
+        return x + found[0]
+
+
+EINSUM, FLASH = torch.einsum, "_scaled_dot_product_flash_attention_for_cpu"
+OTHERS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
+    # Queries before heads, as in code from JAX.
+    "ByEinsum": (
+        lambda self, q, k, v: EINSUM("bqhk,bhkd->bhqd", EINSUM("bhqd,bhkd->bqhk", q, k).div(8**0.5).softmax(-1), v),
+        "_softmax",
+    ),
+    "ByLogSumExp": (
+        lambda self, q, k, v: ((s := q @ k.mT / 8**0.5) - s.logsumexp(-1, keepdim=True)).exp() @ v,
+        "logsumexp",
+    ),
+    "BySigmoid": (lambda self, q, k, v: torch.sigmoid(q @ k.mT / 8**0.5) @ v, "bmm"),
+    "ByReluAndEinsum": (
+        lambda self, q, k, v: EINSUM("bqhk,bhkd->bhqd", EINSUM("bhqd,bhkd->bqhk", q, k).relu(), v),
+        "bmm",
+    ),
+    # A softmax written with exp and a sum.
+    "ByExp": (lambda self, q, k, v: (w := (q @ k.mT / 8**0.5).exp()) / w.sum(-1, keepdim=True) @ v, "bmm"),
+    # Linear attention makes no map at all.
+    "Linearly": (
+        lambda self, q, k, v: EINSUM("bhqd,bhde->bhqe", q.softmax(-1), EINSUM("bhkd,bhke->bhde", k, v)),
+        "bmm",
+    ),
+    # A softmax over fewer keys than any recorded call has.
+    "InWindows": (
+        lambda self, *qkv: torch.cat(
+            [torch.softmax(q @ k.mT, -1) @ v for q, k, v in zip(*(x.split(4, 2) for x in qkv), strict=True)], 2
+        ),
+        "_softmax",
+    ),
+    "ByKernel": (lambda self, *qkv: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*qkv)[0], FLASH),
+}
+LISTED = {
+    ByHand: "aten::_softmax",
+    ByBias: "aten::bmm",
+    ByFastPath: "aten::_native_multi_head_attention",
+    **{layer(name, attend): f"aten::{operator}" for name, (attend, operator) in OTHERS.items()},
+}
+
+
+def model_of(*classes: type[Base]) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(cls() for cls in classes)).eval()
+
+
+def by_hand(one: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A layer's output and weights by the formula."""
+    q, k, v = one.parts(x)
+    weights = (q @ k.mT / 8**0.5).softmax(-1)
+    return x + one.out((weights @ v).transpose(1, 2).flatten(2)), weights
+
+
+@pytest.fixture(params=["enable_grad", "no_grad", "inference_mode"])
+def mode(request: pytest.FixtureRequest) -> Iterator[None]:
+    with getattr(torch, request.param)():
+        yield
+
+
+@pytest.mark.parametrize("cls", READ)
+def test_pytorchs_attention_is_read_by_whatever_name_it_is_called(cls: type[Base], mode: None) -> None:
+    """The layer is between others that are read: none may be missing or take another's number."""
+    model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
+    alone = model(x)
+    with capture(model) as captured:
+        watched = model(x)
+    assert torch.equal(alone, watched)
+    assert captured.unrecorded == ()
+    assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 2
+    hidden = x
+    for layer, one in enumerate(model):
+        hidden, weights = by_hand(one, hidden)
+        for row, trace in enumerate(captured.traces):
+            assert trace.layers[layer].name == str(layer)
+            for head in range(4):
+                np.testing.assert_allclose(trace[layer, head].weights[:], weights[row, head].detach(), atol=1e-6)
+    assert all(trace.verify().agrees for trace in captured.traces)
+
+
+@pytest.mark.parametrize("cls", READ)
+def test_heads_are_silenced_by_whatever_name_attention_is_called(cls: type[Base]) -> None:
+    model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
+    with torch.no_grad():
+        with ablate(model, [(1, head) for head in range(4)]):
+            watched = model(x)
+        first = model[0](x)
+        torch.testing.assert_close(watched, model[2](first + model[1].out.bias))  # type: ignore[union-attr,operator]
+
+
+@pytest.mark.parametrize("cls", READ)
+def test_gradients_flow_as_they_would(cls: type[Base]) -> None:
+    model, x = model_of(Base, cls), torch.randn(1, 5, 32)
+    alone = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    with capture(model):
+        watched = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    for a, b in zip(alone, watched, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
+    """Alone it is a stack; among others that were numbered without it, it is listed."""
+    model, x = model_of(InSettings, InSettings), torch.randn(1, 7, 32)
+    blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
+    blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
+    with torch.no_grad():
+        captured = captured_of(blocks, x)
+        hidden = blocks["seen"](x)
+        for layer, one in enumerate(model):
+            hidden, weights = by_hand(one, hidden)
+            np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
+    mixed = model_of(Base, InSettings, Base)
+    refused(r"in 1 \(InSettings\)", mixed, x)
+
+
+def test_a_model_whose_only_attention_is_given_to_it() -> None:
+    """Its own code names no attention, and neither does that of the models around it."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+    model, x = own(forward, layers=nn.Sequential(Given(sdpa), Given(sdpa))), torch.randn(1, 7, 32)
+    captured = captured_of(model, x)
+    assert (captured.stacks, captured.trace.numbers) == (("self",), (0, 1))
+    model.layers[1].kernel = lambda q, k, v: v  # type: ignore[assignment]
+    captured = captured_of(model, x)
+    assert captured.trace.numbers == (0,)
+
+
+@pytest.mark.parametrize("cls", list(LISTED))
+def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Base], mode: None) -> None:
+    if cls is ByFastPath and torch.is_grad_enabled():
+        cls = ByHand  # this kernel has no gradient
+    model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
+    captured = capture(model)
+    message = rf"{LISTED[cls]} in 1 \({cls.__name__}\)[\s\S]*strict=False"
+    with pytest.raises(UnsupportedError, match=message), captured:
+        model(x)
+    assert len(captured) == 0
+    assert [(one.module, one.kind, one.operator) for one in captured.unrecorded] == [("1", cls.__name__, LISTED[cls])]
+
+
+@pytest.mark.parametrize("cls", list(LISTED))
+def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_path: Any) -> None:
+    model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
+    with torch.no_grad():
+        alone = model(x)
+        with capture(model, strict=False) as captured:
+            assert torch.equal(model(x), alone)
+    trace = captured.trace
+    last = 2 if kind_of(cls).may_attend else 1
+    assert trace.numbers == (0, last)  # the missing layer's number stays unused if its code shows that it may attend
+    assert trace.unrecorded == (f"{LISTED[cls]} in 1 ({cls.__name__})",)
+    assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
+    assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
+    assert "unrecorded" in str(trace.verify())
+    with torch.no_grad():
+        hidden, weights = by_hand(model[0], x)
+        np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
+        _, weights = by_hand(model[2], model[1](hidden))
+    np.testing.assert_allclose(trace[last, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
+
+
+def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
+    class HandAttention(ByHand):
+        """Named like attention, so it is known before it runs; its softmax is over other sizes."""
+
+        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :]
+
+    model, x = model_of(Base, HandAttention), torch.randn(1, 7, 32)
+    with pytest.raises(UnsupportedError, match="HandAttention computes its attention itself"):
+        capture(model)
+    with torch.no_grad(), capture(model, strict=False) as captured:
+        model(x)
+    assert [one.kind for one in captured.unrecorded] == ["HandAttention"]
+
+
+class Gated(Base):
+    """A softmax over its channels, beside attention that is read."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(q, k, v) * torch.softmax(q, -1)
+
+
+class Experts(Base):
+    """Products of batches of matrices that mix no tokens, one of them as large as a map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.square = (
+            nn.Parameter(torch.randn(2, *size)) for size in ((32, 48), (48, 32), (32, 7))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = super().forward(x).expand(2, -1, -1)
+        assert torch.bmm(both, self.square).shape == (2, 7, 7)
+        return torch.bmm(torch.bmm(both, self.up).sigmoid(), self.down).mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize("cls", [Gated, Experts])
+def test_a_softmax_over_other_axes_is_not_attention(cls: type[Base]) -> None:
+    model, x = model_of(cls, cls), torch.randn(1, 7, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x).log_softmax(-1)
+    assert captured.unrecorded == ()
+    assert captured.trace.numbers == (0, 1)
+
+
+def test_a_router_in_transformers_is_not_attention() -> None:
+    """With as many experts as tokens, the softmax has the sizes of a map."""
+    model = Family("MixtralModel", {**DECODER, "num_local_experts": 6}).build()
+    captured = captured_of(model, torch.arange(6)[None])
+    assert captured.unrecorded == ()
+    assert captured.trace.numbers == (0, 1)
+
+
+def test_changes_between_forward_passes_are_noticed() -> None:
+    class Turning(Base):
+        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if q.shape[2] < 8:
+                return sdpa(q, k, v)
+            return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+
+    model = model_of(Base, Turning)
+    with torch.no_grad(), capture(model) as captured:
+        model(torch.randn(1, 5, 32))
+        with pytest.raises(UnsupportedError, match=r"_softmax in 1 \(Turning\)"):
+            model(torch.randn(1, 9, 32))
+    assert [trace.numbers for trace in captured.traces] == [(0, 1)]
+
+
+def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
+    """As in a cell of a notebook: nothing is imported between the two captures."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        weights = np.exp(np.einsum("bhqd,bhkd->bhqk", q.numpy(), k.numpy()) / 8**0.5)
+        weights /= weights.sum(-1, keepdims=True)
+        return torch.from_numpy(np.einsum("bhqk,bhkd->bhqd", weights, v.numpy()))
+
+    class InCell(Base):
+        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.ops.notebook.some_attention(q, k, v)
+
+    model, x = model_of(Base, InCell), torch.randn(1, 5, 32)
+    with torch.no_grad():
+        with capture(model[0]):
+            model[0](x)
+        modules = len(sys.modules)
+        for _ in range(2):  # the cell is run again
+            torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
+            assert len(sys.modules) == modules
+            with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
+                model(x)
+
+
+def test_a_module_that_the_model_does_not_know_is_listed() -> None:
+    class Hiding(Base):
+        """Keeps a layer where named_modules() doesn't find it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = [Base().eval()]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.hidden[0](super().forward(x))
+
+    model = model_of(Base, Hiding)
+    refused(r"in 1 \(Base\)", model, torch.randn(1, 5, 32))
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: bool) -> None:
+    def around() -> nn.Module:
+        attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        return own(lambda self, x: self.mha.forward(x, x, x, need_weights=weights)[0], mha=attention)
+
+    model, x = nn.Sequential(around(), around()), torch.randn(1, 5, 32)
+    listed = pytest.raises(UnsupportedError, match=r"0\.mha") if weights else nullcontext()
+    with torch.no_grad(), listed, capture(model) as captured:
+        model(x)
+    if not weights:
+        with torch.no_grad():
+            expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
+        np.testing.assert_allclose(captured.trace[0].weights[:], expected[0], atol=1e-6)
+        with pytest.raises(UnsupportedError, match="no W_O"):
+            captured.trace[0, 1].output[:]
+
+
+def test_threads_without_a_capture_are_left_alone() -> None:
+    model, x = model_of(Base, ByHand), torch.randn(1, 5, 32)
+    included = torch._C._dispatch_tls_is_dispatch_key_included
+    with torch.no_grad():
+        with capture(model, strict=False):
+            model(x)
+            assert not included(KEY)
+            with pytest.raises(RuntimeError):
+                model(torch.randn(1, 5, 31))
+            assert not included(KEY)
+        with capture(model):
+            pass
+    assert not included(KEY)
+
+
+def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
+    """Only operators within the captured model's forward pass count."""
+    model, x = model_of(Base, Base), torch.randn(1, 5, 32)
+    with torch.no_grad(), capture(model) as captured:
+        model(x)
+        ByHand()(x)
+    assert captured.unrecorded == ()
+
+
+def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
+    """The interface's functions are read without an observer: no operator of a BERT layer passes through one."""
+    from headscope.live.seeing import sdpa_watch
+
+    seen: list[str] = []
+    family = BY_NAME["BertModel"]
+    model = family.build()
+    original = sdpa_watch._missed
+    sdpa_watch._missed = lambda session, running, op, *rest: seen.append(op.name())  # type: ignore[assignment]
+    try:
+        captured = captured_of(model, **family.inputs(padded=False))
+    finally:
+        sdpa_watch._missed = original
+    assert seen == []
+    assert captured.traces

@@ -1,23 +1,34 @@
-"""`verify` agrees with every correct trace in every precision, and differs if an error is four times its tolerance."""
+"""Precision: traces keep the kernel's inputs, weights are as exact as eager attention's, `verify` finds what is not."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from comparing import Seen, captured_of, pass_of
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
 
 import headscope as hs
-from families import BY_NAME, here
+from families import BY_NAME, built, here
+from headscope.attention import precision
+from headscope.attention.precision import exact_products, matmul_precision
+from headscope.attention.scores import Mask, log_sum_exps
+from headscope.errors import UnsupportedError
 from headscope.live import capture
-from headscope.traces import LayerRecord, Trace
+from headscope.live.seeing.observed import product_dtype
+from headscope.results.lazy_maps import TILE_CELLS
+from headscope.traces import LayerRecord, Trace, load
 from headscope.verify import Check, Report, Worst
-from products import in_turn
+from peak import Peak
+from products import in_turn, pairwise
 from random_models import ids, made
 
 PRECISIONS = ["fp32", "bf16", "fp16", "autocast bf16", "autocast fp16", "kept in fp16", "bf16, kept in fp16"]
@@ -33,7 +44,7 @@ def autocast(precision: str) -> torch.autocast:
 
 
 @cache
-def built(name: str, dtype: torch.dtype) -> Any:
+def alive(name: str, dtype: torch.dtype) -> Any:
     """A model that is kept alive, because verifying its traces runs it again."""
     if name != "MultiheadAttention":
         return BY_NAME[name].build(dtype)
@@ -43,7 +54,7 @@ def built(name: str, dtype: torch.dtype) -> Any:
 
 def traced(name: str, precision: str, implementation: str = "sdpa") -> list[Trace]:
     dtype = half(precision) if precision in ("bf16", "fp16", "bf16, kept in fp16") else torch.float32
-    model: Any = built(name, dtype)
+    model: Any = alive(name, dtype)
     kept = "fp16" if "kept" in precision else None
     with torch.no_grad(), autocast(precision), capture(model, dtype=kept) as captured:
         if name == "MultiheadAttention":
@@ -197,3 +208,285 @@ def test_a_log_sum_exp_that_is_off_shows_in_the_row_sums(precision: str) -> None
         report = moved.verify()
         assert report.agrees == (factor < 1)
         assert report.agrees or report.checks[0].place == "layer 1, head 2, query 3"
+
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+class Own(nn.Module):
+    """A custom module that rotates in fp32, as many do, and calls the kernel."""
+
+    def __init__(self, disabled: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.project = nn.Linear(16, 48)
+        self.disabled = disabled
+        with torch.no_grad():
+            self.project.weight.mul_(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).float().unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        q, k = q * torch.cos(q), k * torch.sin(k) + k
+        if self.disabled:
+            with torch.autocast("cpu", enabled=False):
+                return scaled_dot_product_attention(q, k, v)
+        return scaled_dot_product_attention(q, k, v)
+
+
+def assert_sums(trace: Trace) -> None:
+    for layer in trace.numbers:
+        np.testing.assert_allclose(trace[layer].weights[:].sum(-1), 1, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtype, disabled: bool) -> None:
+    model, x = Own(disabled), torch.randn(2, 11, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        with Seen() as seen:
+            model(x)
+        captured = captured_of(model, x)
+    assert seen.calls[0][0].dtype == (torch.float32 if disabled else dtype)
+    for row, trace in enumerate(captured.traces):
+        for ours, theirs in zip((trace.layers[0].q, trace.layers[0].k, trace.layers[0].v), seen.calls[0], strict=True):
+            np.testing.assert_array_equal(ours, theirs[row].float().numpy())
+        q, k = (x[row].double() for x in seen.calls[0][:2])
+        np.testing.assert_allclose(trace[0].weights[:], torch.softmax(q @ k.mT / 8**0.5, -1), atol=1e-6)
+        assert_sums(trace)
+        assert trace.verify().agrees
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation", "dtype"),
+    pairwise(here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model"), ("sdpa", "eager"), HALVES),
+)
+def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtype) -> None:
+    """RoPE leaves q and k in fp32, and autocast casts them at the product."""
+    model, inputs = built(name, padded=True)
+    model.set_attn_implementation(implementation)
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        alone = model(**inputs).last_hidden_state
+        with capture(model) as captured:
+            assert torch.equal(model(**inputs).last_hidden_state, alone)
+        for trace in captured.traces:
+            assert_sums(trace)
+            for record in trace.layers:
+                for kept in (record.q, record.k, record.v):
+                    again = torch.from_numpy(kept).to(dtype).float().numpy()
+                    np.testing.assert_array_equal(kept, again)
+            report = trace.verify()
+            assert report.agrees, report
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_multihead_attention_under_autocast(dtype: torch.dtype, need_weights: bool) -> None:
+    torch.manual_seed(0)
+    mha = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    x = 3 * torch.randn(2, 9, 16)
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype), capture(mha) as captured:
+        mha(x, x, x, need_weights=need_weights)
+    for trace in captured.traces:
+        assert_sums(trace)
+        kept = trace.layers[0].q
+        np.testing.assert_array_equal(kept, torch.from_numpy(kept).to(dtype).float().numpy())
+        report = trace.verify()
+        assert report.agrees, report
+
+
+def test_flash_attention_is_given_what_transformers_casts_to() -> None:
+    """As in transformers' flash_attention_forward: autocast's precision, or that of the module's weights."""
+    module = nn.Sequential(nn.Linear(2, 2).to(torch.bfloat16))
+    q = torch.zeros(1, 1, 2, 2)
+    assert product_dtype("flash_attention_2", module, q) == torch.bfloat16
+    assert product_dtype("flash_attention_2", module, q.half()) == torch.float16
+    assert product_dtype("sdpa", module, q) == torch.float32
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert product_dtype("flash_attention_2", module, q) == torch.float16
+        assert product_dtype("eager", module, q) == torch.float16
+        assert product_dtype("sdpa", module, q.double()) == torch.float64
+        with torch.autocast("cpu", enabled=False):
+            assert product_dtype("sdpa", module, q) == torch.float32
+
+
+def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64 * heads, "num_hidden_layers": 1, "num_attention_heads": heads, "intermediate_size": 8}
+    config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query.weight" in name or "key.weight" in name:
+                parameter.mul_(6)
+    return model.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+@pytest.mark.parametrize("tokens", [128, 512])
+def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dtype) -> None:
+    """Both are compared with a softmax in fp64 of the same q and k, head by head."""
+    model = bert(dtype, tokens, heads=4)
+    ids = torch.randint(0, 99, (1, tokens), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        captured = captured_of(model, ids)
+        trace = captured.trace
+        q, k = (torch.from_numpy(part) for part in (trace.layers[0].q, trace.layers[0].k))
+        exact = torch.softmax(trace.layers[0].scale * q.double() @ k.double().mT, -1)
+        eager = torch.softmax((q.to(dtype) @ k.to(dtype).mT) * trace.layers[0].scale, -1)
+    ours, theirs = (np.abs(x - exact.numpy()).max() for x in (trace[0].weights[:], eager.double().numpy()))
+    assert exact.max() > 0.3
+    assert ours <= 2 * theirs + 5e-7, "a kernel's log-sum-exps are ten times as far off"
+    assert_sums(trace)
+
+
+def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.traces import layer_records
+
+    calls = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args[0].shape)
+        return original(*args, **kwargs)
+
+    original: Callable[..., Any] = layer_records.log_sum_exps
+    monkeypatch.setattr(layer_records, "log_sum_exps", counted)
+    _, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
+    trace = captured.traces[0]
+    assert trace.nbytes > 0
+    assert not calls
+    first = trace[1, 0].weights[0, 0]
+    assert trace[1, 2].weights[3, 3] > 0
+    assert len(calls) == 1, "once for a layer"
+    again = load(trace.save(tmp_path / "t.safetensors"))
+    assert len(calls) == 2
+    assert again[1, 0].weights[0, 0] == first
+    np.testing.assert_array_equal(again.layers[0].lse, trace.layers[0].lse)
+    assert len(calls) == 2, "what was saved is read"
+
+
+def test_memory_of_log_sum_exps_is_linear() -> None:
+    q, k = np.random.default_rng(0).normal(size=(2, 2, 6000, 4)).astype("f4")
+    with Peak() as peak:
+        log_sum_exps(q, k, scale=0.5, mask=Mask(causal=True))
+    assert peak.bytes < 40 * TILE_CELLS < 6000 * 6000
+
+
+# Products that PyTorch may round. No processor of ours does, so an attention function that does stands for a GPU.
+
+MATMUL, MKLDNN = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """With the ten bits that TF32 keeps of a number's fraction."""
+    return (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def in_tf32(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **given: Any) -> Any:
+    weights = torch.softmax(cut(q) @ cut(k).mT * scaling, -1)
+    return (cut(weights) @ cut(v)).transpose(1, 2).contiguous(), None
+
+
+def without_a_key(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **given: Any) -> Any:
+    scores = q @ k.mT * scaling
+    scores[:, 1, 3, 2] = -torch.inf
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2).contiguous(), None
+
+
+@pytest.fixture
+def products() -> Iterator[None]:
+    """PyTorch's settings, as they were before the test."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for backend in (torch.backends, MATMUL, MKLDNN):
+        backend.fp32_precision = "none"
+
+
+def settings() -> list[object]:
+    """All that says how products are computed; "mixed" where PyTorch can't say."""
+
+    def read(find: Callable[[], object]) -> object:
+        try:
+            return find()
+        except RuntimeError:
+            return "mixed"
+
+    own = (lambda: MATMUL.fp32_precision, lambda: MKLDNN.fp32_precision, lambda: torch.backends.fp32_precision)
+    return [read(find) for find in (lambda: MATMUL.allow_tf32, torch.get_float32_matmul_precision, *own)]
+
+
+@pytest.mark.usefixtures("products")
+@pytest.mark.parametrize(
+    ("allow", "expected"),
+    [
+        (lambda: setattr(MATMUL, "allow_tf32", True), {"cuda": "high", "cpu": "highest"}),
+        (lambda: torch.set_float32_matmul_precision("high"), {"cuda": "high", "cpu": "high"}),
+        (lambda: torch.set_float32_matmul_precision("medium"), {"cuda": "high", "cpu": "medium"}),
+        (lambda: setattr(MATMUL, "fp32_precision", "tf32"), {"cuda": "high", "cpu": "highest"}),
+        (lambda: setattr(torch.backends, "fp32_precision", "tf32"), {"cuda": "high", "cpu": "high"}),
+        (lambda: None, {"cuda": "highest", "cpu": "highest"}),
+    ],
+    ids=["allow_tf32", "high", "medium", "cuda", "everywhere", "nothing"],
+)
+def test_products_are_exact_in_the_block_and_as_before_after_it(
+    allow: Callable[[], None], expected: dict[str, str]
+) -> None:
+    allow()
+    before = settings()
+    assert matmul_precision() == expected
+    with exact_products():
+        with exact_products():
+            assert {MATMUL.fp32_precision, MKLDNN.fp32_precision} <= {"ieee", "none"}
+        assert {MATMUL.fp32_precision, MKLDNN.fp32_precision} <= {"ieee", "none"}
+        assert matmul_precision() == expected  # what a model in another thread was allowed
+    assert settings() == before
+
+
+@pytest.mark.usefixtures("products")
+def test_products_are_exact_in_older_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_MATMULS", ())
+    torch.set_float32_matmul_precision("medium")
+    assert matmul_precision() == {"cuda": "medium", "cpu": "medium"}
+    with exact_products():
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+@pytest.mark.usefixtures("products")
+def test_products_are_exact_until_the_last_thread_is_done() -> None:
+    MATMUL.fp32_precision = "tf32"
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(exact_products())
+        second.enter_context(exact_products())
+        first.close()
+        assert MATMUL.fp32_precision == "ieee"
+        second.close()
+    assert MATMUL.fp32_precision == "tf32"
+
+
+@pytest.mark.usefixtures("products", "registered")
+def test_attention_whose_products_are_rounded() -> None:
+    for attend in (in_tf32, without_a_key):
+        AttentionInterface.register(attend.__name__, attend)
+    model = BY_NAME["BertModel"].build()
+    ids = torch.randint(3, 99, (2, 12), generator=torch.Generator().manual_seed(2))
+
+    def captured_under(name: str, implementation: str) -> list[Trace]:
+        torch.set_float32_matmul_precision(name)
+        model.set_attn_implementation(implementation)
+        captured = captured_of(model, ids)
+        return list(captured.traces)
+
+    with pytest.raises(UnsupportedError, match="something other than softmax"):
+        captured_under("highest", "in_tf32")
+    with pytest.raises(UnsupportedError, match="something other than softmax"):
+        captured_under("high", "without_a_key")
+    for implementation in ("in_tf32", "sdpa"):
+        for trace in captured_under("high", implementation):
+            assert trace.verify().agrees
+            q, k = (torch.from_numpy(x).double() for x in (trace.layers[1].q, trace.layers[1].k))
+            np.testing.assert_allclose(
+                trace[1].weights[:], torch.softmax(q @ k.mT * trace.layers[1].scale, -1), atol=1e-6
+            )
+    assert settings()[:2] == [True, "high"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ import pytest
 import headscope as hs
 from by_hand import axis_of
 from headscope.attention.scores import Mask, attend
+from headscope.page.typed import packed
 from headscope.traces import LayerRecord
 from patience import PATIENCE
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Frame, Page
+    from playwright.sync_api import Browser, BrowserContext, Frame, Page
+
 
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "<!--<script>", "&lt;b&gt;", "\u202eabc", "{{x}}", "e\u0301")
 """Tokens that would act, if anything took them for markup."""
@@ -243,28 +246,8 @@ CHINESE = (
     "那只动物没有过马路，因为它太累了。",
     ["<s>", "▁那", "只", "动物", "没有", "过", "马路", "，", "因为", "它", "太", "累了", "。", "</s>"],
 )
-HINDI = (
-    "वह सड़क पार नहीं कर सका क्योंकि वह किताब पढ़ता था।",
-    [
-        "<s>",
-        "▁वह",
-        "▁सड़क",
-        "▁पार",
-        "▁नहीं",
-        "▁कर",
-        "▁सका",
-        "▁क्",
-        "योंकि",
-        "▁वह",
-        "▁कित",
-        "ाब",
-        "▁पढ़",
-        "ता",
-        "▁था",
-        "।",
-        "</s>",
-    ],
-)
+PIECES = "<s> ▁वह ▁सड़क ▁पार ▁नहीं ▁कर ▁सका ▁क् योंकि ▁वह ▁कित ाब ▁पढ़ ता ▁था । </s>"
+HINDI = ("वह सड़क पार नहीं कर सका क्योंकि वह किताब पढ़ता था।", PIECES.split())
 """The same sentence in other scripts, cut as a vocabulary may cut it: in Hindi within clusters of letters."""
 
 
@@ -275,3 +258,38 @@ def saved(page: Page, kind: str, name: str = "", *, part: str = "head") -> bytes
         page.locator(f"[data-test=save-{part}-{kind}]").click()
     assert download.value.suggested_filename.endswith(f"{name}.{kind.lower()}")
     return Path(download.value.path()).read_bytes()
+
+
+# The page's own encoder in a real browser, as a test calls it: one page for each model.
+
+
+SCRIPT = Path(hs.__file__).parent / "page" / "static" / "encoder.js"
+OPENED = """async (base64) => {
+    const gzip = Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
+    const plain = new Blob([gzip]).stream().pipeThrough(new DecompressionStream("gzip"));
+    window.model = new encoder.Model(new Uint8Array(await new Response(plain).arrayBuffer()));
+    window.wordpiece = new encoder.WordPiece(model.about.vocabulary);
+    window.passed = (text, pair, edits) => {
+        const { ids, segments } = wordpiece.encode(text, pair);
+        const base = encoder.forward(model, ids, segments);
+        return edits ? encoder.rerun(model, base, edits) : base;
+    };
+}"""
+
+
+def page_with(browser: Browser, model: hs.Model) -> Page:
+    """A page that has the model as `model`, its tokenizer as `wordpiece`, and `passed(text, pair, edits)`."""
+    page = browser.new_page()
+    page.goto("about:blank")
+    page.evaluate(SCRIPT.read_text(encoding="utf-8") + "; window.encoder = encoder;")
+    page.evaluate(OPENED, b64encode(packed(model)).decode())
+    return page
+
+
+def answered(page: Page, function: str, argument: Any) -> Any:
+    """What a function of the page returns, arrays as lists."""
+    return page.evaluate(
+        f"(argument) => JSON.parse(JSON.stringify(({function})(argument), (_, value) => "
+        "ArrayBuffer.isView(value) ? Array.from(value) : value))",
+        argument,
+    )

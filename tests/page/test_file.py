@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from looking import (
-    HOSTILE,
     Watch,
     box_of,
     cells_of,
@@ -21,7 +21,6 @@ from looking import (
     number,
     patiently,
     ranked,
-    saved,
     table,
     until,
 )
@@ -35,6 +34,7 @@ from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
 
 CLOSE = 1e-3
 
@@ -95,6 +95,8 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
 
 def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#h=1")
+    panels = ".picture", ".cell", ".grid", ".inspector"
+    before = [box_of(page, name) for name in panels]
     page.mouse.move(*cell_at(page, 5, 2))
     status = page.locator("[data-test=status]")
     assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
@@ -102,6 +104,7 @@ def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Pa
     page.wait_for_selector("[data-test=value]")
     assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(expected, abs=CLOSE)
     assert "q=" not in page.url
+    assert [box_of(page, name) for name in panels] == before, "hovering moves nothing"
     page.mouse.click(*cell_at(page, 5, 2))
     page.mouse.move(2, 2)
     until(page, "location.hash.includes('q=5') && location.hash.includes('k=2')")
@@ -212,22 +215,6 @@ def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
     page.locator("[data-test=theme]").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     until(page, "location.hash.includes('lang=zh')")
-
-
-def test_tokens_are_text_never_markup(watch: Watch, hostile: hs.Trace, tmp_path: Path) -> None:
-    file = hostile.to_html(tmp_path / "hostile.html", title="</title><img src=x onerror=alert(2)>")
-    page = watch().open(f"{file.as_uri()}#q=1&k=2&h=1")
-    assert page.title() == "</title><img src=x onerror=alert(2)>"
-    page.wait_for_selector("[data-test=cell]")
-    texts = page.locator(".left .token bdi").all_inner_texts()
-    assert texts[1:4] == list(HOSTILE[:3])
-    assert texts[6] == "e\u0301"
-    page.keyboard.press("t")
-    page.wait_for_selector("[data-test=numbers] td")
-    assert page.locator("#page img, #page script").count() == 0
-    svg = saved(page, "SVG").decode()
-    assert "<img" not in svg
-    assert "&lt;img" in svg
 
 
 def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path: Path) -> None:
@@ -445,3 +432,149 @@ def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: P
     page.keyboard.press("t")
     until(page, "document.querySelector('[data-test=numbers] td:last-child')?.textContent.length > 2")
     assert "1,500 × 1,500" in page.locator("[data-test=numbers] caption").inner_text()
+
+
+# Back undoes what the reader did, Forward does it again; what an address asks for in vain is said.
+
+
+def at(page: Page, *parts: str) -> None:
+    """Wait until the address has exactly these parts."""
+    until(page, f"location.hash === '{'#' if parts else ''}{'&'.join(parts)}'")
+
+
+def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=1")
+    acts: list[tuple[Callable[[], object], tuple[str, ...]]] = [
+        (lambda: page.locator(".left .token").nth(4).click(), ("l=1", "h=1", "q=4")),
+        (lambda: page.locator(".right .token").nth(3).click(), ("l=1", "h=1", "q=4", "k=3")),
+        (lambda: page.keyboard.press("ArrowLeft"), ("l=1", "q=4", "k=3")),
+        (lambda: page.locator("[data-test=special]").click(), ("l=1", "q=4", "k=3", "special=0")),
+        (
+            lambda: page.select_option("[data-test=statistic]", "same"),
+            ("l=1", "q=4", "k=3", "special=0", "by=same"),
+        ),
+        (
+            lambda: page.locator("[data-test=pane-anatomy]").click(),
+            ("l=1", "q=4", "k=3", "pane=anatomy", "special=0", "by=same"),
+        ),
+    ]
+    states: list[tuple[str, ...]] = [("l=1", "h=1")]
+    for act, parts in acts:
+        act()
+        at(page, *parts)
+        states.append(parts)
+    page.locator(".drawing").wait_for()
+    for parts in reversed(states[:-1]):
+        page.evaluate("history.back()")
+        at(page, *parts)
+    assert head_of(page) == "Head 1.1"
+    until(page, "!document.querySelector('.token.pinned')")
+    until(page, "!document.querySelector('[data-test=special]').checked")
+    for parts in states[1:]:
+        page.evaluate("history.forward()")
+        at(page, *parts)
+    page.locator("[data-test=pane-head]").click()
+    until(page, "document.querySelectorAll('.token.pinned').length === 2")
+    until(page, "document.querySelector('[data-test=special]').checked")
+    assert page.locator("[data-test=statistic]").input_value() == "same"
+
+
+def test_a_drag_and_a_held_key_are_one_step_and_sliders_are_none(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    page = watch(viewport={"width": 1680, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1")
+    at(page, "l=1", "h=1")
+    start = page.evaluate("history.length")
+    left = page.locator(".left .token")
+    left.nth(2).hover()
+    page.mouse.down()
+    for place in (3, 4, 5, 6):
+        left.nth(place).hover()
+    page.mouse.up()
+    at(page, "l=1", "h=1", "set=2.3.4.5.6", "by=mass")
+    assert page.evaluate("history.length") == start + 1
+    page.evaluate("document.body.focus()")
+    page.keyboard.down("j")
+    for _ in range(4):
+        page.keyboard.down("j")  # a second time without going up: the key repeats
+    page.keyboard.up("j")
+    at(page, "l=1", "h=1", "q=4", "set=2.3.4.5.6", "by=mass")
+    assert page.evaluate("history.length") == start + 2
+    page.locator("[data-test=mass]").fill("0.4")
+    page.keyboard.press("Home")
+    page.locator("[data-test=theme]").click()
+    page.select_option("[data-test=language]", "ja")
+    until(page, "['mass=', 'theme=light', 'lang=ja'].every((part) => location.hash.includes(part))")
+    assert page.evaluate("history.length") == start + 2
+    page.evaluate("history.back()")
+    until(page, "!location.hash.includes('q=')")
+    assert page.locator(".left .token.chosen").count() == 5
+    page.evaluate("history.back()")
+    at(page, "l=1", "h=1")
+
+
+def test_another_text_is_a_step_and_so_is_the_way_back(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
+    file = html.to_html([bert.trace("The cat sat."), bert.trace("The dog sat down!")], tmp_path / "two.html")
+    page = watch().open(f"{file.as_uri()}#h=1")
+    page.locator("[data-test=tab]").nth(1).click()
+    at(page, "d=1", "h=1")
+    page.evaluate("history.back()")
+    until(page, "document.querySelectorAll('.tab')[0].classList.contains('on')")
+
+
+def test_the_opening_finding_is_no_step(watch: Watch, tmp_path: Path) -> None:
+    file = (
+        hs.open("-").trace("The animal did not cross the street because it was too tired.").to_html(tmp_path / "a.html")
+    )
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = watched.open(file.as_uri())
+    until(page, "location.hash.includes('q=')")
+    assert page.evaluate("history.length") == 2  # about:blank, and the page
+
+
+IN_VAIN: list[tuple[str, list[str], tuple[str, ...]]] = [
+    ("l=99&h=1", ["layer 99; the last layer is 1"], ("l=1", "h=1")),
+    ("l=99&h=1&q=400", ["layer 99", "token 400; the last token is 17"], ("l=1", "h=1")),
+    ("h=7", ["head 7; the last head is 1"], ("h=1",)),
+    ("q=400&k=3&h=1", ["token 400"], ("h=1", "k=3")),
+    ("h=1&set=2.300&on=4", ["token 300"], ("h=1", "set=2", "on=4")),
+    ("h=1&d=3&vs=2", ["text 3; the last one open here is 0", "text 2"], ("h=1",)),
+    ("h=1&by=nonsense", ["by=nonsense"], ("h=1",)),
+    ("h=1&mass=7&what=ever", ["mass=7", "what=ever"], ("h=1",)),
+    ("h=1&step=9", ["step=9"], ("h=1",)),
+]
+"""An address, what is said of it, and the address as it is corrected."""
+
+
+def test_what_an_address_asks_in_vain_is_said_until_the_reader_goes_on(watch: Watch, cat_file: Path) -> None:
+    """Of the one that the page opens at, and of each that it is led to; in the reader's language, with a button."""
+    page = watch().open(f"{cat_file.as_uri()}#{IN_VAIN[0][0]}")
+    for n, (address, remarks, corrected) in enumerate(IN_VAIN):
+        if n:
+            go(page, address)
+        at(page, *corrected)
+        message = page.locator(".said").inner_text()
+        assert all(remark in message for remark in remarks), message
+        page.mouse.move(300, 300)
+        if not n:
+            page.locator("[data-test=theme]").click()
+            assert page.locator(".said").inner_text() == message  # taste is not an answer
+        page.locator(".left .token").nth(2).click()
+        until(page, "document.querySelector('.said').textContent.trim() === ''")
+    go(page, "l=99&h=1")
+    page.select_option("[data-test=language]", "zh")
+    assert "第 99 层" in page.locator(".said").inner_text()
+    page.locator(".said button").click()
+    until(page, "document.querySelector('.said').textContent.trim() === ''")
+
+
+def test_a_page_in_another_s_frame_leaves_its_history_alone(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer.html"
+    outer.write_text(f'<!doctype html><iframe src="{cat_file.as_uri()}#h=1" width=1200 height=700></iframe>')
+    watched = watch(viewport={"width": 1280, "height": 800})
+    watched.page.goto(outer.as_uri())
+    frame = watched.page.frames[1]
+    frame.wait_for_selector("html[data-painted]")
+    before = watched.page.evaluate("history.length")
+    for place in (2, 3):
+        frame.locator(".said-word").nth(place).click()
+    until(frame, "location.hash === '#h=1&q=3'")
+    assert watched.page.evaluate("history.length") == before

@@ -64,12 +64,6 @@ def test_what_heads_write_is_the_trace_s_own_output(cat: hs.Trace) -> None:
     np.testing.assert_allclose(contents["view.value_norms"][1, 0], values, rtol=2e-3)
 
 
-def test_thumbnails_hold_every_cell_of_a_short_text(cat: hs.Trace) -> None:
-    thumbs = read(page_bytes(cat))["view.thumbs"]
-    assert thumbs.shape == (2, 2, len(cat), len(cat))
-    np.testing.assert_allclose((thumbs[0, 1] / 255) ** 2, np.asarray(cat[0, 1].weights), atol=8e-3)
-
-
 def test_values_go_in_where_they_are_small_or_asked_for(cat: hs.Trace) -> None:
     assert "layers.0.v" in read(page_bytes(cat))
     assert "layers.0.v" not in read(page_bytes(cat, values=False))

@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from encoders import answered, page_with
-from looking import HOSTILE, OPTIONS, Watch, eventually, go, head_of, lists, number, patiently, until
+from looking import (
+    HOSTILE,
+    OPTIONS,
+    Watch,
+    answered,
+    eventually,
+    go,
+    head_of,
+    lists,
+    number,
+    page_with,
+    patiently,
+    until,
+)
 from test_page_bytes import view_of
 from transformers import BertConfig, BertForMaskedLM
 

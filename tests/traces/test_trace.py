@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pandas as pd
 import pytest
 import torch
@@ -19,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 import headscope as hs
 from by_hand import axis_of, by_definition
 from headscope.attention.scores import Mask, attend
-from headscope.errors import HeadscopeError, InputError, TraceError
+from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
 from headscope.results.arrays import Named
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace, load
@@ -348,80 +350,33 @@ TRACE = drawn()
 MAPS = {"head": TRACE[1, 2].weights, "layer": TRACE[1].weights, "trace": TRACE.weights}
 FLAGS = np.random.default_rng(1).random((TOKENS, TOKENS)) > 0.5
 VALUES = np.random.default_rng(2).normal(size=(TOKENS, 5))
-VECTOR = VALUES[:, 0]
+KNOWN = {"np": np, "pd": pd, "torch": torch, "FLAGS": FLAGS, "VALUES": VALUES, "TOKENS": TOKENS}
 
-INDEXED: dict[str, Callable[[Any], Any]] = {
-    "w[0]": lambda w: w[0],
-    "w[-1]": lambda w: w[-1],
-    "w[..., ::3]": lambda w: w[..., ::3],
-    "w[..., ::-2, :]": lambda w: w[..., ::-2, :],
-    "w[..., -1:0:-3]": lambda w: w[..., -1:0:-3],
-    "w[..., 5:5]": lambda w: w[..., 5:5],
-    "w[..., 20:30]": lambda w: w[..., 20:30],
-    "w[..., 1:9:3, ::-1]": lambda w: w[..., 1:9:3, ::-1],
-    "w[..., [0, 2], :]": lambda w: w[..., [0, 2], :],
-    "w[..., array, 2]": lambda w: w[..., np.array([1, 3]), 2],
-    "w[..., flags, 0:4]": lambda w: w[..., FLAGS[0], 0:4],
-    "w[..., np.int64, np.int64]": lambda w: w[..., np.int64(3), np.int64(4)],
-    "w[..., None, 2]": lambda w: w[..., None, 2],
-    "w[None]": lambda w: w[None],
-    "w[[0, 2, 2]]": lambda w: w[[0, 2, 2]],
-    "w[..., [1, 3]]": lambda w: w[..., [1, 3]],
-    "w[..., [1, 3], [2, 4]]": lambda w: w[..., [1, 3], [2, 4]],
-    "w[[1], :, ..., [2]]": lambda w: w[[1], ..., [2]],
-    "w[0, ..., [2, 3]]": lambda w: w[0, ..., [2, 3]],
-    "w[..., [[1, 3], [0, 0]]]": lambda w: w[..., [[1, 3], [0, 0]]],
-    "w[..., -1, -1]": lambda w: w[..., -1, -1],
-    "w[flags]": lambda w: w[..., FLAGS],
-    "w[row of flags]": lambda w: w[..., FLAGS[0]],
-    "w[w > 0.1]": lambda w: w[w > 0.1],
-    "w[()]": lambda w: w[()],
-    "w[...]": lambda w: w[...],
-    "w[[]]": lambda w: w[[]],
-    "w[True]": lambda w: w[True],
-    "list": lambda w: np.array(list(w)),
-    "len": len,
-    "shape, dtype, ndim, size": lambda w: (*w.shape, str(w.dtype) == "float32", w.ndim, w.size),
-    "np.shape": np.shape,
-    "in": lambda w: (1.5 in w, 0.0 in w),
-}
+
+def expressions(text: str) -> dict[str, Callable[[Any], Any]]:
+    """Functions of a map `w`, by what they compute."""
+    return {one: eval(f"lambda w: {one}", KNOWN) for one in map(str.strip, text.split(";"))}
+
+
+INDEXED = expressions("""
+    w[0]; w[-1]; w[..., ::3]; w[..., ::-2, :]; w[..., -1:0:-3]; w[..., 5:5]; w[..., 20:30];
+    w[..., 1:9:3, ::-1]; w[..., [0, 2], :]; w[..., np.array([1, 3]), 2]; w[..., FLAGS[0], 0:4];
+    w[..., np.int64(3), np.int64(4)]; w[..., None, 2]; w[None]; w[[0, 2, 2]]; w[..., [1, 3]];
+    w[..., [1, 3], [2, 4]]; w[[1], ..., [2]]; w[0, ..., [2, 3]]; w[..., [[1, 3], [0, 0]]]; w[..., -1, -1];
+    w[..., FLAGS]; w[..., FLAGS[0]]; w[w > 0.1]; w[()]; w[...]; w[[]]; w[True]; np.array(list(w)); len(w);
+    (*w.shape, str(w.dtype) == "float32", w.ndim, w.size); np.shape(w); (1.5 in w, 0.0 in w)
+""")
 """What computes no more than it needs."""
 
-AS_ARRAYS: dict[str, Callable[[Any], Any]] = {
-    "w * 2": lambda w: w * 2,
-    "1 - w": lambda w: 1 - w,
-    "w > 0.1": lambda w: w > 0.1,
-    "w - w": lambda w: w - w,
-    "row + w": lambda w: VECTOR + w,
-    "abs": abs,
-    "np.log1p": np.log1p,
-    "np.maximum": lambda w: np.maximum(w, 0.1),
-    "np.where": lambda w: np.where(w > 0.1, w, 0),
-    "np.add(dtype)": lambda w: np.add(w, 1, dtype="f8"),
-    "np.maximum.reduce": lambda w: np.maximum.reduce(w),
-    "T": lambda w: w.T,
-    "mT": lambda w: w.mT,
-    "np.transpose": np.transpose,
-    "astype": lambda w: w.astype("f8"),
-    "round": lambda w: w.round(2),
-    "mean(-1)": lambda w: w.mean(axis=-1),
-    "np.mean": lambda w: np.mean(w, axis=(-1, -2)),
-    "np.sum(where)": lambda w: np.sum(w, axis=-1, where=FLAGS),
-    "std": lambda w: w.std(),
-    "argmax": lambda w: w.argmax(-1),
-    "np.median": lambda w: np.median(w, axis=-1),
-    "diagonal": lambda w: w.diagonal(0, -2, -1),
-    "w @ values": lambda w: w @ VALUES,
-    "values.T @ w": lambda w: VALUES.T @ w,
-    "np.einsum": lambda w: np.einsum("...qk,kd->...qd", w, VALUES),
-    "np.stack": lambda w: np.stack([w, w]),
-    "np.sort": lambda w: np.sort(w, axis=-1),
-    "np.allclose": lambda w: np.allclose(w, w),
-    "reshape": lambda w: w.reshape(-1, TOKENS),
-    "tolist": lambda w: w.tolist(),
-    "torch": lambda w: torch.tensor(w).numpy(),
-    "pandas": lambda w: pd.DataFrame(np.asarray(w).reshape(-1, TOKENS)).to_numpy(),
-}
+AS_ARRAYS = expressions("""
+    w * 2; 1 - w; w > 0.1; w - w; VALUES[:, 0] + w; abs(w); np.log1p(w); np.maximum(w, 0.1); np.where(w > 0.1, w, 0);
+    np.add(w, 1, dtype="f8"); np.maximum.reduce(w); w.T; w.mT; np.transpose(w); w.astype("f8"); w.round(2);
+    w.mean(axis=-1); np.mean(w, axis=(-1, -2)); np.sum(w, axis=-1, where=FLAGS); w.std(); w.argmax(-1);
+    np.median(w, axis=-1); w.diagonal(0, -2, -1); w @ VALUES; VALUES.T @ w;
+    np.einsum("...qk,kd->...qd", w, VALUES); np.stack([w, w]); np.sort(w, axis=-1); np.allclose(w, w);
+    w.reshape(-1, TOKENS); w.tolist(); torch.tensor(w).numpy();
+    pd.DataFrame(np.asarray(w).reshape(-1, TOKENS)).to_numpy()
+""")
 """What takes the whole map."""
 
 
@@ -562,3 +517,128 @@ def test_layers_of_different_heads_are_no_one_array() -> None:
     with pytest.raises(InputError, match="2 to 4 heads"):
         both.weights
     assert both[1].scores.shape == (HEADS, TOKENS, TOKENS)
+
+
+# Weights of words: a map joined by words, of texts and pairs.
+
+
+TEXT, PAIR = "The unbelievable cat-lovers sat.", "Antidisestablishmentarianism!"
+
+
+def by_hand(tokens: tuple[str, ...], weights: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Clark et al. 2019, section 4.1, cell by cell; `##` continues a word."""
+    words: list[list[int]] = []
+    for at, token in enumerate(tokens):
+        if token.startswith("##"):
+            words[-1].append(at)
+        else:
+            words.append([at])
+    cells = np.array([[np.mean([sum(weights[i, j] for j in to) for i in word]) for to in words] for word in words])
+    return ["".join(tokens[at].removeprefix("##") for at in word) for word in words], cells
+
+
+@pytest.fixture(scope="module")
+def worded(bundled: hs.Model) -> hs.Trace:
+    worded = bundled.trace(TEXT, PAIR)
+    assert sum(token.startswith("##") for token in worded.tokens) > 3
+    return worded
+
+
+def test_weights_between_words_are_sums_of_means(worded: hs.Trace) -> None:
+    for layer, head in ((0, 0), (2, 1), (3, 3)):
+        words, cells = by_hand(worded.tokens, np.asarray(worded[layer, head].weights, dtype=np.float64))
+        found = worded[layer, head].by_words()
+        np.testing.assert_allclose(found, cells, atol=1e-6)
+        np.testing.assert_allclose(found.array.sum(-1), 1, atol=1e-5)
+        assert [word.lower() for word in found.queries] == [word.lower() for word in words]
+        assert found.labels == found.queries
+        assert found.dims == ("queries", "keys")
+        frame = found.to_pandas()
+        assert (list(frame.index), frame.index.name, frame.columns.name) == (list(found.queries), "query", "key")
+        assert frame.loc["unbelievable", "sat"] == pytest.approx(cells[words.index("unbelievable"), words.index("sat")])
+
+
+def test_special_tokens_are_words_that_can_be_left_out(worded: hs.Trace) -> None:
+    whole, without = worded[1, 1].by_words(), worded[1, 1].by_words(special=False)
+    kept = [at for at, word in enumerate(whole.queries) if not word.startswith("[")]
+    np.testing.assert_array_equal(without, whole[np.ix_(kept, kept)])
+    assert without.queries == tuple(whole.queries[at] for at in kept)
+    assert (without.array.sum(-1) < 1).all()
+
+
+def test_all_heads_at_once(worded: hs.Trace) -> None:
+    every, layer = worded.by_words(), worded[2].by_words(special=False)
+    assert every.heads == tuple((at, head) for at in range(4) for head in range(4))
+    for place, head in enumerate(every.heads):
+        np.testing.assert_array_equal(every[place], worded[head].by_words())
+    np.testing.assert_array_equal(layer[3], worded[2, 3].by_words(special=False))
+    assert layer.heads == ((2, 0), (2, 1), (2, 2), (2, 3))
+    frame = every.to_pandas()
+    assert frame.index.names == ["layer", "head", "query"]
+    assert frame.loc[(2, 3, "sat"), "The"] == pytest.approx(worded[2, 3].by_words().to_pandas().loc["sat", "The"])
+
+
+def test_keys_of_cross_attention_have_their_own_names() -> None:
+    import torch
+    from transformers import BartConfig, BartModel
+
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 50}
+    model = BartModel(BartConfig(**sizes, **heads, max_position_embeddings=16)).eval()
+    with torch.no_grad(), hs.capture(model) as captured:
+        model(torch.tensor([[5, 6, 7, 8]]), decoder_input_ids=torch.tensor([[9, 10]]))
+    worded = captured["cross"][0]
+    found = worded[0, 1].by_words()
+    assert (found.shape, found.queries, found.labels) == ((2, 4), worded.tokens, worded.keys.tokens)
+    np.testing.assert_allclose(found, worded[0, 1].weights, atol=1e-6)
+    assert worded.frame(0, 1).shape == (2, 4)
+
+
+def test_a_frame_has_the_tokens_as_names(worded: hs.Trace) -> None:
+    frame = worded.frame(3, 1)
+    assert (list(frame.index), list(frame.columns)) == ([*worded.tokens], [*worded.tokens])
+    np.testing.assert_array_equal(frame.to_numpy(), worded[3, 1].weights[:])
+    kept = np.flatnonzero(~worded.special)
+    np.testing.assert_allclose(
+        worded.frame(3, 1, special=False), worded[3, 1].weights[:][np.ix_(kept, kept)], atol=1e-6
+    )
+    pandas.testing.assert_frame_equal(worded.frame(3, 1, words=True), worded[3, 1].by_words().to_pandas())
+
+
+def test_every_table_is_a_frame(bundled: hs.Model) -> None:
+    parameters = bundled.parameters
+    frame = parameters.to_pandas()
+    assert frame["count"].sum() == parameters.total
+    pairs = [(["A", "cat", "sat"], [(1, 0)])] * 2
+    assert len(hs.pair_heads(bundled, pairs).to_pandas()) == len(hs.pair_heads(bundled, pairs, by="row").to_pandas())
+    match = hs.match(bundled, "a cat", ["the cat sat", "a dog"])
+    assert len(match.to_pandas()) == len(match.rows())
+
+
+def test_arrays_of_xarray(worded: hs.Trace) -> None:
+    words = worded.by_words()
+    found = words.to_xarray()
+    assert (found.dims, found.name) == (("heads", "queries", "keys"), "weights")
+    cell = found.sel(heads="2.1", queries="sat", keys="The")
+    assert float(cell) == worded[2, 1].by_words().to_pandas().loc["sat", "The"]
+    np.testing.assert_array_equal(found.coords["keys"], list(words.queries))
+    states = worded.outputs["last_hidden_state"]
+    assert (states.to_xarray().dims, [*states.to_xarray().coords]) == (states.dims, [])
+    np.testing.assert_array_equal(states.to_xarray(), states)
+
+
+def test_tables_of_xarray(worded: hs.Trace) -> None:
+    table = worded.statistics(["entropy", "first"])
+    found = table.to_xarray()
+    assert [*found.data_vars] == [*table]
+    assert float(found["entropy"].sel(layers=3, heads=1)) == table["entropy"][3, 1]
+    queries = worded.statistics("entropy", per_query=True)
+    np.testing.assert_array_equal(queries.to_xarray()["entropy"].sel(layers=2, heads=0), queries["entropy"].array[2, 0])
+
+
+@pytest.mark.parametrize("name", ["pandas", "xarray"])
+def test_a_missing_library_is_named(name: str, worded: hs.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=f"{name} is not installed"):
+        getattr(worded[0, 0].by_words(), f"to_{name}")()

@@ -13,9 +13,9 @@ import pytest
 
 import commands
 import headscope as hs
-from broken_models import PLACES, broken_bert
 from headscope.page.trace import page_bytes
 from headscope.traces import broken_line
+from small_bert import PLACES, broken_bert
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
 
