@@ -211,7 +211,7 @@ LINES = {
     "attention": 1849,
     "traces": 1786,
     "encoder": 1423,
-    "live": 12105,
+    "live": 12110,
     "heads": 3050,
     "runs": 2878,
     "explain": 3814,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import pickle
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from families import BY_NAME, Family, built, here
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, capture, feed
+from headscope.traces import Trace
 
 BERT = BY_NAME["BertModel"]
 
@@ -43,6 +47,37 @@ def state(model: nn.Module) -> dict[str, Any]:
     for name, tensor in model.state_dict().items():
         found[f"{name} data"] = (tensor.data_ptr(), tensor.sum().item())
     return found
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+        lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True),
+        BERT.build,
+    ],
+    ids=["operator", "layer", "interface"],
+)
+def test_a_model_goes_with_its_last_reference(made: Callable[[], nn.Module]) -> None:
+    """Also where no collector looks for circles: what runs is found by looking at the frames around it."""
+
+    def once() -> tuple[weakref.ref[nn.Module], Trace]:
+        model, x = made().eval(), torch.randn(1, 5, 8)
+        with capture(model) as captured:
+            if hasattr(model, "config"):
+                model(input_ids=torch.arange(4, 9)[None])
+            else:
+                model(*[x] * (3 if isinstance(model, nn.MultiheadAttention) else 1))
+        return weakref.ref(model), captured.trace
+
+    once()  # may import what it needs, and imports leave circles behind
+    gc.disable()
+    try:
+        model, trace = once()
+        assert model() is None
+        assert len(trace.layers) > 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", here("BertModel", "LlamaModel", "T5Model", "CLIPModel", "SiglipVisionModel"))

@@ -100,8 +100,14 @@ class Hooks:
 
 
 def frames() -> Iterator[FrameType]:
-    """The frames of the functions that run in this thread, innermost first."""
-    frame: FrameType | None = sys._getframe(1)
+    """The frames of the functions around the one that asks, innermost first.
+
+    Its own frame is not among them: reading its locals would leave it, and so all that they hold, in a circle.
+    """
+    return _outwards(sys._getframe(2))
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
