@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 import headscope as hs
 from headscope.encoder import Input
 from headscope.errors import ConfigError, HeadscopeError, UnsupportedError
-from headscope.runs.edits import Edit
-from headscope.runs.engine import NumpyRunner
+from headscope.runs.engine import Edit, NumpyRunner
 from making import change_json
 from random_models import FAMILIES, WITH_SEGMENTS, ids, made, run
 

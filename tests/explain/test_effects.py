@@ -20,9 +20,8 @@ from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import mean_interval, t_975
 from headscope.results.effect_records import Target
 from headscope.runs import engine
-from headscope.runs.edits import Base, Edit
 from headscope.runs.effects import effects_of
-from headscope.runs.engine import NumpyRunner, base_readings
+from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
 from headscope.runs.groups import DRAWS, silenced_groups
 from headscope.runs.targets import choose
 from headscope.runs.texts import as_input, encoded_trace

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.runs.edits import Edit
+from headscope.runs.engine import Edit
 from random_models import Made, made, run
 from small_bert import VOCABULARY
 

@@ -19,7 +19,7 @@ import headscope as hs
 from explain.tops import TEXT, contexts_in_torch, edited_pass, readable
 from headscope.page import html
 from headscope.page import session as answers
-from headscope.runs.edits import Edit
+from headscope.runs.engine import Edit
 from patience import PATIENCE
 from random_models import Made, run
 

@@ -22,8 +22,7 @@ from headscope.checkpoint.tokenizer.wordpiece import described
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.page import typed as packing
 from headscope.page.typed import packed
-from headscope.runs.edits import Edit
-from headscope.runs.engine import NumpyRunner
+from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.texts import as_input
 from products import pairwise
 from random_models import FAMILIES, made

@@ -15,9 +15,8 @@ from headscope.explain.attribution import attribution_of
 from headscope.page.questions import Question
 from headscope.results.arrays import Named
 from headscope.results.effect_records import Target
-from headscope.runs.edits import Edit
 from headscope.runs.effects import LayerRead, effects_of
-from headscope.runs.engine import NumpyRunner
+from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.groups import DRAWS, ORDERS, POINTS, RANGE, STEPS, GroupEffect, silenced_groups
 from headscope.runs.predicting import outcomes, shifts
 from headscope.runs.targets import choose, read, token_id

@@ -2,8 +2,7 @@
 
 Read them in this order:
 
-    edits.py            an `Edit` of a head, and the `Base` that runs start from
-    engine.py           the runs themselves, by the NumPy encoder
+    engine.py           an `Edit` of a head, the `Base` that runs start from, and the runs, by the NumPy encoder
     targets.py          the number that is read: a word's logit, a class's, a vector's projection or distance, a loss
     effects.py          each head changed in turn: silenced, patched, one edge cut
     groups.py           groups of heads silenced, beside as many at random

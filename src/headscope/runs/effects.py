@@ -31,8 +31,7 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
-from headscope.runs.edits import Base, Edit
-from headscope.runs.engine import NumpyRunner, base_readings
+from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, is_pair
 from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, one_for_each, prepared
 from headscope.settings import named

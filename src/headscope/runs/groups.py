@@ -16,8 +16,7 @@ import numpy as np
 from headscope.encoder.task_heads import pooled
 from headscope.errors import not_a_number
 from headscope.heads.kinds import FINDINGS
-from headscope.runs.edits import Edit, Edits
-from headscope.runs.engine import NumpyRunner, base_readings
+from headscope.runs.engine import Edit, Edits, NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, read
 from headscope.runs.texts import as_input, encoded_trace
 

@@ -14,9 +14,8 @@ from headscope.errors import InputError, UnsupportedError, not_a_number
 from headscope.heads import scored
 from headscope.progress_bar import told
 from headscope.results.head_values import Head, HeadValues, Measure
-from headscope.runs.edits import Edit
 from headscope.runs.effects import check_method, effects, effects_over_texts, prepared_for
-from headscope.runs.engine import NumpyRunner
+from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.targets import choose, class_count, logits_of
 from headscope.runs.texts import as_input, batches, column_of, one_for_each, texts_of
 from headscope.settings import named

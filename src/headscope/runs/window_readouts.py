@@ -20,8 +20,7 @@ import numpy as np
 from headscope.encoder import Input
 from headscope.errors import InputError, not_a_number
 from headscope.results.effect_records import UNITS, Target
-from headscope.runs.edits import Base, Edit
-from headscope.runs.engine import NumpyRunner, base_readings
+from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
 from headscope.runs.targets import label_name, label_number, lacks, vector_target
 
 if TYPE_CHECKING:
