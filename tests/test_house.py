@@ -205,20 +205,20 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3666,
+    "results": 3652,
     "checkpoint": 5669,
     "anatomy": 4672,
     "attention": 1849,
     "traces": 1786,
     "encoder": 1423,
     "live": 12110,
-    "heads": 3050,
-    "runs": 2878,
-    "explain": 3814,
+    "heads": 3049,
+    "runs": 2859,
+    "explain": 3799,
     "verify": 1094,
     "atlas": 10190,
     "screens": 4588,
-    "page": 2687,
+    "page": 2668,
     "cli": 1709,
     "": 1593,
 }
@@ -242,7 +242,7 @@ NAMES = {
     "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 273
+FILES_IN_ALL = 269
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -18,8 +18,8 @@ import headscope as hs
 from explain.test_effects import number
 from explain.tops import TEXT, readable
 from headscope.errors import CheckpointError, InputError, NoteWarning, TraceError, UnsupportedError
+from headscope.explain.attribution import top_gradient
 from headscope.explain.propagation import hold
-from headscope.explain.readout import top_gradient
 from headscope.explain.scorers import Pooled
 from headscope.runs.texts import as_input, as_traced
 from naive_layers import MINILM

@@ -33,7 +33,7 @@ CHECKED = (
     "headscope.encoder.forward",
     "headscope.encoder.task_heads",
     "headscope.explain.propagation",
-    "headscope.explain.readout",
+    "headscope.explain.attribution",
     "headscope.heads.intervals",
     "headscope.runs.engine",
 )

@@ -13,7 +13,7 @@ from typing import Any, overload
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPES
 from headscope.checkpoint.models_in_memory import all_unwrapped, unwrapped
-from headscope.results.row_tables import Rows
+from headscope.results.arrays import Rows
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""

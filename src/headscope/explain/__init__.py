@@ -7,8 +7,7 @@ Read them in this order:
     promotes.py          the tokens whose logits a head or a feed-forward raises
     steps.py             linear steps of a pass held at one text: norms, activations, gates, attention, convolutions
     propagation.py       shares of tokens through these steps, forward or backward: a rule for each form of layer
-    readout.py           the gradient of a target at the last hidden state
-    attribution.py       the parts of one output
+    attribution.py       the gradient of a target at the last hidden state, and the parts of one output
     scorers.py           scores of two texts as products of features: bi-encoders, late interaction, sparse models
     matching.py          why a query and its documents match: hs.match
     why.py               why a head looks from one token at another: its score by pairs of input tokens

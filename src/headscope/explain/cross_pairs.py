@@ -16,8 +16,8 @@ from headscope.attention.activations import sigmoid
 from headscope.checkpoint.sentence import activation_of
 from headscope.checkpoint.tokenizer import Encoded
 from headscope.errors import InputError, UnsupportedError
+from headscope.explain.attribution import top_gradient
 from headscope.explain.propagation import hold
-from headscope.explain.readout import top_gradient
 from headscope.results.effect_records import Target
 from headscope.results.explained import Pooling
 from headscope.results.head_values import HeadValues, Measure

@@ -21,7 +21,7 @@ import numpy as np
 from headscope.checkpoint.open_checkpoint import open_checkpoint
 from headscope.encoder.task_heads import length_before, pooled
 from headscope.errors import CheckpointError, InputError, not_a_number
-from headscope.explain.readout import masked_lm_steps
+from headscope.explain.attribution import masked_lm_steps
 from headscope.explain.steps import Affine, Chain, Scaled, Step
 from headscope.results.match_record import Dimension, Found
 

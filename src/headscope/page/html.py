@@ -12,9 +12,8 @@ from headscope.checkpoint import model_name
 from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, ON_PAGE
-from headscope.page.follow_parts import with_masks
 from headscope.page.runs import Labels, cost_of_groups, is_cheap, runs_of
-from headscope.page.trace import estimated_bytes, page_file
+from headscope.page.trace import estimated_bytes, page_file, with_masks
 from headscope.pages import filled, inert_element, json_element, words
 from headscope.screens.pieces import joined
 from headscope.traces import Trace

@@ -21,9 +21,8 @@ from headscope.errors import InputError
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.reference import value_norms
-from headscope.page.follow_parts import beside, with_masks
 from headscope.page.questions import whole_number, whole_numbers
-from headscope.page.trace import about, page_axis
+from headscope.page.trace import about, beside, page_axis, with_masks
 from headscope.traces import Trace
 from headscope.traces.file import metadata_of
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from headscope.errors import InputError, require
 from headscope.late import late
-from headscope.results.arrays import Named
-from headscope.results.row_tables import Rows
+from headscope.results.arrays import Named, Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
