@@ -209,7 +209,7 @@ LINES = {
     "checkpoint": 5669,
     "anatomy": 4672,
     "attention": 1849,
-    "traces": 1786,
+    "traces": 1801,
     "encoder": 1423,
     "live": 12110,
     "heads": 3049,
@@ -218,7 +218,7 @@ LINES = {
     "verify": 1094,
     "atlas": 10190,
     "screens": 4588,
-    "page": 2668,
+    "page": 2639,
     "cli": 1709,
     "": 1593,
 }

@@ -106,16 +106,16 @@ def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[W
 
 def _scores(record: LayerRecord, head: int, query: int) -> tuple[Int[np.ndarray, " seen"], Float[np.ndarray, " keys"]]:
     """The keys that a query sees, and its scores of all keys, -inf for those that it doesn't see."""
-    of_key, keys = head * len(record.k) // len(record.q), record.k.shape[1]
+    one, sizes = record.of_heads([head]), (record.q.shape[1], record.k.shape[1])
     row = scores(
-        record.q[head : head + 1, query : query + 1],
-        record.k[of_key : of_key + 1],
-        scale=record.scale,
-        mask=record.mask,
-        terms=record.terms.of_head(head),
+        one.q[:, query : query + 1],
+        one.k,
+        scale=one.scale,
+        mask=one.mask,
+        terms=one.terms,
         rows=np.array([query]),
-        columns=np.arange(keys),
-        sizes=(record.q.shape[1], keys),
+        columns=np.arange(sizes[1]),
+        sizes=sizes,
     )[0, 0].astype(np.float64)
     return np.flatnonzero(np.isfinite(row)), row
 

@@ -178,29 +178,20 @@ def _narrow(
 
     records = []
     for at in _chosen(layers, trace.numbers, "layer"):
-        record = trace.layers[at]
-        number = trace.numbers[at]
+        record, number = trace.layers[at], trace.numbers[at]
         all_heads = trace.head_numbers(number)
         chosen = _chosen(heads, all_heads, "head")
-        q, k, v, bias, terms = record.q, record.k, record.v, record.mask.bias, record.terms
         # If every query is measured, the measurement gives the log-sum-exps.
-        lse = None if measured_share(len(trace.queries), len(trace.keys)) == 1 else record.lse
-        if len(chosen) < len(q):
-            groups = len(q) // len(k)
-            key_heads = [head // groups for head in chosen]
-            q, k, v = q[chosen], k[key_heads], None if v is None else v[key_heads]
-            lse = None if lse is None else lse[chosen]
-            bias = bias[chosen] if bias is not None and len(bias) > 1 else bias
-            terms = terms.of_heads(chosen)
+        measured = measured_share(len(trace.queries), len(trace.keys)) == 1
+        some = record if len(chosen) == len(record.q) else record.of_heads(chosen)
         records.append(
             replace(
-                record,
-                q=rounded(q),
-                k=rounded(k),
-                v=None if v is None else rounded(v),
-                lse=lse,  # type: ignore[arg-type]  # None: computed when it is read
-                mask=replace(record.mask, bias=bias),
-                terms=terms.mapped(rounded, RELATIVE),
+                some,
+                q=rounded(some.q),
+                k=rounded(some.k),
+                v=None if some.v is None else rounded(some.v),
+                lse=None if measured else some.lse,  # type: ignore[arg-type]  # None: computed when it is read
+                terms=some.terms.mapped(rounded, RELATIVE),
                 number=number,
                 numbers=tuple(all_heads[head] for head in chosen),
             )
@@ -303,18 +294,9 @@ def _strongest_link(narrow: Trace, tables: Sequence[Table], roles: Roles) -> Cel
     if best is None:
         return None
     _, at, head = best
-    record = narrow.layers[at]
-    content = content_of(narrow, narrow.queries, roles)
-    key_head = head // (len(record.q) // len(record.k))
+    one, content = narrow.layers[at].of_heads([head]), content_of(narrow, narrow.queries, roles)
     strongest, cell = LEAST_LINK, None
-    rows = softmax_rows(
-        record.q[head : head + 1],
-        record.k[key_head : key_head + 1],
-        scale=record.scale,
-        mask=record.mask.of_head(head),
-        terms=record.terms.of_head(head),
-    )
-    for part in rows:
+    for part in softmax_rows(one.q, one.k, scale=one.scale, mask=one.mask, terms=one.terms):
         queries = np.asarray(part.rows)
         apart = content.place[queries][:, None] != content.place[None, :]
         weights = np.where(content.content[queries][:, None] & content.content[None, :] & apart, part.weights[0], 0)

@@ -29,6 +29,8 @@ from headscope.traces.file import metadata_of
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+    from headscope.traces import LayerRecord
+
 CELLS = 1 << 20
 """Cells of a head that are in memory at a time."""
 MOST_MASKS = 1e11
@@ -95,19 +97,17 @@ Part = list[Any]
 
 def _head(trace: Trace, request: Mapping[str, Any]) -> Part:
     """q (queries, d_head), k (keys, d_head), and the bias (queries, keys) where there is one."""
-    at, head = _place(trace, request)
-    record = trace.layers[at]
-    bias = record.mask.of_head(head).bias
-    return [record.q[head], record.k[head // (len(record.q) // len(record.k))], *([] if bias is None else [bias[0]])]
+    one = _one(trace, *_place(trace, request))
+    return [one.q[0], one.k[0], *([] if one.mask.bias is None else [one.mask.bias[0]])]
 
 
 def _values(trace: Trace, request: Mapping[str, Any]) -> Part:
     """v, (keys, d_value)."""
     at, head = _place(trace, request)
-    record = trace.layers[at]
-    if record.v is None:
+    one = _one(trace, at, head)
+    if one.v is None:
         raise InputError("the trace has no values", where=f"layer {at}", advice="trace the text with values=True")
-    return [record.v[head // (len(record.q) // len(record.v))]]
+    return [one.v[0]]
 
 
 def _norms(trace: Trace, request: Mapping[str, Any]) -> Part:
@@ -137,20 +137,11 @@ def _measures(trace: Trace, request: Mapping[str, Any]) -> Part:
     first, end = whole_numbers(request.get("heads"), 2, "heads")
     if not 0 <= first < end <= len(record.q):
         raise InputError(f"there are no heads {first} to {end}", where="heads", advice=f"0 to {len(record.q)}")
-    heads = np.arange(first, end)
-    bias = record.mask.bias
-    some = replace(
-        record,
-        q=record.q[heads],
-        k=record.k[heads // (len(record.q) // len(record.k))],
-        v=None,
-        lse=record.lse[heads] if record.has_lse else None,  # type: ignore[arg-type]  # computed when it is read
-        mask=replace(record.mask, bias=bias if bias is None or len(bias) == 1 else bias[heads]),
-        numbers=None,
-    )
     with LOCK:
         if trace not in ROLES:
             ROLES[trace] = roles_of(trace)
+    some = record.of_heads(range(first, end))
+    some = replace(some, v=None, lse=vars(some).get("lse"))  # type: ignore[arg-type]  # computed when it is read
     measures = measure_layer(some, ROLES[trace])
     return [measures.broken, *measures.statistics.values(), measures.thumbs]
 
@@ -272,9 +263,7 @@ def _weights(
         tokens: the queries.
         joined: (n,), ascending; queries with the same number are in the same part.
     """
-    record = trace.layers[at]
-    key_head = head // (len(record.q) // len(record.k))
-    q, k, mask = record.q[head : head + 1], record.k[key_head : key_head + 1], record.mask.of_head(head)
+    one = _one(trace, at, head)
     step = max(1, CELLS // len(trace.keys))
     start = 0
     while start < len(tokens):
@@ -282,9 +271,8 @@ def _weights(
         if joined is not None:  # a row of the picture is not divided
             end = int(np.searchsorted(joined, joined[end - 1], "right"))
         places = np.arange(start, end)
-        for rows in softmax_rows(
-            q, k, scale=record.scale, mask=mask, rows=tokens[places], cells=(end - start) * len(trace.keys)
-        ):
+        cells = (end - start) * len(trace.keys)
+        for rows in softmax_rows(one.q, one.k, scale=one.scale, mask=one.mask, rows=tokens[places], cells=cells):
             yield places, rows.weights[0]
         start = end
 
@@ -298,26 +286,25 @@ def _some(
     kept: Int[np.ndarray, " k"] | None,
 ) -> Iterator[Float[np.ndarray, "n m"]]:
     """Yield the weights of some queries on some keys, and then on those that rows are renormalised over."""
-    record = trace.layers[at]
+    one = _one(trace, at, head)
     columns = keys if kept is None else np.concatenate([keys, kept])
-    if not record.has_lse:
+    if not one.has_lse:
         for _, weights in _weights(trace, at, head, queries):
             yield weights[:, columns]
         return
-    key_head = head // (len(record.q) // len(record.k))
     step = max(1, CELLS // len(columns))
     for start in range(0, len(queries), step):
         rows = queries[start : start + step]
         tile = scores(
-            record.q[head : head + 1, rows],
-            record.k[key_head : key_head + 1, columns],
-            scale=record.scale,
-            mask=record.mask.of_head(head),
+            one.q[:, rows],
+            one.k[:, columns],
+            scale=one.scale,
+            mask=one.mask,
             rows=rows,
             columns=columns,
             sizes=(len(trace.queries), len(trace.keys)),
         )
-        yield weights_of(tile, record.lse[head : head + 1, rows])[0]
+        yield weights_of(tile, one.lse[:, rows])[0]
 
 
 def _out(trace: Trace, at: int) -> Float[np.ndarray, "heads d_value d_model"]:
@@ -328,11 +315,13 @@ def _out(trace: Trace, at: int) -> Float[np.ndarray, "heads d_value d_model"]:
 
 
 def _norms_of(trace: Trace, at: int, head: int) -> Float[np.ndarray, " keys"]:
-    record = trace.layers[at]
-    out = _out(trace, at)
-    assert record.v is not None
-    key_head = head // (len(record.q) // len(record.v))
-    return np.asarray(value_norms(record.v[key_head : key_head + 1], out[head : head + 1])[0])
+    out, v = _out(trace, at), _one(trace, at, head).v
+    assert v is not None
+    return np.asarray(value_norms(v, out[head : head + 1])[0])
+
+
+def _one(trace: Trace, at: int, head: int) -> LayerRecord:
+    return trace.layers[at].of_heads([head])
 
 
 def _layer(trace: Trace, request: Mapping[str, Any]) -> int:

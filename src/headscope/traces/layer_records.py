@@ -5,8 +5,8 @@ Also which rows of a layer's weights are NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,6 +71,21 @@ class LayerRecord:
     def has_lse(self) -> bool:
         """True if reading `lse` computes nothing."""
         return "lse" in vars(self)
+
+    def of_heads(self, places: Sequence[int]) -> LayerRecord:
+        """The record of some heads by their places, with a key head for each; `lse` if it is known."""
+        heads, numbers, bias = list(places), self.numbers or range(len(self.q)), self.mask.bias
+        shared = [head * len(self.k) // len(self.q) for head in heads]
+        return replace(
+            self,
+            q=self.q[heads],
+            k=self.k[shared],
+            v=None if self.v is None else self.v[shared],
+            lse=self.lse[heads] if self.has_lse else None,  # type: ignore[arg-type]  # computed when it is read
+            mask=replace(self.mask, bias=bias if bias is None or len(bias) == 1 else bias[heads]),
+            terms=self.terms.of_heads(heads),
+            numbers=tuple(numbers[head] for head in heads),
+        )
 
     @property
     def nbytes(self) -> int:
