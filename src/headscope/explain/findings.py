@@ -22,6 +22,7 @@ from headscope.explain.finding_measures import (
 )
 from headscope.explain.taken_in import shares_of
 from headscope.heads import roles_of
+from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.results.explained import Cell, Finding
 
@@ -392,8 +393,7 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
         for runs, (states,) in runner.states(base, edits):
             for at, run in enumerate(runs):
                 query = links[run].query
-                a, b = (np.asarray(x, dtype=np.float64) for x in (states[at, query], base.last[query]))
-                moved[run] = float(1 - a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+                moved[run] = float(turned(states[at, query], base.last[query]))
     except UnsupportedError:  # a model that headscope reads and doesn't run
         return []
     return moved

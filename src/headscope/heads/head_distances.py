@@ -100,6 +100,12 @@ def ratio(change: Float[np.ndarray, "*n"], base: Float[np.ndarray, "*n"]) -> Flo
         return np.where(change == 0, 0.0, change / base)
 
 
+def turned(a: Float[np.ndarray, "*n d"], b: Float[np.ndarray, "*n d"]) -> Float[np.ndarray, "*n"]:
+    """1 - the cosine of each row of `a` and its counterpart in `b`, in fp64."""
+    one, other = a.astype(np.float64), b.astype(np.float64)
+    return 1 - (one * other).sum(-1) / (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1))
+
+
 def _negative_entropies(p: Float[np.ndarray, "n cells"]) -> Float[np.ndarray, " n"]:
     """sum p log p of each row, 0 log 0 being 0."""
     logs = np.log(np.maximum(p, np.float32(1e-38)))

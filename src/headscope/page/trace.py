@@ -23,6 +23,7 @@ from headscope.explain.residual import check_whole
 from headscope.explain.taken_in import KIND, followed, readers_of
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
+from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.page.runs import CHEAP
 from headscope.results.explained import Cell, Finding
@@ -372,9 +373,7 @@ def beside(trace: Trace, token: int) -> Float[np.ndarray, "two layers tokens"]:
     before = _vectors(model, trace, token, None)
     for at, special in enumerate(trace.special):
         if at != token and not special:
-            after = _vectors(model, trace, token, at)
-            lengths = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
-            turns[:, at] = 1 - (before * after).sum(-1) / lengths
+            turns[:, at] = turned(before, _vectors(model, trace, token, at))
     return np.stack([turns, rollouts_to(trace, token, KIND)]).astype(np.float32)
 
 
@@ -400,4 +399,4 @@ def _vectors(model: Model, trace: Trace, token: int, masked: int | None) -> Floa
     ids = [model.tokenizer.mask_id if at == masked else one for at, one in enumerate(trace.ids)]
     run = model.trace(ids=ids, segments=list(trace.segments), hidden_states=True)  # type: ignore[arg-type]
     layers = range(1, len(trace.layers) + 1)
-    return np.stack([run.outputs[f"hidden_states.{layer}"].array[token] for layer in layers]).astype(np.float64)
+    return np.stack([run.outputs[f"hidden_states.{layer}"].array[token] for layer in layers])

@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from headscope.attention.scores import scores, softmax_rows
-from headscope.attention.scores import weights as weights_of
+from headscope.attention.scores import softmax_rows
 from headscope.checkpoint.json_text import written
 from headscope.errors import InputError
+from headscope.explain.residual import weights_of
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.reference import value_norms
@@ -295,16 +295,7 @@ def _some(
     step = max(1, CELLS // len(columns))
     for start in range(0, len(queries), step):
         rows = queries[start : start + step]
-        tile = scores(
-            one.q[:, rows],
-            one.k[:, columns],
-            scale=one.scale,
-            mask=one.mask,
-            rows=rows,
-            columns=columns,
-            sizes=(len(trace.queries), len(trace.keys)),
-        )
-        yield weights_of(tile, one.lse[:, rows])[0]
+        yield weights_of(one, rows, columns)[0]
 
 
 def _out(trace: Trace, at: int) -> Float[np.ndarray, "heads d_value d_model"]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from headscope.encoder.task_heads import pooled
 from headscope.errors import not_a_number
+from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.runs.engine import Edit, Edits, NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, read
@@ -235,7 +236,7 @@ class _Runs:
             rows = hidden if self.target.places is None else hidden[:, list(self.target.places)]
             numbers = self._number(read(self.model, self.target, rows))
             moves = (self._vector(hidden) - old) / np.linalg.norm(old)
-            turns = 1 - (_unit(hidden) * _unit(last)).sum(-1)
+            turns = turned(hidden, last)
             for n, run in enumerate(at):
                 self.values[first[run]] = float(numbers[n])
                 self.moves[first[run]], self.turns[first[run]] = moves[n], turns[n]
@@ -282,7 +283,3 @@ class _Runs:
     def _tell(self, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(done, total)  # which may end the runs by an error
-
-
-def _unit(hidden: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    return hidden.astype(np.float64) / np.linalg.norm(hidden, axis=-1, keepdims=True)
