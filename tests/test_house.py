@@ -164,6 +164,44 @@ for line in ("", "summary -", "shapes - --tree", "head - 0.0", "fit - BertForSeq
         python(code, folder)
 
 
+ENTERED = """
+import sys
+import headscope as hs
+{before}
+files = set()
+def see(frame, event, _):
+    code = frame.f_code
+    if event == "call" and code.co_flags & 1 and code.co_name[0] != "<":
+        files.add(code.co_filename)
+sys.setprofile(see)
+{call}
+sys.setprofile(None)
+print(len([file for file in files if file.startswith(hs.__path__[0])]))
+"""
+"""Prints in how many of our files functions are called; what runs when a file is imported is none."""
+ATTEND = "CliRunner().invoke(app, ['attend', '-', 'A cat sat.'], catch_exceptions=False)"
+BERT = "BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16, vocab_size=50)"
+CAPTURE = "with hs.capture(model) as captured: model(ids)\ncaptured.trace[0, 1].weights[...]"
+MODEL = f"model, ids = BertModel({BERT}).eval(), torch.arange(3, 10)[None]"
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "most"),
+    [
+        ("from typer.testing import CliRunner\nfrom headscope.cli import app", ATTEND, 70),
+        (f"import torch\nfrom transformers import BertConfig, BertModel\n{MODEL}\n{CAPTURE}\n{MODEL}", CAPTURE, 70),
+        pytest.param(
+            *("import torch", "hs.survey('-', ['The cat sat on the mat.'] * 30, labels=True)", 150),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["attend", "capture", "survey"],
+)
+def test_a_call_enters_few_files(before: str, call: str, most: int) -> None:
+    """So many would somebody open who follows it."""
+    assert int(python(ENTERED.format(before=before, call=call)).split()[-1]) <= most
+
+
 def test_the_public_names_are_there() -> None:
     assert set(hs.__all__) < set(dir(hs))
     for name in hs.__all__:
