@@ -189,7 +189,14 @@ MODEL = f"model, ids = BertModel({BERT}).eval(), torch.arange(3, 10)[None]"
     ("before", "call", "most"),
     [
         ("from typer.testing import CliRunner\nfrom headscope.cli import app", ATTEND, 70),
-        (f"import torch\nfrom transformers import BertConfig, BertModel\n{MODEL}\n{CAPTURE}\n{MODEL}", CAPTURE, 70),
+        pytest.param(
+            *(
+                f"import torch\nfrom transformers import BertConfig, BertModel\n{MODEL}\n{CAPTURE}\n{MODEL}",
+                CAPTURE,
+                70,
+            ),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *("import torch", "hs.survey('-', ['The cat sat on the mat.'] * 30, labels=True)", 150),
             marks=pytest.mark.slow,
