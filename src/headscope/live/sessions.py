@@ -44,11 +44,13 @@ if TYPE_CHECKING:
     from headscope.live.plan.stacks import Plan
 
 
-COVERED: dict[int, list[Session]] = {}
-"""Module id -> the sessions that cover the module."""
-
 OPEN: list[Session] = []
 """All open sessions."""
+
+
+def covering(module: nn.Module) -> list[Session]:
+    """The sessions that cover an attention module."""
+    return [session for session in list(OPEN) if id(module) in session.plan.paths]
 
 
 class _Running(threading.local):
@@ -183,20 +185,12 @@ class Session:
                 self.hooks.around(module, enter_block, leave_block)
         with LOCK:
             OPEN.append(self)
-            for module_id in self.plan.paths:
-                COVERED.setdefault(module_id, []).append(self)
 
     def close(self) -> None:
         """Remove the hooks and stop covering the modules."""
         with LOCK:
             if self in OPEN:
                 OPEN.remove(self)
-            for module_id in self.plan.paths:
-                sessions = COVERED.get(module_id, [])
-                if self in sessions:
-                    sessions.remove(self)
-                if not sessions:
-                    COVERED.pop(module_id, None)
         self.hooks.remove()
         for _, forward in self._open.values():
             following.end(forward, remember=False)
@@ -212,8 +206,6 @@ class Session:
             return True
         admitted = self.plan.admit(module)
         for member in admitted:
-            with LOCK:
-                COVERED.setdefault(id(member), []).append(self)
             self.hooks.before(member, self._enter, keywords=True)
         forward = self.forward()
         if admitted and forward is not None:
@@ -422,7 +414,7 @@ def register_call(
     sizes = tuple(query.shape), tuple(key.shape)
     followed = following.tokens_of(query, key, rows, tokens) if followed is None else followed
     seats = []
-    for session in list(COVERED.get(id(module), ())):
+    for session in covering(module):
         forward = session.forward()
         if forward is None:
             session.stray += session.sees_this_thread()
