@@ -131,13 +131,12 @@ class Session:
         self.hooks = Hooks()
         self.tables = Tables(plan.modules)
         self._followers: dict[int, Follower] = {}
-        self._open: dict[int, tuple[nn.Module, Forward]] = {}
+        self._open: dict[int, Forward] = {}
         self._numbers = itertools.count()
 
     def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
-        running = self._open.get(threading.get_ident())
-        return running[1] if running else None
+        return self._open.get(threading.get_ident())
 
     @property
     def follower(self) -> Follower:
@@ -192,7 +191,7 @@ class Session:
             if self in OPEN:
                 OPEN.remove(self)
         self.hooks.remove()
-        for _, forward in self._open.values():
+        for forward in self._open.values():
             following.end(forward, remember=False)
         for follower in self._followers.values():
             follower.closed = True
@@ -229,14 +228,14 @@ class Session:
             whole = any(session.consumer.keeps_padding for session in OPEN)
             forward = Forward(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
             forward.caller = sys._getframe(2)
-            self._open[thread] = (module, forward)
+            self._open[thread] = forward
             RUNNING.forwards.append((self, forward))
             with operators.Unwatched():
                 self.consumer.begin(forward)
             operators.watch(True)
             if self.consumer.follows:
                 following.begin(forward, self.tables, self.follower)
-        self._open[thread][1].progress.enter(module, args, kwargs)
+        self._open[thread].progress.enter(module, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
         """End the forward pass that this module began, with its output; None if it raised (a forward hook).
@@ -244,10 +243,9 @@ class Session:
         Raises:
             UnsupportedError: attention ran that was not recorded.
         """
-        thread = threading.get_ident()
-        if thread not in self._open or self._open[thread][0] is not module:
+        forward = self.forward()
+        if forward is None or forward.module is not module:
             return
-        forward = self._open[thread][1]
         forward.output = keywords_and_output[-1]
         if forward.output is None:
             self.abandon(forward)
@@ -307,7 +305,7 @@ class Session:
     def note_outside(self, module: nn.Module) -> None:
         """Note for the passes of other threads that a module runs in this thread, which has none: it may be theirs."""
         if self._open and self.sees_this_thread() and torch._C._current_graph_task_id() < 0:
-            for _, forward in list(self._open.values()):
+            for forward in list(self._open.values()):
                 forward.progress.elsewhere.add(id(module))
 
     def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
@@ -339,7 +337,7 @@ class Session:
         running, this_thread, names, outside = self._open, threading.get_ident, self.plan.readers, self.note_outside
 
         def project(module: nn.Module, args: tuple[Any, ...]) -> None:
-            _, forward = running.get(this_thread(), (None, None))
+            forward = running.get(this_thread())
             if forward is None:
                 outside(module)
             elif args and id(module) in names:
