@@ -145,7 +145,7 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
     """
     if not torch.is_grad_enabled() or not value.requires_grad:
         return ran.value
-    if ran.value.shape != value.shape or not torch.equal(ran.value, value.detach()):
+    if not torch.equal(ran.value, value.detach()):
         raise UnsupportedError(
             f"{ran.name} changes the values before it attends, so gradients under another map are unknown",
             where=where,
@@ -268,7 +268,7 @@ def _unrepeated(x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     if shared < 2 or x.dtype != given.dtype or x.shape[2:] != given.shape[2:]:
         return x
     repeated = given.detach().repeat_interleave(shared, 1)
-    return given.detach() if x.shape == repeated.shape and torch.equal(x, repeated) else x
+    return given.detach() if torch.equal(x, repeated) else x
 
 
 def sdpa_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
