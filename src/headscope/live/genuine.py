@@ -200,8 +200,7 @@ def globally_hooked() -> bool:
 
 def has_foreign_hooks(module: nn.Module) -> bool:
     """Return True if a module has hooks on its forward pass that are not a library's."""
-    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    return any(not from_library(_plain(hook)) for hook in hooks)
+    return not all(map(from_library, (*module._forward_hooks.values(), *module._forward_pre_hooks.values())))
 
 
 def _plain(hook: Any) -> Any:
