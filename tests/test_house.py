@@ -231,7 +231,7 @@ LINES = {
     "attention": 1875,
     "traces": 1786,
     "encoder": 1489,
-    "live": 12074,
+    "live": 12069,
     "heads": 3088,
     "runs": 2891,
     "explain": 3815,

@@ -25,7 +25,7 @@ from headscope.live.keeping.projections import Awaited, mark_of
 from headscope.live.masks.analyst import Rules, score_bound
 from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
-from headscope.live.seeing.operators import Noting
+from headscope.live.seeing.operators import noting
 from headscope.live.seeing.parts import Ran
 from headscope.live.sessions import Seat, heads_to_silence, recording
 from headscope.live.silencing import silence
@@ -80,7 +80,7 @@ def run_observed(
     reader = seats[0] if whole or silenced else None
     inner = None if proven else _Inner(module, key, value, reader, copies_mask=bool(held))
     # transformers compiles flex attention as outside of a capture: uncompiled, it builds the whole map.
-    with torch.compiler.set_stance("default") if name == FLEX_NAME else Noting() as notes:
+    with torch.compiler.set_stance("default") if name == FLEX_NAME else noting() as notes:
         if inner is not None and notes is not None:
             notes.attended = partial(inner.read, notes)
         result = run()
