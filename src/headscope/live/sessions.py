@@ -14,7 +14,9 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -96,6 +98,7 @@ MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
 
 
+@dataclass(eq=False)
 class Session:
     """One `with` block over one model: its hooks, its running forward passes, and the consumer it reports to.
 
@@ -106,33 +109,26 @@ class Session:
         unrecorded: attention that was not recorded, over all forward passes.
         stray: number of attention calls outside any forward pass.
         hooks: the session's hooks on the model's modules.
-        tables: the model's tables in which ids are looked up.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        plan: Plan,
-        consumer: Consumer,
-        *,
-        strict: bool,
-        may_bypass: frozenset[int],
-        prepare: Callable[[], None],
-    ) -> None:
-        self.model = model
-        self.plan = plan
-        self.consumer = consumer
-        self.strict = strict
-        self.may_bypass = may_bypass
-        self.prepare = prepare
-        self.unrecorded: list[Unrecorded] = []
-        self.stray = 0
-        self.thread = threading.get_ident()
-        self.hooks = Hooks()
-        self.tables = Tables(plan.modules)
-        self._followers: dict[int, Follower] = {}
-        self._open: dict[int, Forward] = {}
-        self._numbers = itertools.count()
+    model: nn.Module
+    plan: Plan
+    consumer: Consumer
+    strict: bool
+    may_bypass: frozenset[int]
+    prepare: Callable[[], None]
+    unrecorded: list[Unrecorded] = field(default_factory=list)
+    stray: int = 0
+    thread: int = field(default_factory=threading.get_ident)
+    hooks: Hooks = field(default_factory=Hooks)
+    _followers: dict[int, Follower] = field(default_factory=dict)
+    _open: dict[int, Forward] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The model's tables in which ids are looked up."""
+        return Tables(self.plan.modules)
 
     def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
