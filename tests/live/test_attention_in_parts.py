@@ -476,15 +476,19 @@ def test_queries_that_are_some_of_the_tokens_are_not_taken_for_the_last() -> Non
         assert trace.keys is not trace.queries
 
 
-def test_no_batch_at_all() -> None:
+@pytest.mark.parametrize("mask", [FULL, BELOW, OF_HEADS_RANGES, BIAS])
+def test_no_batch_at_all(mask: torch.Tensor) -> None:
     """(heads, tokens, width): the first axis is that of the heads, which the output projection proves."""
-    block = Attention(lambda q, k, v: sdpa(q[0], k[0], v[0])[None])
+    given = mask if mask is BIAS else mask == 0
+    block = Attention(lambda q, k, v: sdpa(q[0], k[0], v[0], attn_mask=given)[None])
     model = Looped(block, lambda inner, x: inner(x))
     with torch.no_grad(), capture(model) as captured:
         model(IDS[1:2])
-        weights = weights_of(block, model.embed(IDS[1:2]), FULL)[0]
-    np.testing.assert_allclose(captured.trace[0].weights[...], weights, atol=1e-6)
-    assert captured.trace.ids == tuple(IDS[1].tolist())
+        weights = weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
+    trace = captured.trace
+    kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
+    np.testing.assert_allclose(trace[0].weights[...], weights[kept], atol=1e-6)
+    assert trace.ids == tuple(IDS[1, trace.positions].tolist())
 
 
 def test_heads_of_parts_are_silenced() -> None:

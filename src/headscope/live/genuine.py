@@ -46,7 +46,7 @@ OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 Reached = list[tuple[Mapping[str, Any], str, Any]]
 """Names with the spaces that they are in and what they mean there."""
 
-_SHIPPED: dict[tuple[FunctionType, ...], tuple[dict[FunctionType, CodeType], Reached]] = {}
+_SHIPPED: dict[tuple[tuple[FunctionType, ...], bool], tuple[dict[FunctionType, CodeType], Reached]] = {}
 """Functions that were found to be as shipped -> all functions with their code, and the names, that showed it."""
 
 
@@ -121,12 +121,15 @@ def code_in_place_of(function: Any) -> set[CodeType]:
     return {run.__code__ for run in runs if isinstance(run, FunctionType)}
 
 
-def _as_shipped(functions: tuple[FunctionType, ...]) -> bool:
+def _as_shipped(functions: tuple[FunctionType, ...], *, deep: bool = False) -> bool:
     """Return True for functions of libraries, if all that they name is of libraries, in modules, too, and PRIMITIVES.
 
-    So must be the functions of transformers that they name, as deep as that goes.
+    Args:
+        functions: the functions.
+        deep: True if so must be the functions of transformers that they name, as deep as that goes. FlashAttention's
+            kernels, at the bottom of transformers' function for them, are of another library.
     """
-    known = _SHIPPED.get(functions)
+    known = _SHIPPED.get((functions, deep))
     if known is not None and _are_there(*known):
         return True
     reached = [(vars(owner), name, vars(owner).get(name)) for owner, name in PRIMITIVES]
@@ -138,15 +141,15 @@ def _as_shipped(functions: tuple[FunctionType, ...]) -> bool:
         seen[function] = function.__code__
         names, space = _names(function.__code__), function.__globals__
         modules = [vars(space[name]) for name in names if isinstance(space.get(name), ModuleType)]
-        named = [(space, name, space.get(name)) for name in names]
+        named = [(space, name, space.get(name)) for name in names if not deep or name in space]
         named += [(each, name, each[name]) for each in modules for name in names if name in each]
         reached += named
         inner = [it for it in cells_of(function) if isinstance(it, FunctionType)]
-        called = (it for *_, it in named if isinstance(it, FunctionType))
+        called = [it for *_, it in named if isinstance(it, FunctionType)] if deep else []
         waiting += [*inner, *(it for it in called if _root(str(it.__module__)) == "transformers")]
     if not all(map(from_library, (*seen, *(it for *_, it in reached)))):
         return False
-    _SHIPPED[functions] = seen, reached
+    _SHIPPED[functions, deep] = seen, reached
     return True
 
 
@@ -157,8 +160,8 @@ def _are_there(functions: dict[FunctionType, CodeType], reached: Reached) -> boo
 
 
 def run_as_shipped(*classes: type) -> bool:
-    """Return True for classes of libraries whose methods are as shipped."""
-    return _as_shipped(tuple(function for cls in classes for function in _functions_of(cls).values()))
+    """Return True for classes of libraries whose methods are as shipped, with the functions that they call."""
+    return _as_shipped(tuple(function for cls in classes for function in _functions_of(cls).values()), deep=True)
 
 
 def own_settings(module: nn.Module) -> tuple[Any, ...] | None:
@@ -197,8 +200,7 @@ def globally_hooked() -> bool:
 
 def has_foreign_hooks(module: nn.Module) -> bool:
     """Return True if a module has hooks on its forward pass that are not a library's."""
-    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    return any(not from_library(_plain(hook)) for hook in hooks)
+    return not all(map(from_library, (*module._forward_hooks.values(), *module._forward_pre_hooks.values())))
 
 
 def _plain(hook: Any) -> Any:

@@ -123,7 +123,7 @@ class Loop:
         for level, place in enumerate(at for at, part in enumerate(parts) if part.isdigit()):
             others = ".".join([*parts[:place], "*", *parts[place + 1 :]])
             number, before = self._inputs.get(others, (self.at[level], given))
-            same = before.shape == given.shape and torch.equal(before, given)
+            same = torch.equal(before, given)
             if number == self.at[level]:
                 self.changed |= not same
             else:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
     from headscope.live.plan.stacks import Plan
 
 
-COVERED: dict[int, list[Session]] = {}
-"""Module id -> the sessions that cover the module."""
-
 OPEN: list[Session] = []
 """All open sessions."""
+
+
+def covering(module: nn.Module) -> list[Session]:
+    """The sessions that cover an attention module."""
+    return [session for session in list(OPEN) if id(module) in session.plan.paths]
 
 
 class _Running(threading.local):
@@ -94,6 +98,7 @@ MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
 
 
+@dataclass(eq=False)
 class Session:
     """One `with` block over one model: its hooks, its running forward passes, and the consumer it reports to.
 
@@ -104,38 +109,30 @@ class Session:
         unrecorded: attention that was not recorded, over all forward passes.
         stray: number of attention calls outside any forward pass.
         hooks: the session's hooks on the model's modules.
-        tables: the model's tables in which ids are looked up.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        plan: Plan,
-        consumer: Consumer,
-        *,
-        strict: bool,
-        may_bypass: frozenset[int],
-        prepare: Callable[[], None],
-    ) -> None:
-        self.model = model
-        self.plan = plan
-        self.consumer = consumer
-        self.strict = strict
-        self.may_bypass = may_bypass
-        self.prepare = prepare
-        self.unrecorded: list[Unrecorded] = []
-        self.stray = 0
-        self.thread = threading.get_ident()
-        self.hooks = Hooks()
-        self.tables = Tables(plan.modules)
-        self._followers: dict[int, Follower] = {}
-        self._open: dict[int, tuple[nn.Module, Forward]] = {}
-        self._numbers = itertools.count()
+    model: nn.Module
+    plan: Plan
+    consumer: Consumer
+    strict: bool
+    may_bypass: frozenset[int]
+    prepare: Callable[[], None]
+    unrecorded: list[Unrecorded] = field(default_factory=list)
+    stray: int = 0
+    thread: int = field(default_factory=threading.get_ident)
+    hooks: Hooks = field(default_factory=Hooks)
+    _followers: dict[int, Follower] = field(default_factory=dict)
+    _open: dict[int, Forward] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The model's tables in which ids are looked up."""
+        return Tables(self.plan.modules)
 
     def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
-        running = self._open.get(threading.get_ident())
-        return running[1] if running else None
+        return self._open.get(threading.get_ident())
 
     @property
     def follower(self) -> Follower:
@@ -183,22 +180,14 @@ class Session:
                 self.hooks.around(module, enter_block, leave_block)
         with LOCK:
             OPEN.append(self)
-            for module_id in self.plan.paths:
-                COVERED.setdefault(module_id, []).append(self)
 
     def close(self) -> None:
         """Remove the hooks and stop covering the modules."""
         with LOCK:
             if self in OPEN:
                 OPEN.remove(self)
-            for module_id in self.plan.paths:
-                sessions = COVERED.get(module_id, [])
-                if self in sessions:
-                    sessions.remove(self)
-                if not sessions:
-                    COVERED.pop(module_id, None)
         self.hooks.remove()
-        for _, forward in self._open.values():
+        for forward in self._open.values():
             following.end(forward, remember=False)
         for follower in self._followers.values():
             follower.closed = True
@@ -212,8 +201,6 @@ class Session:
             return True
         admitted = self.plan.admit(module)
         for member in admitted:
-            with LOCK:
-                COVERED.setdefault(id(member), []).append(self)
             self.hooks.before(member, self._enter, keywords=True)
         forward = self.forward()
         if admitted and forward is not None:
@@ -237,14 +224,14 @@ class Session:
             whole = any(session.consumer.keeps_padding for session in OPEN)
             forward = Forward(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
             forward.caller = sys._getframe(2)
-            self._open[thread] = (module, forward)
+            self._open[thread] = forward
             RUNNING.forwards.append((self, forward))
             with operators.Unwatched():
                 self.consumer.begin(forward)
             operators.watch(True)
             if self.consumer.follows:
                 following.begin(forward, self.tables, self.follower)
-        self._open[thread][1].progress.enter(module, args, kwargs)
+        self._open[thread].progress.enter(module, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
         """End the forward pass that this module began, with its output; None if it raised (a forward hook).
@@ -252,10 +239,9 @@ class Session:
         Raises:
             UnsupportedError: attention ran that was not recorded.
         """
-        thread = threading.get_ident()
-        if thread not in self._open or self._open[thread][0] is not module:
+        forward = self.forward()
+        if forward is None or forward.module is not module:
             return
-        forward = self._open[thread][1]
         forward.output = keywords_and_output[-1]
         if forward.output is None:
             self.abandon(forward)
@@ -315,7 +301,7 @@ class Session:
     def note_outside(self, module: nn.Module) -> None:
         """Note for the passes of other threads that a module runs in this thread, which has none: it may be theirs."""
         if self._open and self.sees_this_thread() and torch._C._current_graph_task_id() < 0:
-            for _, forward in list(self._open.values()):
+            for forward in list(self._open.values()):
                 forward.progress.elsewhere.add(id(module))
 
     def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
@@ -347,7 +333,7 @@ class Session:
         running, this_thread, names, outside = self._open, threading.get_ident, self.plan.readers, self.note_outside
 
         def project(module: nn.Module, args: tuple[Any, ...]) -> None:
-            _, forward = running.get(this_thread(), (None, None))
+            forward = running.get(this_thread())
             if forward is None:
                 outside(module)
             elif args and id(module) in names:
@@ -422,7 +408,7 @@ def register_call(
     sizes = tuple(query.shape), tuple(key.shape)
     followed = following.tokens_of(query, key, rows, tokens) if followed is None else followed
     seats = []
-    for session in list(COVERED.get(id(module), ())):
+    for session in covering(module):
         forward = session.forward()
         if forward is None:
             session.stray += session.sees_this_thread()

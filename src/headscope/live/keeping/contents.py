@@ -151,13 +151,9 @@ def once(x: torch.Tensor) -> torch.Tensor:
 def _blocks(x: torch.Tensor) -> Iterator[torch.Tensor]:
     if x.numel() <= BLOCK_CELLS:
         yield x
-        return
-    row = x.numel() // len(x)
-    for part in x.split(max(1, BLOCK_CELLS // row)):  # type: ignore[no-untyped-call]
-        if part.numel() <= BLOCK_CELLS:
-            yield part
-        else:
-            yield from _blocks(part[0])
+    else:
+        for part in x.unbind() if len(x) == 1 else x.chunk(2):
+            yield from _blocks(part)
 
 
 def fingerprint(x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -73,15 +72,12 @@ def stacked(pieces: list[Piece]) -> Mask:
     last = pieces[-1].mask
     for piece in pieces:
         mask = piece.mask
-        if mask.causal or mask.window is not None or mask.bias is not None or not _same(mask.keys, last.keys):
+        same_keys = np.array_equal(mask.keys, last.keys)  # type: ignore[arg-type]
+        if mask.causal or mask.window is not None or mask.bias is not None or not same_keys:
             starts = np.cumsum([0, *(each.count for each in pieces)])
             shifted = [replace(each, start=int(at), begin=0) for each, at in zip(pieces, starts, strict=False)]
             return _dense(shifted, int(starts[-1]), keys)
     return last
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def _dense(pieces: list[Piece], queries: int, keys: int) -> Mask:

@@ -38,10 +38,7 @@ UNDERFLOW = 110.0
 
 def span(flags: np.ndarray) -> np.ndarray:
     """(n,): True from the first True in `flags` to the last."""
-    between = np.zeros_like(flags)
-    places = np.flatnonzero(flags)
-    if len(places):
-        between[places[0] : places[-1] + 1] = True
+    between: np.ndarray = np.logical_or.accumulate(flags) & np.logical_or.accumulate(flags[::-1])[::-1]
     return between
 
 

@@ -263,7 +263,7 @@ def models_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 def attention_configs(modules: Iterable[nn.Module]) -> list[Any]:
     """The configs of transformers, each once, that say by which attention function modules attend."""
-    configs = {id(config): config for module in modules if (config := getattr(module, "config", None)) is not None}
+    configs = {id(config): config for module in modules if (config := vars(module).get("config")) is not None}
     return [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
 
 

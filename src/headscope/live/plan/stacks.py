@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -79,6 +79,10 @@ class Place:
 class Plan:
     """The modules of a model, with the attention modules sorted into stacks.
 
+    Args:
+        attending: ids of the attention modules.
+        transformers: transformers that they may be parts of.
+
     Attributes:
         modules: all modules of the model, with their names.
         known: module id -> name, for all modules.
@@ -96,10 +100,9 @@ class Plan:
     def __init__(
         self,
         modules: tuple[tuple[str, nn.Module], ...],
-        is_attention: Callable[[nn.Module], bool],
-        transformers: Iterable[nn.Module] = (),
-        *,
-        opaque: frozenset[int] = frozenset(),
+        attending: Collection[int],
+        transformers: Iterable[nn.Module],
+        opaque: frozenset[int],
     ) -> None:
         self.modules = modules
         self.opaque = opaque
@@ -115,7 +118,7 @@ class Plan:
         self._transformers = {id(transformer) for transformer in transformers}
         members: dict[str, list[tuple[str, nn.Module]]] = {}
         for path, module in modules:
-            if is_attention(module):
+            if id(module) in attending:
                 members.setdefault(_pattern_of(path, self._by_name), []).append((path, module))
         names = _names(list(members))
         for pattern, stack_members in members.items():
@@ -366,12 +369,7 @@ def plan_of(model: nn.Module, *, strict: bool = True) -> Plan:
     scripts = [module for module in members if isinstance(module, torch.jit.ScriptModule)]
     attending = _attending(members, scripts)
     towers = [module for module in members if isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder))]
-    plan = Plan(
-        modules,
-        lambda module: id(module) in attending,
-        [*models_in(members), *towers],
-        opaque=frozenset(id(module) for _, module in opaque),
-    )
+    plan = Plan(modules, attending, [*models_in(members), *towers], frozenset(id(module) for _, module in opaque))
     if not plan.paths:
         model_type = getattr(getattr(model, "config", None), "model_type", "")
         reason = WITHOUT_WEIGHTS.get(model_type, NO_KNOWN_WAY)

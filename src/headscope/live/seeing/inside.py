@@ -34,7 +34,7 @@ from headscope.live.seeing.operators import Unwatched
 from headscope.live.seeing.parts import Ran
 from headscope.live.seeing.readers import reader_of
 from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
-from headscope.live.sessions import COVERED, heads_to_silence, recording, register_call
+from headscope.live.sessions import covering, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
 
@@ -71,7 +71,7 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
 def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
     seen = SEEN.pop(of_thread(module), None) or Seen()
-    if len(keywords_and_output) < 2 or not COVERED.get(id(module)):
+    if len(keywords_and_output) < 2 or not covering(module):
         return None  # the last capture, in another thread, closed while this call ran
     refuse_transforms(module)
     kwargs, output = keywords_and_output

@@ -28,14 +28,15 @@ from headscope.live.sessions import RUNNING, register_call
 TABLES: dict[str, tuple[dict[str, Any], str]] = {}
 """The tables whose functions are wrapped while a capture is open, and how the names of these functions end."""
 
-UNDO: list[Callable[[], None]] = []
-"""Functions that put each original function back."""
+SWAPPED: list[tuple[dict[str, Any], str, Any, Any]] = []
+"""Tables and keys of the functions that are wrapped, each with the function and its wrapper."""
 
 
 def _restore() -> None:
-    for undo in reversed(UNDO):
-        undo()
-    UNDO.clear()
+    for table, key, original, wrapper in reversed(SWAPPED):
+        if table.get(key) is wrapper:
+            table[key] = original
+    SWAPPED.clear()
     TABLES.clear()
 
 
@@ -70,13 +71,8 @@ def _add_tables_of(module: ModuleType | None) -> None:
 
 def _swap(table: dict[str, Any], key: str) -> None:
     original = table[key]
-    table[key] = replacement = watched(original, _known_as(original, key))
-
-    def undo() -> None:
-        if table.get(key) is replacement:
-            table[key] = original
-
-    UNDO.append(undo)
+    table[key] = wrapper = watched(original, _known_as(original, key))
+    SWAPPED.append((table, key, original, wrapper))
 
 
 WRAPPERS: set[Callable[..., Any]] = set()

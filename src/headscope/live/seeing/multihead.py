@@ -27,7 +27,7 @@ from headscope.live.masks.analyst import RowRule
 from headscope.live.names import following
 from headscope.live.plan.refusals import TRANSFORMS, refuse, refuse_transforms
 from headscope.live.seeing.operators import Unwatched
-from headscope.live.sessions import COVERED, PADDED, Seat, heads_to_silence, recording
+from headscope.live.sessions import PADDED, Seat, covering, heads_to_silence, recording
 
 NAMES = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
 """The parameters of MultiheadAttention.forward, in order."""
@@ -127,7 +127,7 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     given: dict[str, Any] = {"need_weights": True, **dict(zip(NAMES, args, strict=False)), **kwargs}
     axes = (0, 1, -1) if given["query"].dim() == 3 else (0, -1)
     following.attended(output[0], given["query"], axes)
-    sessions = [session for session in COVERED.get(id(mha), ()) if session.forward() is not None]
+    sessions = [session for session in covering(mha) if session.forward() is not None]
     if not sessions:
         return None
     silencing = [session.consumer.silencing for session in sessions]

@@ -6,7 +6,7 @@ The function may be one of transformers' interface, PyTorch's operator in the fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from headscope.live.keeping.projections import Awaited, mark_of
 from headscope.live.masks.analyst import Rules, score_bound
 from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
-from headscope.live.seeing.operators import Noting
+from headscope.live.seeing.operators import noting
 from headscope.live.seeing.parts import Ran
 from headscope.live.sessions import Seat, heads_to_silence, recording
 from headscope.live.silencing import silence
@@ -78,9 +78,9 @@ def run_observed(
     held = [one for seat in seats if (silenced or seat in recorders) and (one := seat.held) is not None]
     whole = [seat for seat in recorders if seat.held is None]
     reader = seats[0] if whole or silenced else None
-    inner = None if proven else _Inner(module, key, value, reader, copies_mask=bool(held))
+    inner = None if proven else _Inner(module, (key, value), reader, copies_mask=bool(held))
     # transformers compiles flex attention as outside of a capture: uncompiled, it builds the whole map.
-    with torch.compiler.set_stance("default") if name == FLEX_NAME else Noting() as notes:
+    with torch.compiler.set_stance("default") if name == FLEX_NAME else noting() as notes:
         if inner is not None and notes is not None:
             notes.attended = partial(inner.read, notes)
         result = run()
@@ -145,7 +145,7 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
     """
     if not torch.is_grad_enabled() or not value.requires_grad:
         return ran.value
-    if ran.value.shape != value.shape or not torch.equal(ran.value, value.detach()):
+    if not torch.equal(ran.value, value.detach()):
         raise UnsupportedError(
             f"{ran.name} changes the values before it attends, so gradients under another map are unknown",
             where=where,
@@ -218,45 +218,44 @@ def _calls(ran: Ran, seats: list[Seat], masking: _Masking, mark: torch.Tensor | 
     ]
 
 
+@dataclass(eq=False)
 class _Inner:
     """The operator in a function of any code, read right after it ran, before its tensors can change.
 
-    Args:
+    Attributes:
         module: the attention module.
-        key, value: (batch, kv_heads, keys, width), what the function was called with.
+        given: keys and values, (batch, kv_heads, keys, width) each, that the function was called with.
         seat: the first session that needs to know the mask now; None if none does.
         copies_mask: True if the call may be a part, whose mask is read later.
+        calls: the calls, of which the first is read.
     """
 
-    def __init__(
-        self, module: nn.Module, key: torch.Tensor, value: torch.Tensor, seat: Seat | None, *, copies_mask: bool
-    ) -> None:
-        self._module = module
-        self._given = (key, value)
-        self._seat = seat
-        self._copies_mask = copies_mask
-        self._calls: list[tuple[Ran | None, _Masking | None]] = []
+    module: nn.Module
+    given: tuple[torch.Tensor, torch.Tensor]
+    seat: Seat | None
+    copies_mask: bool
+    calls: list[tuple[Ran | None, _Masking | None]] = field(default_factory=list)
 
     def read(self, notes: KernelNotes, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         """Read a call of scaled_dot_product_attention, if it is the first."""
-        self._calls.append((None, None))
+        self.calls.append((None, None))
         given = sdpa_arguments(args, kwargs)
         query, key, value = (given[name].detach() for name in SDPA_ARGUMENTS[:3])
-        if len(self._calls) > 1 or not query.dim() == key.dim() == value.dim() == 4:
+        if len(self.calls) > 1 or not query.dim() == key.dim() == value.dim() == 4:
             return
         proven = undisturbed(query, key, value)
         mask = with_four_axes(given.get("attn_mask"), False, key.shape[2])
         with torch.no_grad():
-            tensors = (query, *map(_unrepeated, (key, value), self._given))
+            tensors = (query, *map(_unrepeated, (key, value), self.given))
             context = result.transpose(1, 2)
-            ran = _ran(SDPA_NAME, self._module, tensors, mask, settings_of(given), context, notes, proven)
-            masking = None if self._seat is None else _masking(ran, self._seat)
-            ran = ran.kept(mask=self._copies_mask)
-            self._calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone()), masking
+            ran = _ran(SDPA_NAME, self.module, tensors, mask, settings_of(given), context, notes, proven)
+            masking = None if self.seat is None else _masking(ran, self.seat)
+            ran = ran.kept(mask=self.copies_mask)
+            self.calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone()), masking
 
     def ran_with(self, context: torch.Tensor) -> tuple[Ran | None, _Masking | None]:
         """The only call and its mask, if the function returns its contexts as they are, to the bit."""
-        ran, masking = self._calls[0] if len(self._calls) == 1 else (None, None)
+        ran, masking = self.calls[0] if len(self.calls) == 1 else (None, None)
         if ran is None or (context.shape, context.dtype) != (ran.context.shape, ran.context.dtype):
             return None, None
         return (ran, masking) if torch.equal(context, ran.context) else (None, None)
@@ -268,7 +267,7 @@ def _unrepeated(x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     if shared < 2 or x.dtype != given.dtype or x.shape[2:] != given.shape[2:]:
         return x
     repeated = given.detach().repeat_interleave(shared, 1)
-    return given.detach() if x.shape == repeated.shape and torch.equal(x, repeated) else x
+    return given.detach() if torch.equal(x, repeated) else x
 
 
 def sdpa_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from types import TracebackType
 from typing import Any
@@ -90,26 +91,20 @@ NOTING = threading.local()
 """The notes that this thread takes on fused kernels, in the recorded call that is running."""
 
 
-class Noting:
-    """`with Noting() as notes: …` takes notes on the fused attention kernels in its block, and observes nothing else.
+@contextmanager
+def noting() -> Iterator[KernelNotes]:
+    """Take notes on the fused attention kernels that run in the block, and observe nothing else.
 
     In inference mode and outside it, under autocast or not, they are those that PyTorch chooses without a capture.
     """
-
-    __slots__ = ("_before", "_watched")
-
-    def __enter__(self) -> KernelNotes:
-        self._watched = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
-        self._before = _notes()
-        NOTING.notes = notes = KernelNotes()
-        watch(True)
-        return notes
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        NOTING.notes = self._before
-        watch(self._watched)
+    watched, before = torch._C._dispatch_tls_is_dispatch_key_included(KEY), _notes()
+    NOTING.notes = notes = KernelNotes()
+    watch(True)
+    try:
+        yield notes
+    finally:
+        NOTING.notes = before
+        watch(watched)
 
 
 def _notes() -> KernelNotes | None:

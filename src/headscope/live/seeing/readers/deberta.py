@@ -138,17 +138,13 @@ def _terms_v2(module: Any, arguments: Arguments, run: RunPart, q: Any, k: Any) -
         relative = build(q, k, bucket_size=module.position_buckets, max_position=module.max_relative_positions)
     span, d_head = module.pos_ebd_size, module.attention_head_size
     vectors = arguments["rel_embeddings"][: 2 * span][None]
-    shared = module.share_att_key
-    relative_keys = relative_queries = None
-    if "c2p" in module.pos_att_type:
-        relative_keys = heads_of(run(module.key_proj if shared else module.pos_key_proj, vectors), d_head)[0]
-    if "p2c" in module.pos_att_type:
-        relative_queries = heads_of(run(module.query_proj if shared else module.pos_query_proj, vectors), d_head)[0]
-    return Terms(
-        buckets=buckets_of(relative, span, type(module).__name__),
-        relative_keys=relative_keys,
-        relative_queries=relative_queries,
+    prefix = "" if module.share_att_key else "pos_"
+    keys, queries = (
+        heads_of(run(getattr(module, prefix + name), vectors), d_head)[0] if kind in module.pos_att_type else None
+        for kind, name in (("c2p", "key_proj"), ("p2c", "query_proj"))
     )
+    buckets = buckets_of(relative, span, type(module).__name__)
+    return Terms(buckets=buckets, relative_keys=keys, relative_queries=queries)
 
 
 READER_V2 = Reader(read_v2, refusal=refusal, dropouts=("dropout", "pos_dropout"))
