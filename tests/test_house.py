@@ -226,13 +226,13 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3664,
-    "checkpoint": 5637,
-    "anatomy": 4672,
+    "checkpoint": 5613,
+    "anatomy": 4660,
     "attention": 1849,
     "traces": 1786,
     "encoder": 1423,
     "live": 12193,
-    "heads": 3050,
+    "heads": 3040,
     "runs": 2890,
     "explain": 3815,
     "verify": 1094,
@@ -246,7 +246,7 @@ LINES = {
 NAMES = {
     "results": 122,
     "checkpoint": 127,
-    "anatomy": 142,
+    "anatomy": 141,
     "attention": 62,
     "traces": 26,
     "encoder": 39,
