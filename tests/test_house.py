@@ -251,13 +251,13 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3652,
-    "checkpoint": 5669,
-    "anatomy": 4672,
+    "checkpoint": 5645,
+    "anatomy": 4660,
     "attention": 1849,
     "traces": 1801,
     "encoder": 1423,
     "live": 12070,
-    "heads": 3055,
+    "heads": 3045,
     "runs": 2856,
     "explain": 3799,
     "verify": 1094,
@@ -271,7 +271,7 @@ LINES = {
 NAMES = {
     "results": 122,
     "checkpoint": 128,
-    "anatomy": 142,
+    "anatomy": 141,
     "attention": 62,
     "traces": 26,
     "encoder": 39,

@@ -177,38 +177,27 @@ def is_known_code(name: str, family: Family) -> bool:
     return family.custom_code is not None and name.rpartition("--")[2].startswith(family.custom_code)
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A known kind of tensors that some checkpoints have inside the base model, beyond its class's parameters.
-
-    Attributes:
-        marks: parts of their names; any of them identifies the kind.
-        problem: their meaning for attention.
-        advice: the way out.
-        heads: True if they change the heads' weights; otherwise only the forward pass.
-    """
-
-    marks: tuple[str, ...]
-    problem: str
-    advice: str = CAPTURE_LIVE
-    heads: bool = False
-
-
 ADDITIONS = (
-    Addition(
+    (
         ("lora_", "base_layer.", "ia3_"),
         "an adapter (LoRA or similar) is stored beside the weights",
         "merge it with peft (model.merge_and_unload()) and save the result; where only this file is left, make the "
         "peft model anew and load it by load_state_dict first: from_pretrained would start these weights at random",
-        heads=True,
+        True,
     ),
-    Addition(("crossattention.",), "the layers also look at another model's output (cross-attention)"),
-    Addition(
+    (("crossattention.",), "the layers also look at another model's output (cross-attention)", CAPTURE_LIVE, False),
+    (
         ("distance_embedding.",),
         "scores depend on the distance between tokens (relative positions), which headscope doesn't compute",
         "for attention, capture the live model with transformers",
+        False,
     ),
 )
+"""Known kinds of tensors that some checkpoints have inside the base model, beyond its class's parameters.
+
+Parts of their names, any of which identifies the kind; their meaning for attention; the way out; True if they change
+the heads' weights, otherwise only the forward pass.
+"""
 
 
 def adapter_refusals(checkpoint: Checkpoint) -> list[Refusal]:
@@ -239,12 +228,11 @@ def unplaced_refusals(
     """
     refusals: list[Refusal] = []
     explained: set[str] = set()
-    for addition in ADDITIONS:
-        names = [row.stored for row in unplaced if any(mark in row.stored for mark in addition.marks)]
+    for marks, problem, advice, heads in ADDITIONS:
+        names = [row.stored for row in unplaced if any(mark in row.stored for mark in marks)]
         if names:
             explained.update(names)
-            advice = addition.advice
-            refusals.append(Refusal(f"{addition.problem}: {listed(names)}", advice, names[0], heads=addition.heads))
+            refusals.append(Refusal(f"{problem}: {listed(names)}", advice, names[0], heads=heads))
     unexplained = [row.stored for row in unplaced if row.stored not in explained]
     if unexplained:
         refusals.append(unknown_refusal(unexplained, base, base_class, loads=loads))

@@ -218,11 +218,8 @@ class TruncatedPickleError(CheckpointError):
     """The bytes end inside the pickle; with more bytes of the file, it may be complete."""
 
 
-class _Mark:
-    """The value that a MARK opcode pushes."""
-
-
-MARK = _Mark()
+MARK = object()
+"""The value that a MARK opcode pushes."""
 
 
 def read_pickle(data: bytes, position: int, where: str) -> tuple[object, int]:
@@ -301,7 +298,7 @@ class _Machine:
             raise MalformedError("a string that is not UTF-8") from error
 
     def pop(self) -> object:
-        if not self.stack or isinstance(self.stack[-1], _Mark):
+        if not self.stack or self.stack[-1] is MARK:
             raise MalformedError("it pops a value from an empty stack")
         return self.stack.pop()
 
@@ -314,7 +311,7 @@ class _Machine:
         items: list[object] = []
         while self.stack:
             value = self.stack.pop()
-            if isinstance(value, _Mark):
+            if value is MARK:
                 items.reverse()
                 return items
             items.append(value)

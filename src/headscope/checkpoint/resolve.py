@@ -221,37 +221,24 @@ def _nothing(place: FileTree, names: list[str]) -> HeadscopeError:
     """Return the error for a place without weights: they are in a subfolder, in another format, packed, or nowhere."""
     below = place.below()
     inner = sorted({name.rpartition("/")[0] for name in below if name.rpartition("/")[2] in PREFERENCE})
-    if inner:
-        local = isinstance(place, Folder)
-        return NotFoundError(
-            f"no weights here, but in {few(inner, MOST_NAMES)}",
-            where=place.where,
-            advice=f"pass their folder, such as {place.where}/{inner[0]}"
-            if local
-            else "download the model and pass the subfolder with the weights",
-        )
     cached = [name for name in names if name.startswith("models--")]
-    if cached:
-        return NotFoundError(
-            "no weights: this is the hub's cache",
-            where=place.where,
-            advice=f"pass a model's id, such as {cached[0].strip('/').removeprefix('models--').replace('--', '/')}",
-        )
     foreign = [(name, kind) for name in (*names, *below) if (kind := foreign_kind(name)) is not None]
-    if foreign:
-        return UnsupportedError(
-            f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope can't read",
-            where=place.where,
-            advice=next(
-                (advice for suffix, advice in CONVERT.items() if suffix in foreign[0][0]),
-                "load them with the library that wrote them and save them as model.safetensors",
-            ),
-        )
     packed = [name for name in names if name.endswith(PACKED_SUFFIXES)]
-    return NotFoundError(
-        f"no weights: {f'it holds {few(names, MOST_NAMES)}' if names else 'it is empty'}",
-        where=place.where,
-        advice=f"unpack {packed[0]} and pass the unpacked folder"
-        if packed
-        else "a checkpoint contains model.safetensors or pytorch_model.bin (or their index.json and shards)",
-    )
+    if inner:
+        found = f"no weights here, but in {few(inner, MOST_NAMES)}"
+        advice = "download the model and pass the subfolder with the weights"
+        if isinstance(place, Folder):
+            advice = f"pass their folder, such as {place.where}/{inner[0]}"
+    elif cached:
+        found = "no weights: this is the hub's cache"
+        advice = f"pass a model's id, such as {cached[0].strip('/').removeprefix('models--').replace('--', '/')}"
+    elif foreign:
+        found = f"the only weights are {foreign[0][0]} ({foreign[0][1]}), which headscope can't read"
+        save = "load them with the library that wrote them and save them as model.safetensors"
+        advice = next((advice for suffix, advice in CONVERT.items() if suffix in foreign[0][0]), save)
+        return UnsupportedError(found, where=place.where, advice=advice)
+    else:
+        found = f"no weights: {f'it holds {few(names, MOST_NAMES)}' if names else 'it is empty'}"
+        advice = "a checkpoint contains model.safetensors or pytorch_model.bin (or their index.json and shards)"
+        advice = f"unpack {packed[0]} and pass the unpacked folder" if packed else advice
+    return NotFoundError(found, where=place.where, advice=advice)

@@ -17,7 +17,7 @@ from headscope.traces import LayerRecord, ModelWeights, Trace, is_broken
 from headscope.traces.layer_records import finite_heads
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, UInt8
+    from jaxtyping import Bool, Float, UInt8
 
 THUMB = 48
 """Rows and columns of a head's thumbnail; shorter texts have one cell per pair."""
@@ -55,21 +55,20 @@ def measure_layer(record: LayerRecord, roles: Roles) -> LayerMeasures:
     heads, queries, _ = record.q.shape
     keys = record.k.shape[1]
     rows, columns = min(THUMB, queries), min(THUMB, keys)
-    row_of = np.arange(queries) * rows // queries
     column_starts = np.searchsorted(np.arange(keys) * columns // keys, np.arange(columns))
     pooled = np.zeros((heads, rows, columns), dtype=np.float32)
-    whole = measured_share(queries, keys) == 1
+    every = measured_share(queries, keys)
+    whole, positions = every == 1, np.arange(queries)
+    walked = None if whole else positions[positions // RUN % every == 0]
     lse = np.full((heads, queries), -np.inf) if whole else None
     parts = []
     cells = max(TILE_CELLS, LEAST_ROWS * heads * keys)
-    for part, values in measured_blocks(
-        LayerArrays.of(record), roles, ON_PAGE, rows=_walked(queries, keys), cells=cells
-    ):
+    for part, values in measured_blocks(LayerArrays.of(record), roles, ON_PAGE, rows=walked, cells=cells):
         parts.append(values)
         if lse is not None:
             lse[:, part.rows] = part.lse
         across = np.maximum.reduceat(part.weights, column_starts, axis=-1) if columns < keys else part.weights
-        targets = row_of[part.rows]
+        targets = part.rows * rows // queries
         starts = np.flatnonzero(np.diff(targets, prepend=-1))
         down = np.maximum.reduceat(across, starts, axis=1)
         pooled[:, targets[starts]] = np.maximum(pooled[:, targets[starts]], down)
@@ -81,15 +80,6 @@ def measure_layer(record: LayerRecord, roles: Roles) -> LayerMeasures:
     measured = {name: np.concatenate([part[name] for part in parts], axis=-1) for name in ON_PAGE}
     means = {name: np.where(broken, np.nan, over_queries(values)) for name, values in measured.items()}
     return LayerMeasures(thumbs, means, lse, broken)
-
-
-def _walked(queries: int, keys: int) -> Int[np.ndarray, " n"] | None:
-    """The queries to measure: None for all; of a long text, every nth run of RUN."""
-    every = measured_share(queries, keys)
-    if every == 1:
-        return None
-    positions = np.arange(queries)
-    return positions[positions // RUN % every == 0]
 
 
 def write_norms(

@@ -47,8 +47,9 @@ def check_growth(where: str, *components: Mapping[str, Any] | None) -> None:
         )
 
 
-def _rules(component: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(component, Mapping):
+def _rules(component: Any) -> Iterator[dict[str, Any]]:
+    """A component, as tokenizer.json has it, and those in it."""
+    if isinstance(component, dict):
         yield component
         for name in ("normalizers", "pretokenizers"):
             inner = component.get(name)
@@ -100,7 +101,7 @@ class Backend:
             self._continuations = _continuation_marks(rust)
             self._byte_level_without_space = any(
                 part.get("type") == "ByteLevel" and not part.get("add_prefix_space")
-                for part in _parts(_state(rust.pre_tokenizer), "pretokenizers")
+                for part in _rules(_state(rust.pre_tokenizer))
             )
             self.notes += self._foreign()
 
@@ -289,19 +290,13 @@ def _state(component: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _parts(state: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
-    yield state
-    for part in state.get(key, ()):
-        yield from _parts(part, key)
-
-
 def _continuation_marks(rust: tokenizers.Tokenizer) -> tuple[str, ...]:
     """Return the prefixes by which the vocabulary marks that a token continues or begins a word."""
     marks = []
     prefix = getattr(rust.model, "continuing_subword_prefix", None)
     if prefix:
         marks.append(prefix)
-    for part in _parts(_state(rust.pre_tokenizer), "pretokenizers"):
+    for part in _rules(_state(rust.pre_tokenizer)):
         if part.get("type") == "ByteLevel":
             marks.append("Ġ")
         elif part.get("type") == "Metaspace":
@@ -311,7 +306,7 @@ def _continuation_marks(rust: tokenizers.Tokenizer) -> tuple[str, ...]:
 
 def _with_prefix_space(component: Any) -> Any:
     state = _state(component)
-    for part in _parts(state, "pretokenizers"):
+    for part in _rules(state):
         if part.get("type") == "ByteLevel":
             part["add_prefix_space"] = True
     component = copy.deepcopy(component)

@@ -141,6 +141,15 @@ def read_settings(source: TokenizerSource) -> Settings:
     statements: dict[str, Any] = dict(options)
     added: dict[int, AddedPiece] = {}
     decoder = options.get("added_tokens_decoder")
+    if decoder is None:
+        statements.update(read_json(source, "special_tokens_map.json") or {})
+    extra = []
+    for listed in ("additional_special_tokens", "extra_special_tokens"):
+        values = statements.get(listed) or []
+        values = list(values.values()) if isinstance(values, dict) else values
+        if not isinstance(values, list):
+            raise _wrong(where, "tokenizer_config.json", listed, values, "a list")
+        extra += [_piece(where, "tokenizer_config.json", listed, value) for value in values]
     if decoder is not None:
         if not isinstance(decoder, dict):
             raise _wrong(where, "tokenizer_config.json", "added_tokens_decoder", decoder, "an object")
@@ -149,12 +158,8 @@ def read_settings(source: TokenizerSource) -> Settings:
                 where, "tokenizer_config.json", f"added_tokens_decoder.{shortened(index)}", value, special=False
             )
     else:
-        statements.update(read_json(source, "special_tokens_map.json") or {})
         specials = {_content(value) for key, value in statements.items() if key in NAMED}
-        for listed in ("additional_special_tokens", "extra_special_tokens"):
-            values = statements.get(listed)
-            if isinstance(values, (list, dict)):
-                specials |= {_content(value) for value in (values.values() if isinstance(values, dict) else values)}
+        specials |= {piece.content for piece in extra}
         for content, index in (read_json(source, "added_tokens.json") or {}).items():
             special = content in specials
             added[_index(where, "added_tokens.json", index)] = AddedPiece(
@@ -166,14 +171,6 @@ def read_settings(source: TokenizerSource) -> Settings:
         if statements.get(key) is not None:
             piece = _piece(where, "tokenizer_config.json", key, statements[key])
             named[key] = by_content.get(piece.content, piece)
-    extra = []
-    for listed in ("additional_special_tokens", "extra_special_tokens"):
-        values = statements.get(listed) or []
-        if isinstance(values, dict):
-            values = list(values.values())
-        if not isinstance(values, list):
-            raise _wrong(where, "tokenizer_config.json", listed, values, "a list")
-        extra += [_piece(where, "tokenizer_config.json", listed, value) for value in values]
     class_name, class_from = _class_name(where, options, source.config)
     without = frozenset(key for key in NAMED if key in statements and statements[key] is None)
     return Settings(where, options, class_name, class_from, named, tuple(extra), added, dict(source.config), without)
