@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from functools import lru_cache
@@ -40,7 +41,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The published model, and what sentence-transformers writes of it."""
     made = {"published": MINILM}
     for name in ("saved", "cut", "prompt", "without prompt", "first without prompt", "lower"):
-        model = library_of.__wrapped__(MINILM)
+        model = copy.deepcopy(library_of(MINILM))
         model.max_seq_length = 24 if name == "cut" else 48
         if "prompt" in name:
             model.prompts, model.default_prompt_name = {"find": "Find the BEST: "}, "find"

@@ -32,6 +32,7 @@ from headscope.page.html import to_html
 from headscope.page.trace import page_bytes
 from headscope.results.followed import Followed
 from naive_layers import minilm
+from products import in_turn
 from random_models import ids, made
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def bottom(page: Page, selector: str) -> float:
     return box["y"] + box["height"]
 
 
-@pytest.mark.parametrize(("layers", "tokens"), [(6, 15), (12, 15), (12, 44), (24, 44)])
+@pytest.mark.parametrize(("layers", "tokens"), in_turn((6, 12, 24), (44, 15)))
 def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: int) -> None:
     """All layers are on a desktop's screen; a narrow one sums up the weakest words as others; light and dark."""
     trace, file = deep(tmp_path, layers, tokens)
