@@ -34,7 +34,7 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Run an operator; if a forward pass called it, read it or note it first."""
     if not RUNNING.forwards:
         return run(*args, **kwargs)
-    running = [first for frame in frames() if isinstance(first := _first_argument(frame), nn.Module)]
+    running = _running()
     flexes = op.name() == FLEX_NAME
     traced = flexes and isinstance(args[0], FakeTensor)  # what PyTorch compiles from it may not come here
     if (op is SDPA or flexes) and running and not traced and _is_covered(running[0], args):
@@ -51,6 +51,21 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             forward.missed[missed] = forward.missed.get(missed, 0) + 1
             forward.nested |= any(isinstance(x, torch.Tensor) and x.is_nested for x in args)
     return run(*args, **kwargs)
+
+
+def _running() -> list[nn.Module]:
+    """The modules whose functions run in this thread, innermost first, as far as the models that are captured.
+
+    The frames beyond are a user's: reading their locals would make a list of these that outlives a `del model`.
+    """
+    wanted, found = {id(session.model) for session, _ in RUNNING.forwards}, []
+    for frame in frames():
+        if isinstance(first := _first_argument(frame), nn.Module):
+            found.append(first)
+            wanted.discard(id(first))
+            if not wanted:
+                break
+    return found
 
 
 def _first_argument(frame: FrameType) -> Any:
