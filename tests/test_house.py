@@ -226,32 +226,32 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3664,
-    "checkpoint": 5613,
-    "anatomy": 4660,
-    "attention": 1849,
+    "checkpoint": 5581,
+    "anatomy": 4641,
+    "attention": 1831,
     "traces": 1786,
-    "encoder": 1423,
+    "encoder": 1387,
     "live": 12193,
-    "heads": 3040,
+    "heads": 3031,
     "runs": 2890,
     "explain": 3815,
     "verify": 1094,
     "atlas": 10197,
     "screens": 4588,
     "page": 2687,
-    "cli": 1709,
+    "cli": 1699,
     "": 1588,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
-    "checkpoint": 127,
-    "anatomy": 141,
+    "checkpoint": 125,
+    "anatomy": 140,
     "attention": 62,
     "traces": 26,
-    "encoder": 39,
+    "encoder": 37,
     "live": 250,
-    "heads": 80,
+    "heads": 79,
     "runs": 77,
     "explain": 91,
     "verify": 28,
@@ -262,7 +262,7 @@ NAMES = {
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 275
+FILES_IN_ALL = 273
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
