@@ -251,33 +251,33 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3652,
-    "checkpoint": 5645,
-    "anatomy": 4660,
-    "attention": 1849,
+    "results": 3666,
+    "checkpoint": 5613,
+    "anatomy": 4641,
+    "attention": 1831,
     "traces": 1801,
-    "encoder": 1423,
-    "live": 12070,
-    "heads": 3045,
+    "encoder": 1387,
+    "live": 12085,
+    "heads": 3037,
     "runs": 2856,
     "explain": 3799,
     "verify": 1094,
     "atlas": 10190,
     "screens": 4588,
     "page": 2629,
-    "cli": 1709,
+    "cli": 1699,
     "": 1593,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 122,
-    "checkpoint": 128,
-    "anatomy": 141,
+    "checkpoint": 126,
+    "anatomy": 140,
     "attention": 62,
     "traces": 26,
-    "encoder": 39,
+    "encoder": 37,
     "live": 253,
-    "heads": 81,
+    "heads": 80,
     "runs": 79,
     "explain": 91,
     "verify": 28,
@@ -288,7 +288,7 @@ NAMES = {
     "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 269
+FILES_IN_ALL = 268
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -269,9 +269,7 @@ def test_ctrl_c_while_modules_are_imported(quoted: str, command: str) -> None:
 
 
 def test_a_warning_of_a_library_is_printable() -> None:
-    code = (
-        "from headscope.cli.streams import prepare; prepare(); import warnings; warnings.warn('a\\x1b[31m\\u202eb\\nc')"
-    )
+    code = "from headscope.cli.app import prepare; prepare(); import warnings; warnings.warn('a\\x1b[31m\\u202eb\\nc')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE)
     assert b"a\\x1b[31m\\u202eb\n" in done.stderr
     assert b"\x1b" not in done.stderr

@@ -27,7 +27,6 @@ CHECKED = (
     "headscope.heads.weight_changes",
     "headscope.results.arrays",
     "headscope.encoder.role_weights",
-    "headscope.encoder.embedding",
     "headscope.encoder.distances",
     "headscope.encoder.attending",
     "headscope.encoder.forward",

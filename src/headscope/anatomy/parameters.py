@@ -12,8 +12,8 @@ from typing import Any, overload
 
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPES
-from headscope.checkpoint.models_in_memory import all_unwrapped, unwrapped
-from headscope.results.arrays import Rows
+from headscope.checkpoint.models_in_memory import unwrapped
+from headscope.results.row_tables import Rows
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""
@@ -172,8 +172,8 @@ def modern_name(stored: str) -> str:
 def spellings(stored: Iterable[str]) -> dict[str, str]:
     """Class's name -> stored name; if the file has both spellings, the class's spelling wins."""
     names: dict[str, str] = {}
-    for name, plain in all_unwrapped(stored).items():
-        modern = modern_name(plain)
+    for name in stored:
+        modern = class_name_of(name)
         if modern == name or modern not in names:
             names[modern] = name
     return names

@@ -23,7 +23,6 @@ from headscope.anatomy.refused_checkpoints import (
     adapter_refusals,
     config_refusals,
     dtype_refusals,
-    heads_first,
     listed,
     missing_refusals,
     prefix_refusals,
@@ -108,7 +107,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     ]
     base_class = f"{stem}Model"
     loads = not missing and prefix in ("", family.prefix) and not any(WRAPPED.search(name) for name in tensors)
-    refusals = heads_first(
+    refusals = sorted(
         [
             *prefix_refusals(names[prefix + family.embeddings[0].name], prefix, family, FAMILIES),
             *adapter_refusals(checkpoint),
@@ -120,7 +119,9 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
             *unplaced_refusals(unknown, rows, base_class, loads=loads),
             *dtype_refusals(rows),
             *missing_refusals(missing, base_class),
-        ]
+        ],
+        # A reason that makes the heads' slices wrong comes first, since it explains odd shapes.
+        key=lambda refusal: refusal.damaged or not refusal.heads,
     )
     return Anatomy(
         family=family,
@@ -244,16 +245,15 @@ def base_parameters(
     rows: list[Parameter] = []
     absent: list[Spec] = []
     mismatches: list[tuple[Parameter, tuple[int, ...]]] = []
-    tensors, specs = checkpoint.tensors, base_specs(family, dimensions, checkpoint.config)
-    for (spec, layer), expected in zip(specs, dimensions.shapes(spec for spec, _ in specs), strict=True):
+    for spec, layer in base_specs(family, dimensions, checkpoint.config):
         stored = names.get(prefix + spec.name)
         if stored is None:
             absent.append(spec)
             continue
-        entry = tensors[stored]
+        entry = checkpoint.tensors[stored]
         component = COMPONENTS[spec.role.split(".", 1)[0]]
         rows.append(Parameter(spec.name, entry.shape, entry.dtype, component, spec.role, layer, stored))
-        if entry.shape != expected:
+        if entry.shape != (expected := dimensions.shape(spec)):
             mismatches.append((rows[-1], expected))
     return rows, absent, mismatches
 
@@ -291,11 +291,8 @@ def layer_count_problems(
 
 def top_shape_problems(extra: Sequence[Parameter], specs: Mapping[str, Spec], dimensions: Dimensions) -> list[str]:
     """Describe the parameters on top whose shape contradicts config.json."""
-    mismatches = [
-        (row, expected)
+    return [
+        f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}"
         for row in extra
         if (spec := specs.get(row.name)) is not None and row.shape != (expected := dimensions.shape(spec))
-    ]
-    return [
-        f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}" for row, expected in mismatches
     ]

@@ -65,11 +65,6 @@ class Refusal:
         return kind(self.found, where=f"{checkpoint}: {shortened(self.where)}", advice=self.advice)
 
 
-def heads_first(refusals: Sequence[Refusal]) -> list[Refusal]:
-    """Sort the refusals: a reason that makes the heads' slices wrong comes first, since it explains odd shapes."""
-    return sorted(refusals, key=lambda refusal: refusal.damaged or not refusal.heads)
-
-
 GENERIC_PREFIX = "model."
 """The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
 

@@ -44,8 +44,8 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.progress_bar import told
-from headscope.results.arrays import Rows
 from headscope.results.head_values import Head, HeadValues, Measure
+from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
 from headscope.settings import takes
 

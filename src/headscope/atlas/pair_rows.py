@@ -19,8 +19,8 @@ import numpy as np
 
 from headscope.atlas.pair_files import Marked, WordTokens, folds_of, heads_of, read_words, word_weights
 from headscope.heads.intervals import Moments
-from headscope.results.arrays import Rows
 from headscope.results.head_values import Head, HeadValues, Measure
+from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
 
 if TYPE_CHECKING:

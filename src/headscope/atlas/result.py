@@ -17,8 +17,8 @@ from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.late import Keyed
-from headscope.results.arrays import Rows
 from headscope.results.head_values import HeadDistances, HeadValues
+from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, Placed, in_columns
 
 if TYPE_CHECKING:

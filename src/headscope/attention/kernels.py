@@ -40,11 +40,7 @@ FUSED = tuple(
 )
 """The kernels behind scaled_dot_product_attention that return (output, log-sum-exp, …)."""
 
-ON_REQUEST = tuple(
-    getattr(aten, name).default
-    for name in ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention")
-    if hasattr(aten, name)
-)
+ON_REQUEST = tuple(kernel for kernel in FUSED if any(part in kernel.name() for part in ("efficient", "cudnn")))
 """Those of them that compute log-sum-exps only if their fifth argument is True."""
 
 MATH = int(torch.nn.attention.SDPBackend.MATH.value)

@@ -210,8 +210,7 @@ def add_terms(
         sizes: (queries, keys) of the whole map.
     """
     if terms.buckets is not None and tile.shape[1] and tile.shape[2]:
-        whole = _consecutive(rows) and _consecutive(columns)
-        (_add_block if whole else _add_cells)(tile, scaled, k, terms, scale, rows, columns, sizes)
+        _add_by_distance(tile, scaled, k, terms, scale, rows, columns, sizes)
     if terms.by_key is not None:
         tile += _like(terms.by_key[:, None, _index(columns, terms.by_key)], tile)
     if terms.cap is not None:
@@ -224,7 +223,7 @@ def capped(tile: Float[Array, "heads n m"], cap: float) -> Float[Array, "heads n
     return namespace(tile).tanh(tile / cap) * cap
 
 
-def _add_block(
+def _add_by_distance(
     tile: Float[Array, "heads n m"],
     scaled: Float[Array, "heads n d_head"],
     k: Float[Array, "kv_heads m d_head"],
@@ -234,15 +233,27 @@ def _add_block(
     columns: Int[np.ndarray, " m"],
     sizes: tuple[int, int],
 ) -> None:
-    """The terms by distance, for consecutive queries and keys."""
+    """The terms by distance: of consecutive queries and keys in one block, of any others row by row."""
     assert terms.buckets is not None
+    scaled_keys = None if terms.relative_queries is None else _repeated(k, len(tile)) * scale
+    if not (_consecutive(rows) and _consecutive(columns)):
+        for at, row in enumerate(rows):
+            places = terms.buckets[columns - row + sizes[0] - 1]
+            if terms.relative_keys is not None:
+                vectors = _like(terms.relative_keys[:, _index(places, terms.relative_keys)], tile)
+                tile[:, at] += (vectors @ scaled[:, at, :, None])[..., 0]
+            if terms.relative_queries is not None:
+                vectors = _like(terms.relative_queries[:, _index(places, terms.relative_queries)], tile)
+                tile[:, at] += (vectors * scaled_keys).sum(-1)
+            if terms.by_distance is not None:
+                tile[:, at] += _like(terms.by_distance[:, _index(places, terms.by_distance)], tile)
+        return
     first, other = int(rows[0]), int(columns[0])
     n, m = tile.shape[1:]
     if terms.relative_keys is not None:
         for part, added in _relative(scaled, terms.relative_keys, terms.buckets, first, other, m, sizes[0]):
             tile[:, part] += added
     if terms.relative_queries is not None:
-        scaled_keys = _repeated(k, len(tile)) * scale
         backwards = terms.buckets[::-1]
         for part, added in _relative(scaled_keys, terms.relative_queries, backwards, other, first, n, sizes[1]):
             turned = added.swapaxes(1, 2)
@@ -296,31 +307,6 @@ def _skewed(products: Float[Array, "heads n distances"], n: int, width: int) -> 
     products = products.contiguous()
     strides = (products.stride(0), products.stride(1) - 1, 1)
     return products.as_strided((len(products), n, width), strides, products.storage_offset() + n - 1)
-
-
-def _add_cells(
-    tile: Float[Array, "heads n m"],
-    scaled: Float[Array, "heads n d_head"],
-    k: Float[Array, "kv_heads m d_head"],
-    terms: Terms,
-    scale: float,
-    rows: Int[np.ndarray, " n"],
-    columns: Int[np.ndarray, " m"],
-    sizes: tuple[int, int],
-) -> None:
-    """The terms by distance, for any queries and keys: row by row."""
-    assert terms.buckets is not None
-    scaled_keys = _repeated(k, len(tile)) * scale
-    for at, row in enumerate(rows):
-        places = terms.buckets[columns - row + sizes[0] - 1]
-        if terms.relative_keys is not None:
-            vectors = _like(terms.relative_keys[:, _index(places, terms.relative_keys)], tile)
-            tile[:, at] += (vectors @ scaled[:, at, :, None])[..., 0]
-        if terms.relative_queries is not None:
-            vectors = _like(terms.relative_queries[:, _index(places, terms.relative_queries)], tile)
-            tile[:, at] += (vectors * scaled_keys).sum(-1)
-        if terms.by_distance is not None:
-            tile[:, at] += _like(terms.by_distance[:, _index(places, terms.by_distance)], tile)
 
 
 def _longest(table: Float[Array, "heads buckets d_head"], q: Array) -> Array:

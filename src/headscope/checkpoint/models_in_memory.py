@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,6 @@ WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
 def unwrapped(name: str) -> str:
     """Return a name without the parts that wrappers add, wherever they stand."""
     return WRAPPED.sub("", name)
-
-
-def all_unwrapped(names: Iterable[str]) -> dict[str, str]:
-    """Return each name with the one that `unwrapped` returns for it, in one pass over a header."""
-    return {name: WRAPPED.sub("", name) for name in names}
 
 
 def within(held: Any, most: int = 8) -> Any:

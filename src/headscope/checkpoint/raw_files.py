@@ -35,14 +35,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         OSError: it is a folder, a pipe, a device or a socket, or the system can't open it.
     """
     check_regular(os.stat(path))
-    # O_NONBLOCK: don't wait for a pipe that has replaced the file meanwhile.
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        check_regular(os.fstat(handle))
-    except OSError:
-        os.close(handle)
-        raise
-    return open(handle, "rb", buffering=0)
+    return open(path, "rb", buffering=0)
 
 
 def check_regular(status: os.stat_result) -> None:

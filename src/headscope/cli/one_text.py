@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headscope.cli.app import DOUBTFUL, app, show, tell, tell_saved
+from headscope.cli.app import DOUBTFUL, app, put_bytes, show, tell, tell_saved
 from headscope.cli.options import Form, Heads, Html, Save, Top, takes_options
 from headscope.cli.request import Request, exit_code
-from headscope.cli.streams import put_bytes
 from headscope.errors import InputError, install
 from headscope.files import write_atomically, write_temporary
 from headscope.progress_bar import progress_bar

@@ -2,10 +2,9 @@
 
     products.py       x W, for few and for many tokens; copies of weights for models that read many texts
     role_weights.py   parameters by role; x W + b; norms
-    embedding.py      from ids to the first layer's input
     distances.py      rotary positions; what MPNet and DeBERTa add to the scores
     attending.py      attention without mask or terms; within a window, in linear time and memory
-    forward.py        the forward pass over a batch of texts: where a layer's norms stand, and its networks
+    forward.py        the forward pass over a batch of texts: embeddings, where a layer's norms stand, its networks
     task_heads.py     heads on top of the base model, and one vector for a text
 
 Read `forward.py` first. A family is a table (headscope.anatomy.families): no file here names one. Models, runs and
@@ -16,8 +15,7 @@ explanations call it.
 
 from typing import TYPE_CHECKING
 
-from headscope.encoder.embedding import Input
-from headscope.encoder.forward import Encoder, Pass, rows_of
+from headscope.encoder.forward import Encoder, Input, Pass, rows_of
 
 if TYPE_CHECKING:
     from headscope.encoder.forward import Tokens as Tokens

@@ -31,25 +31,35 @@ from headscope.attention.activations import activate
 from headscope.attention.patterns import OneHead, Way, context_under, is_map
 from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.encoder import distances, embedding
+from headscope.encoder import distances
 from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.distances import rotate, turns
-from headscope.encoder.embedding import Input
 from headscope.encoder.products import COPIED_BYTES, QKVBuffer
 from headscope.encoder.role_weights import EncoderWeights
+from headscope.errors import InputError
 from headscope.traces import LayerRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.anatomy import Disentangled
+    from headscope.anatomy import Anatomy, Disentangled
     from headscope.encoder.distances import Angles, Heads
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 
 PROJECTIONS = ("layer.query", "layer.key", "layer.value")
+MASKED_IN_TRAINING = 0.15 * 0.8
+"""Share of the tokens that were <mask> while ESM was trained (Lin et al. 2023, supplement A.1)."""
 NO_WAYS: Mapping[Any, Way] = {}
 """No head is changed."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One text as the encoder takes it: ids and segments, (S,) each."""
+
+    ids: Int[np.ndarray, " tokens"]
+    segments: Int[np.ndarray, " tokens"]
 
 
 @dataclass
@@ -98,8 +108,32 @@ class Encoder(EncoderWeights):
         return self if too_large else replace(self, copies={})
 
     def embed(self, sequences: Sequence[Input]) -> Tokens:
-        """The input of the first layer, (tokens of all texts, d_model)."""
-        return embedding.embed(self, sequences)
+        """The input of the first layer, word + position + token type, normalised; (tokens of all texts, d_model).
+
+        A family without one of the tables, or without the norm, leaves it out: with rotary positions there is no table
+        of them.
+        """
+        anatomy, family = self.anatomy, self.anatomy.family
+        ids = np.concatenate([sequence.ids for sequence in sequences])
+        x = np.array(self.weight("embeddings.word.weight")[ids])
+        if family is not None and family.holds("token_dropout", {"token_dropout": False, **anatomy.config}):
+            drop_masks(x, sequences, int(anatomy.setting("mask_id")))
+        if (table := self.held("embeddings.position.weight")) is not None:
+            x += table[np.concatenate([positions(anatomy, sequence.ids) for sequence in sequences])]
+        if anatomy.known().types:
+            segments = np.concatenate([sequence.segments for sequence in sequences])
+            x += self.weight("embeddings.token_type.weight")[segments]
+        if (table := self.held("embeddings.task_type.weight")) is not None:
+            x += table[0]
+        first = family is not None and family.projects_first
+        projects = self.held("projection.weight") is not None
+        if projects and first:
+            x = self.linear(x, "projection")
+        if self.held("embeddings.norm.weight") is not None:
+            x = self.norm(x, "embeddings.norm")
+        if projects and not first:
+            x = self.linear(x, "projection")
+        return x
 
     def check(self, sequence: Input) -> None:
         """Check that the embedding tables have a row for every id, segment and position.
@@ -107,7 +141,26 @@ class Encoder(EncoderWeights):
         Raises:
             InputError: an id, a segment or a position is beyond its table.
         """
-        embedding.check(self.anatomy, sequence)
+        anatomy, sizes = self.anatomy, self.anatomy.known()
+        for kind, values, limit in (
+            ("id", sequence.ids, sizes.vocab),
+            ("segment", sequence.segments, sizes.types or None),
+        ):
+            beyond = np.flatnonzero((values < 0) | (values >= limit)) if limit is not None else np.array([], int)
+            if len(beyond):
+                at = int(beyond[0])
+                raise InputError(
+                    f"{kind} {int(values[at])} is out of range: the model has {limit} {kind}s",
+                    where=f"token {at} of {len(values)}",
+                    advice=f"{kind}s run from 0 to {limit - 1 if limit else 0}",
+                )
+        longest = anatomy.longest_text
+        if sizes.positions and len(sequence.ids) > longest:
+            raise InputError(
+                f"the text has {len(sequence.ids):,} tokens, the model takes {longest:,} at most",
+                where="max_position_embeddings",
+                advice=f"shorten the text, or pass max_length={longest} (--set max_length={longest}) to cut it there",
+            )
 
     def feed_forward(self, x: Tokens, layer: int) -> Tokens:
         """The layer's feed-forward network, each token alone."""
@@ -361,6 +414,33 @@ def rows_of(sequences: Sequence[Input]) -> list[slice]:
     """The rows of each text where the tokens of all texts are stacked."""
     ends = np.cumsum([len(sequence.ids) for sequence in sequences])
     return [slice(int(end) - len(sequence.ids), int(end)) for sequence, end in zip(sequences, ends, strict=True)]
+
+
+def positions(anatomy: Anatomy, ids: Int[np.ndarray, " tokens"]) -> Int[np.ndarray, " tokens"]:
+    """The row of the position table for each token.
+
+    BERT counts from 0. RoBERTa counts non-padding tokens from padding_id + 1; padding has position padding_id.
+    """
+    if anatomy.family is None or anatomy.family.position_offset is None:
+        return np.arange(len(ids))
+    padding = int(anatomy.setting("padding_id"))
+    real = ids != padding
+    return np.cumsum(real) * real + padding
+
+
+def drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
+    """ESM's token dropout, in place: <mask> is 0, and the others make up for it, text by text.
+
+    The factor is (share of other tokens in training) / (share of other tokens in this text).
+    """
+    start = 0
+    for sequence in sequences:
+        part = x[start : start + len(sequence.ids)]
+        masked = sequence.ids == mask
+        part[masked] = 0
+        part *= np.float32(1 - MASKED_IN_TRAINING)
+        part /= np.float32(1) - np.float32(masked.sum()) / np.float32(len(masked))
+        start += len(masked)
 
 
 def feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:

@@ -17,8 +17,9 @@ from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.files import parquet_bytes, write_atomically
 from headscope.heads.weight_changes import MEASURES
-from headscope.results.arrays import Named, Rows, arrow_of, rows_of
+from headscope.results.arrays import Named
 from headscope.results.head_values import Head, HeadValues
+from headscope.results.row_tables import Rows, arrow_of, rows_of
 from headscope.results.table import HeadTable
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ passed in, so that opened checkpoints and live models share all that follows. So
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,18 +21,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     Tell = Callable[[int, int], None]
+    Scores = Callable[[Sequence[frozenset[Head]], Tell], Float[np.ndarray, "sets texts"]]
+    """The score of each text, (sets, texts), for each set of silenced heads; `tell` hears of parts done, and all."""
 
 ORDERS = ("rank", "greedy")
 CANDIDATES = 8
 """Heads that the greedy order measures again before one of them goes: those that cost least when last measured."""
 POINTS = 16
 """Most steps at which random orders are measured."""
-
-
-class Scores(Protocol):
-    """The score of each text, (sets, texts), for each set of silenced heads; `tell` hears of parts done, and all."""
-
-    def __call__(self, sets: Sequence[frozenset[Head]], tell: Tell) -> Float[np.ndarray, "sets texts"]: ...
 
 
 def change_of_each(scores: Scores, heads: Sequence[Head], measure: Measure, tell: Tell) -> HeadValues:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,15 +129,9 @@ def batches(windows: Sequence[Window], batch_tokens: int) -> Iterator[list[int]]
     The longest come first. The grouping depends only on the windows.
     """
     order = sorted(range(len(windows)), key=lambda at: (-len(windows[at]), at))
-    batch: list[int] = []
-    for at in order:
-        length = len(windows[at])
-        if batch and (len(windows[batch[0]]) != length or (len(batch) + 1) * length > batch_tokens):
-            yield batch
-            batch = []
-        batch.append(at)
-    if batch:
-        yield batch
+    for length, group in groupby(order, lambda at: len(windows[at])):
+        alike, step = list(group), max(1, batch_tokens // length)
+        yield from (alike[start : start + step] for start in range(0, len(alike), step))
 
 
 def longest(model: nn.Module, tokenizer: Any) -> int | None:

@@ -17,7 +17,7 @@ import numpy as np
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
 from headscope.checkpoint.tokenizer.wordpiece import described
-from headscope.encoder.embedding import positions
+from headscope.encoder.forward import positions
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.page.html import CHUNK, page
 from headscope.page.trace import anatomy_of

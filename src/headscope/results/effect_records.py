@@ -11,8 +11,9 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.late import late
-from headscope.results.arrays import Rows, TokenAxis
+from headscope.results.arrays import TokenAxis
 from headscope.results.head_values import Head, HeadValues, Measure, signed
+from headscope.results.row_tables import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.late import late
-from headscope.results.arrays import ArrayLike, Rows
+from headscope.results.arrays import ArrayLike
+from headscope.results.row_tables import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -11,7 +11,8 @@ import numpy as np
 
 from headscope.errors import InputError, require
 from headscope.late import late
-from headscope.results.arrays import Named, Rows
+from headscope.results.arrays import Named
+from headscope.results.row_tables import Rows
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

@@ -13,7 +13,8 @@ import numpy as np
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.late import late
-from headscope.results.arrays import Rows, TokenAxis
+from headscope.results.arrays import TokenAxis
+from headscope.results.row_tables import Rows
 from headscope.results.score_parts import CHECKED, Part, kappa_of, parts_of, strongest
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 
 from headscope.errors import InputError, require
 from headscope.late import Keyed, late
-from headscope.results.arrays import Rows, arrow_of, rows_of
 from headscope.results.head_values import HEADS, Head, HeadValues
+from headscope.results.row_tables import Rows, arrow_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow

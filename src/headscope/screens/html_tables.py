@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from headscope.files import write_atomically
-from headscope.results.arrays import Rows
 from headscope.results.followed import LEAST_SHARE, Followed
 from headscope.results.head_values import HEADS, HeadValues
+from headscope.results.row_tables import Rows
 from headscope.screens.labels import printable, printable_lines
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Paper, lines_of

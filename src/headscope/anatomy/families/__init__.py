@@ -10,36 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.anatomy.families.bert import (
-    ALBERT,
-    BERT,
-    DISTILBERT,
-    ELECTRA,
-    ERNIE,
-    ESM,
-    MEGATRON_BERT,
-    ROBERTA,
-    ROFORMER,
-)
-from headscope.anatomy.families.relative import DEBERTA_V2, EUROBERT, GTE, MODERNBERT, MPNET, NOMIC_BERT
+from headscope.anatomy.families import bert, relative
 from headscope.anatomy.schema import Family
 
 FAMILIES = (
-    BERT,
-    ROBERTA,
-    DISTILBERT,
-    ELECTRA,
-    ALBERT,
-    ERNIE,
-    MEGATRON_BERT,
-    ROFORMER,
-    MODERNBERT,
-    ESM,
-    NOMIC_BERT,
-    GTE,
-    EUROBERT,
-    MPNET,
-    DEBERTA_V2,
+    bert.BERT,
+    bert.ROBERTA,
+    bert.DISTILBERT,
+    bert.ELECTRA,
+    bert.ALBERT,
+    bert.ERNIE,
+    bert.MEGATRON_BERT,
+    bert.ROFORMER,
+    relative.MODERNBERT,
+    bert.ESM,
+    relative.NOMIC_BERT,
+    relative.GTE,
+    relative.EUROBERT,
+    relative.MPNET,
+    relative.DEBERTA_V2,
 )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from headscope.checkpoint.tokenizer.backend import Backend
 from headscope.checkpoint.tokenizer.encoded import Encoded, Layout, Pieces, Special, assemble
-from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES
+from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES, Refused
 from headscope.checkpoint.tokenizer.tokenizer_config import Settings
 from headscope.errors import InputError, UnsupportedError
 
@@ -19,22 +20,8 @@ MOST_RESIDUES = 64
 PADS = ("[PAD]", "<pad>")
 
 T = TypeVar("T")
-
-
-class Engine(Protocol):
-    """An implementation that tokenizes one text, or words; its layout describes the special tokens around them."""
-
-    notes: list[str]
-    odd_to_first: bool
-
-    @property
-    def size(self) -> int: ...
-    def token(self, index: int) -> str | None: ...
-    def id(self, token: str) -> int | None: ...
-    def text_pieces(self, text: str) -> Pieces: ...
-    def word_pieces(self, words: Sequence[str]) -> Pieces: ...
-    def layout(self, texts: int) -> Layout: ...
-    def state(self) -> dict[str, Any] | None: ...
+Engine = Backend | Refused
+"""An implementation that tokenizes one text, or words; its layout describes the special tokens around them."""
 
 
 class Tokenizer:
@@ -291,13 +278,14 @@ def _check_length(max_length: int | None) -> None:
         )
 
 
+def _of_another_type(value: object, where: str, expected: str, advice: str) -> InputError:
+    return InputError(f"{where} has type {type(value).__name__}, expected {expected}", where=where, advice=advice)
+
+
 def _check_text(text: str, where: str) -> str:
     if not isinstance(text, str):
-        raise InputError(
-            f"{where} has type {type(text).__name__}, expected a string",
-            where=where,
-            advice="pass one string; pass a list of words as words=, and ids as ids=",
-        )
+        advice = "pass one string; pass a list of words as words=, and ids as ids="
+        raise _of_another_type(text, where, "a string", advice)
     if not text:
         raise InputError(f"{where} is empty", where=where, advice="pass a text with at least one word")
     try:
@@ -314,11 +302,8 @@ def _check_text(text: str, where: str) -> str:
 
 def _check_words(words: Sequence[str], where: str) -> list[str]:
     if isinstance(words, (str, bytes)) or not isinstance(words, Sequence):
-        raise InputError(
-            f"{where} has type {type(words).__name__}, expected a list of strings",
-            where=where,
-            advice='pass a list of words, ["The", "cat"]; pass a whole text as text=',
-        )
+        advice = 'pass a list of words, ["The", "cat"]; pass a whole text as text='
+        raise _of_another_type(words, where, "a list of strings", advice)
     if not words:
         raise InputError(f"{where} is empty", where=where, advice="pass at least one word")
     return [_check_text(word, f"{where}[{position}]") for position, word in enumerate(words)]
@@ -328,11 +313,8 @@ def _integers(values: Sequence[int], where: str) -> list[int]:
     try:
         entries = list(values)
     except TypeError as error:
-        raise InputError(
-            f"{where} has type {type(values).__name__}, expected a list of integers",
-            where=where,
-            advice="pass a list, such as [101, 7592, 102]",
-        ) from error
+        advice = "pass a list, such as [101, 7592, 102]"
+        raise _of_another_type(values, where, "a list of integers", advice) from error
     return [_integer(value, f"{where}[{position}]") for position, value in enumerate(entries)]
 
 

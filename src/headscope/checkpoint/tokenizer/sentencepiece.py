@@ -17,7 +17,7 @@ from headscope.checkpoint.json_text import MOST_BYTES
 from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS
-from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings
+from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, AddedPiece, Settings
 from headscope.checkpoint.tokenizer.vocabularies import add_template, required_tokens
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -95,8 +95,6 @@ def from_sentencepiece(path: Path, settings: Settings, class_name: str) -> Backe
 
 
 def _plain(piece: str, *, special: bool) -> Any:
-    from headscope.checkpoint.tokenizer.tokenizer_config import AddedPiece
-
     return added_token(AddedPiece(piece, normalized=False, special=special))
 
 

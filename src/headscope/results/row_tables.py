@@ -1,0 +1,67 @@
+"""Records that are tables: rows as dicts, for pyarrow, for pandas, and as HTML in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import require
+from headscope.late import late
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Rows:
+    """A record that is a table: subclasses have `rows()`."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts."""
+        raise NotImplementedError
+
+    @late("headscope.screens.html_tables:html_table")
+    def _repr_html_(self) -> str | None:
+        """The record as a notebook shows it."""
+        raise NotImplementedError
+
+    def arrow(self) -> pyarrow.Table:
+        """Return the rows as a table of pyarrow; NaN is null.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        rows = self.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return arrow_of({name: [row.get(name) for row in rows] for name in names})
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whatever takes Arrow's tables: `pyarrow.table(rows)`, `polars.from_arrow(rows)`, DuckDB."""
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a DataFrame of pandas.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        require("pandas", where="to_pandas", otherwise="use rows()")
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+
+def rows_of(cells: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Columns as rows."""
+    return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+
+
+def arrow_of(cells: Mapping[str, Sequence[Any]]) -> pyarrow.Table:
+    """Columns as a table of pyarrow; NaN is null.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    require("pyarrow", "survey", where="arrow")
+    import pyarrow
+
+    return pyarrow.table({name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()})
