@@ -144,7 +144,6 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(target.parent / name)], stdout=subprocess.PIPE
         ) as writer:
-            assert writer.stdout is not None
             assert writer.stdout.readline() == b"writing\n"
             writer.send_signal(signal.SIGKILL)
     partial = set(names(target.parent)) - {*others, target.name}

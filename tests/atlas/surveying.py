@@ -88,7 +88,6 @@ def observed(model: Any, corpus: Any, tokenizer: Any = None, **options: Any) -> 
         job = Job.of(Folder(Path("nowhere")), open_corpus(corpus), settings, workers)
         for _ in job.parts():
             pass
-        assert job.drawing is not None
         sample = sample_of(job.drawing.documents(), workers.each, settings)
         cells = len(workers.described.heads)
         return observe(sample, workers.each, cells, settings.batch_tokens, lambda _: None, choices=settings.choices)

@@ -15,7 +15,7 @@ from surveying import OPTIONS, SENTENCES, TREEBANK, Looks, Tree, numbers_of, obs
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2Model
 
 import headscope as hs
-from headscope.atlas.documents import Document, Sentence, read_conllu
+from headscope.atlas.documents import Sentence, read_conllu
 from headscope.atlas.shapes import Strongest
 from headscope.atlas.syntax import DIRECTIONS, HITS, LEAST, Arcs, relations_in
 from headscope.atlas.words import Tile, Words, cut_trees
@@ -174,13 +174,11 @@ def test_words_as_our_own_tokenizer_cuts_them(kind: str, tmp_path: Path) -> None
     cutter, ours = Cutter(AutoTokenizer.from_pretrained(files.path), 256), load_tokenizer(files)
     count = 0
     for document in read_conllu(TREEBANK, "t", field="text", max_document=10**7):
-        assert isinstance(document, Document)
         windows, refused = cut_trees(cutter, [(0, at, tree) for at, tree in enumerate(document.sentences)])
         assert not refused
         for window, tree in zip(windows, document.sentences, strict=True):
             encoded = ours.encode_words(tree.words)
             assert window.ids.tolist() == list(encoded.ids)
-            assert window.words is not None
             assert window.words.of_token.tolist() == [-1 if word is None else word for word in encoded.words]
             of = [at for at, word in enumerate(encoded.words) if word is not None and tree.words[word] in ',.“”’"–']
             assert set(of) <= set(np.flatnonzero(window.roles.punctuation).tolist()) or kind != "wordpiece"

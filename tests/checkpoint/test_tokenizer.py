@@ -187,7 +187,6 @@ def test_any_text(kinds: dict[str, Tokenizer], kind: str, text: str, pair: str |
             assert (span, encoded.words[position]) == (None, None)
             start, source = 0, text if position == 0 or pair is None else pair
             continue
-        assert span is not None
         assert start <= span[0] <= span[1] <= len(source)
         start = span[0]
 

@@ -67,8 +67,6 @@ def test_a_release_has_one_version() -> None:
     texts = {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff")}
     newest = re.search(r"^## (\S+?)(,|$| )", texts["CHANGELOG.md"], re.MULTILINE)
     cited = re.search(r"^version: (.*)$", texts["CITATION.cff"], re.MULTILINE)
-    assert newest is not None
-    assert cited is not None
     web = json.loads((REPOSITORY / "web" / "package.json").read_text(encoding="utf-8"))
     assert [newest[1], cited[1], web["version"]] == 3 * [headscope.__version__]
 
@@ -93,7 +91,6 @@ def test_the_page_is_served_from_a_filesystem_that_cannot_be_written() -> None:
     """As in the container."""
     command = [sys.executable, "-B", "-c", READ_ONLY]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
         said = server.stdout.readline()
         address = re.search(r"http://\S+", said)
         assert address is not None, said

@@ -91,7 +91,6 @@ def test_decompx_is_the_papers_forward_propagation_of_shares(tmp_path: Path, ste
     result = model.attribute(TEXT)
     naive = Naive(model, checkpoint.module, list(model.trace(TEXT).ids))
     row = result.target.row
-    assert row is not None
     scores, rest = by_ratios(model, result.target)
     middle = naive.linear(decompx(naive)[row : row + 1], "masked_lm.transform")
     top = naive.norm(naive.activation(middle, torch.nn.functional.gelu), "masked_lm.norm")[0]
@@ -113,7 +112,6 @@ def test_all_minilm() -> None:
     scores, rest = by_ratios(model, result.target, text)
     np.testing.assert_allclose(scores, expected[:-1], atol=2e-5)
     assert rest == pytest.approx(expected[-1], abs=2e-5)
-    assert result.rest is not None
     assert result.scores.sum() + result.rest == pytest.approx(1, abs=2e-5)
 
 
@@ -221,7 +219,6 @@ def test_shares_are_autograds_of_the_held_model(
         total = number.item()
     expected = (slope * outputs.hidden_states[0])[0].sum(-1).detach().numpy()
     np.testing.assert_allclose(result.scores, expected, atol=1e-5)
-    assert result.rest is not None
     assert result.total == pytest.approx(total, abs=1e-5)
     assert result.scores.sum() + result.rest == pytest.approx(total, abs=1e-5)
 
@@ -275,10 +272,8 @@ def test_a_form_without_a_rule_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_kappa_is_1_where_nothing_cancels_and_grows_with_what_does(model: hs.Model) -> None:
     result = model.attribute(TEXT, check=False)
-    assert result.rest is not None
     size = np.abs(result.scores).sum() + abs(result.rest)
     assert result.kappa == pytest.approx(size / abs(result.total))
-    assert result.kappa is not None
     assert result.kappa >= 1
 
 

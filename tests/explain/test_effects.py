@@ -80,7 +80,6 @@ def test_effects_are_those_of_naive_runs(tmp_path: Path, stem: str, suffix: str,
 def test_probabilities_and_cosines_go_with_the_numbers(model: hs.Model) -> None:
     result = model.effects(TEXT)
     row = model.trace(TEXT, ablate={(1, 2)}).outputs["logits"].array[result.target.row].astype(float)
-    assert result.aside is not None
     assert result.aside[1, 2] == pytest.approx(np.exp(row[result.target.index]) / np.exp(row).sum(), abs=LIMIT)
     vector = model.effects(TEXT, ("embedding",))
     assert (vector.base, vector.base_aside) == (pytest.approx(1), pytest.approx(1))
@@ -88,7 +87,6 @@ def test_probabilities_and_cosines_go_with_the_numbers(model: hs.Model) -> None:
         trace.outputs["last_hidden_state"].array.astype(float).mean(0)
         for trace in (model.trace(TEXT), model.trace(TEXT, ablate={(1, 2)}))
     )
-    assert vector.aside is not None
     assert vector.aside[1, 2] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=LIMIT)
 
 
@@ -516,7 +514,6 @@ def test_draws_have_as_many_heads_of_each_layer(tmp_path: Path) -> None:
     both = found.groups[-1]
     assert both.value == pytest.approx(share((1, 11)), abs=1e-6)
     assert found.base == pytest.approx(share(()), abs=1e-6)
-    assert both.matched is not None
     assert both.matched.shape == both.drawn.shape == (DRAWS,)
     assert among(both.matched, product(range(4), range(8, 12))) > 12
     assert among(both.drawn, combinations(range(12), 2)) > 40

@@ -77,7 +77,6 @@ def test_heads_that_read_a_neighbour(kind: str, offset: int) -> None:
     expected = p[0].mean(0)[at[has] + offset].mean()
     (cell,) = one.cells
     assert (one.kind, cell.layer, cell.head) == (kind, 0, 1)
-    assert cell.query is not None
     assert cell.key == cell.query + offset
     assert one.numbers == pytest.approx({"weight": weight, "expected": expected}, rel=1e-5)
     assert one.surprise == pytest.approx(surprise(weight, expected), rel=1e-4)

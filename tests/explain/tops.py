@@ -52,7 +52,6 @@ def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Seque
                     span = slice(edit.head * WIDTH, (edit.head + 1) * WIDTH)
                     part = context[0, :, span]
                     if edit.do == "edge":
-                        assert edit.edge is not None
                         q, k, v = (seen[role][:, span] for role in ("query", "key", "value"))
                         scores = q @ k.T / WIDTH**0.5
                         scores[edit.edge] = float("-inf")

@@ -481,7 +481,6 @@ def test_a_survey_and_itself_have_the_same_labels(labelled: tuple[Survey, Survey
 
 def test_effects_are_joined_with_their_intervals(silenced: tuple[Survey, Survey]) -> None:
     result = hs.compare(*silenced)
-    assert result.effects is not None
     first, other = (rows_of(survey, "effects") for survey in silenced)
     for row in result.rows():
         place = (row["layer"], row["head"])
@@ -501,7 +500,6 @@ def test_effects_are_joined_with_their_intervals(silenced: tuple[Survey, Survey]
 def test_a_change_of_effects_has_an_interval_paired_by_window(silenced: tuple[Survey, Survey]) -> None:
     """Every resample drawn in a loop."""
     effects = hs.compare(*silenced).effects
-    assert effects is not None
     rounds = [np.load(survey.folder / "effects/round-00000.npy") for survey in silenced]
     apart = (rounds[1][:, 1:] - rounds[1][:, :1]) - (rounds[0][:, 1:] - rounds[0][:, :1])
     draws = np.random.Generator(np.random.PCG64(0)).integers(0, len(SENTENCES), size=(2000, len(SENTENCES)))
@@ -517,7 +515,6 @@ def test_a_change_of_effects_has_an_interval_paired_by_window(silenced: tuple[Su
 def test_effects_that_cannot_be_paired_have_no_interval(silenced: tuple[Survey, Survey], tmp_path: Path) -> None:
     other = hs.survey("-", SENTENCES, out=tmp_path / "few", effects=3, **SETTINGS)
     result = hs.compare(silenced[0], other)
-    assert result.effects is not None
     assert result.effects.low is None
     assert np.isnan(result.rows()[0]["effect_low"])
     assert np.isfinite(result.effects.array).all()

@@ -470,7 +470,6 @@ def test_a_long_mask_is_read_in_blocks(mask_mod: Any) -> None:
     size = 3000
     mask = block_mask(mask_mod, size, rows=1)
     reading = Flexed.of(mask)
-    assert reading is not None
     with Largest() as largest:
         raw = reading.raw((3, 12, size, size), torch.device("cpu"), "here")
         rules = find_rules(raw, 3, size, size, slice(0, size))

@@ -154,7 +154,6 @@ def head_of(page: Page) -> str:
 def box_of(page: Page, selector: str) -> dict[str, float]:
     """Where the first of some elements stands: x, y, width and height."""
     found = page.locator(selector).first.bounding_box()
-    assert found is not None
     return dict(found)
 
 

@@ -264,9 +264,7 @@ def picture(trace: hs.Trace, layer: int, head: int, state: str) -> Float[np.ndar
     """What the page draws: means over a row's tokens, sums over a column's, times norms where they count."""
     weights = np.asarray(trace[layer, head].weights, dtype=np.float64)
     if state == "normed=1":
-        assert isinstance(trace.source, hs.Model)
         value = trace.layers[layer].v
-        assert value is not None
         weights = weights * np.linalg.norm(value[head] @ np.asarray(trace.source.W_O(layer, head)), axis=-1)
     rows, columns = left(trace, state)
     if state == "special=0":

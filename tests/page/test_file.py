@@ -231,8 +231,6 @@ def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path:
         (".inspector", ".ranked b"),
     ):
         outer, inner = (page.locator(one).first.bounding_box() for one in (panel, place))
-        assert outer is not None
-        assert inner is not None
         assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
     assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” looks at"
     page.keyboard.press("t")

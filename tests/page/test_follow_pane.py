@@ -114,13 +114,13 @@ def test_what_is_packed_makes_the_shares_without_the_page(it: tuple[hs.Trace, Pa
     trace, _ = it
     held = read(page_bytes(trace))
     heads = len(trace.layers[0].q)
+    follows = [trace.follow(token) for token in range(len(trace))]
     for layer in trace.numbers:
         q, k, v = (held[f"layers.{layer}.{name}"].astype(np.float64) for name in "qkv")
         weights = np.exp(q @ k.swapaxes(1, 2) * trace.layers[layer].scale - held[f"layers.{layer}.lse"][..., None])
         u = held["view.readers"][layer * heads : (layer + 1) * heads].astype(np.float64)
         shares = weights * (u @ v.swapaxes(1, 2))
-        for token in range(len(trace)):
-            followed = trace.follow(token)
+        for token, followed in enumerate(follows):
             shares[:, token, token] = 0
             np.testing.assert_allclose(shares[:, token], followed.shares[layer], atol=HALF)
             assert held["view.kept"][layer, token] == pytest.approx(followed.kept[layer], abs=1e-6)

@@ -59,7 +59,6 @@ def test_what_heads_write_is_the_trace_s_own_output(cat: hs.Trace) -> None:
     shares = (outputs * total).sum(-1) / (total * total).sum(-1)
     np.testing.assert_allclose(contents["view.shares"], shares, atol=2e-3)
     np.testing.assert_allclose(contents["view.shares"].astype(np.float32).sum(1), 1, atol=3e-3)
-    assert cat.source is not None
     values = np.linalg.norm(cat[1, 0].v @ cat.source.W_O(1, 0), axis=-1)
     np.testing.assert_allclose(contents["view.value_norms"][1, 0], values, rtol=2e-3)
 
@@ -83,14 +82,12 @@ def test_where_values_are_left_out_unasked_the_closing_line_says_so(
 def test_the_html_holds_that_very_file_and_no_address(cat: hs.Trace, cat_file: Path) -> None:
     text = cat_file.read_text(encoding="utf-8")
     contents = re.search(r'id="hs-trace-0">([^<]*)<', text)
-    assert contents is not None
     inside, built = base64.b64decode(contents[1]), page_bytes(cat)
     assert view_of(inside) == view_of(built)
     for name, array in read(built).items():
         np.testing.assert_array_equal(read(inside)[name], array)
     assert not re.search(r'(?:src|href)="?https?:', text)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
-    assert policy is not None
     assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
 
 
@@ -156,7 +153,6 @@ def test_findings_stand_in_the_header(tmp_path: Path) -> None:
     view = view_of(page_bytes(trace))
     expected = [finding.as_dict() for finding in trace.findings()]
     records = view["findings"]
-    assert isinstance(records, list)
     assert records == json.loads(json.dumps(expected))
     links = [one["cells"][0] for one in expected if one["kind"] == "link"]
     if links:
@@ -212,8 +208,6 @@ def test_a_page_s_own_code_is_small(name: str, most: int) -> None:
 
 def test_the_fixture_of_the_page_s_own_tests_is_what_python_writes(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("make_fixture", WEB / "tests" / "make_fixture.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.write(tmp_path)

@@ -430,7 +430,6 @@ def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, se
         assert weight == pytest.approx(weights[900, column], abs=1e-6)
     # what the head writes, from the values, which only this cell needs
     v = long.layers[1].v
-    assert v is not None
     written = np.stack(
         [rows_of(long, 1, head)[900] @ v[head] @ Projection(HEADS, WIDTH, 16).W_O(1, head) for head in range(HEADS)]
     )
@@ -467,7 +466,6 @@ def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk:
     across, down = min(96.0, (box["width"] - 20) / HEADS), (box["height"] - 16) / LAYERS
     page.locator(".heads").hover(position={"x": 20 + 1.5 * across, "y": 16 + 1.5 * down})
     match = re.search(r"\d+\.\d+(?!.*\d\.\d)", reading.inner_text().replace("1.1", "", 1))
-    assert match is not None
     assert float(match[0]) == pytest.approx(expected, abs=6e-3)
     assert "one query in 2" in page.locator(".grid").inner_text()
 

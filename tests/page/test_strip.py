@@ -1,7 +1,8 @@
-"""The strip of the docs' home page: recorded answers are transformers' own, typed ones are headscope's."""
+"""The strip of the docs' home page: recorded answers are transformers' own, typed ones headscope's; pages as built."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from base64 import b64decode
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import Watch, inaccessible, until
+from looking import DRAWN, Watch, inaccessible, until
 
 import headscope as hs
 
@@ -161,3 +162,40 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(watch: Watch, si
         for width in (1440, 828, 390):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# Pages of the documentation as its theme shows them.
+
+
+PAGES = ("zh", "statistics", "questions/head", "reference/trace")
+"""The strip and a language; wide tables; code, a console and live pages; signatures."""
+BUILD = """
+import sys
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+config, site, *pages = sys.argv[1:]
+others = "\\n".join(["*.md", "tools/", *map("!/{}".format, pages)])
+build(load_config(config, site_dir=site, nav=pages, exclude_docs=others))
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("material", reason="the theme is not installed: pip install -e '.[docs]' (.ci/run does)")
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    pages = [f"{page}.md" for page in PAGES]
+    subprocess.run([sys.executable, "-c", BUILD, str(DOCS.parent / "mkdocs.yml"), str(folder), *pages], check=True)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
+def test_axe_finds_nothing_in_pages_that_are_built(built: Path, watch: Watch, scheme: Any, width: int) -> None:
+    page, complaints = watch(quiet=False).page, []
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    for name in PAGES:
+        page.goto((built / f"{name}.html").as_uri())
+        page.evaluate(DRAWN)
+        complaints += [f"{name}: {complaint}" for complaint in inaccessible(page)]
+    assert complaints == []

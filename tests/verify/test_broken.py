@@ -73,7 +73,6 @@ def test_the_same_weights_are_nan_as_in_transformers(folders: dict[str, Path], p
 @places
 def test_a_line_says_where_it_begins(folders: dict[str, Path], place: str) -> None:
     line = broken_line(hs.open(folders[place]).trace(TEXT))
-    assert line is not None
     assert f"It begins {BEGINS[place]};" in line
 
 
