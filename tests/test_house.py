@@ -231,7 +231,7 @@ LINES = {
     "attention": 1875,
     "traces": 1786,
     "encoder": 1489,
-    "live": 12064,
+    "live": 12063,
     "heads": 3088,
     "runs": 2891,
     "explain": 3815,

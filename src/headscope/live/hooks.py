@@ -100,8 +100,8 @@ class Hooks:
 
 
 def frames() -> Iterator[FrameType]:
-    """The frames of the functions that run in this thread, innermost first."""
-    frame: FrameType | None = sys._getframe(1)
+    """The frames of the functions that called the one that asks, innermost first: its own would hold itself."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -8,7 +8,6 @@ at its end what was not read.
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -67,7 +66,7 @@ def _refuse_between(module: nn.Module, where: str) -> None:
         UnsupportedError: a replacement of PyTorch's function, a mode, or a tensor class called the operator.
     """
     replaced = code_in_place_of(functional.scaled_dot_product_attention)
-    for frame in islice(frames(), 1, None):  # above this function, which has the module as its first argument, too
+    for frame in frames():
         code = frame.f_code
         if _first_argument(frame) is module:
             return
