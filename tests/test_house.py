@@ -74,18 +74,25 @@ def origin(module: str, name: str) -> str:
 
 
 @cache
+def taken_from(module: str) -> dict[tuple[str, str], bool]:
+    """The names that a file takes from headscope, without those of `late`; True for those for checking types alone."""
+    found: dict[tuple[str, str], bool] = {}
+    ahead: list[tuple[ast.AST, bool]] = [(tree_of(module), False)]
+    while ahead:
+        node, types = ahead.pop()
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "late":
+            continue
+        found |= {pair: types and found.get(pair, True) for pair in of_headscope(node)}
+        types |= isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        ahead += [(inner, types) for inner in ast.iter_child_nodes(node)]
+    return found
+
+
+@cache
 def imports(module: str, *, types: bool = True) -> set[str]:
     """The files of headscope that a file imports names from, at its top and late; with `types`, for checking types."""
-    tree = tree_of(module)
-    left_out = {
-        id(inner)
-        for node in ast.walk(tree)
-        if (not types and isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING")
-        or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "late")
-        for inner in ast.walk(node)
-    }
-    taken = (pair for node in ast.walk(tree) if id(node) not in left_out for pair in of_headscope(node))
-    return {file for file in (origin(*pair) for pair in taken) if file in FILES and file not in ("headscope", module)}
+    files = {origin(*pair) for pair, for_types in taken_from(module).items() if types or not for_types}
+    return {file for file in files if file in FILES and file not in ("headscope", module)}
 
 
 def place(module: str) -> int:
