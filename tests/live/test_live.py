@@ -206,6 +206,9 @@ def test_the_one_liner_takes_its_tokenizer_by_name() -> None:
     words: Any = tokenizer()
     with pytest.raises(TypeError, match=re.escape("trace(model, text, tokenizer=tokenizer)")):
         trace(BERT.build(), words, "the cat")
+    ids: Any = torch.arange(3, 8)[None]
+    with pytest.raises(TypeError, match=r"got Tensor.*with hs\.capture\(model\) as captured: model\(\*\*inputs\)"):
+        trace(BERT.build(), ids)
     with pytest.raises(InputError, match=r"got NoneType[\s\S]*tokenizer=transformers"):
         trace(BERT.build(), "the cat")
 

@@ -434,10 +434,11 @@ def trace(
         TypeError: `text` is not a string.
     """
     if not isinstance(text, str):
-        kind = type(text).__name__
-        several = "; trace several texts one by one, or their batch in hs.capture" if isinstance(text, list) else ""
-        way = f"call it as trace(model, text, tokenizer=tokenizer){several}"
-        raise TypeError(f"trace() expected a text, got {kind}; {way}")
+        raise TypeError(
+            f"trace() expected a text, got {type(text).__name__}; call it as trace(model, text, tokenizer=tokenizer). "
+            "For ids, or a batch of several texts, call the model yourself: with hs.capture(model) as captured: "
+            "model(**inputs)"
+        )
     if not text:
         raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
     if isinstance(model, (str, os.PathLike)) or kind_of_held(model) == "sentence-transformers":
