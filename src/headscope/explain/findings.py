@@ -379,10 +379,8 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
     whole = isinstance(model, Model) and not trace.changed and trace.keys is trace.queries
     if not links or not whole or not isinstance(model, Model) or len(trace) > MOST_TOKENS:
         return []
-    from headscope.runs.engine import (
-        Edit,  # not for a text without links
-        NumpyRunner,
-    )
+    # Imported only here: a text without links needs no runs.
+    from headscope.runs.engine import Edit, NumpyRunner
     from headscope.runs.texts import as_input, encoded_trace
 
     runner = NumpyRunner(model)
