@@ -15,6 +15,7 @@ from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
+from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
@@ -81,8 +82,6 @@ def page_file(
 
     With `masks`, other measures stand beside the word that the page opens on (headscope.page.trace).
     """
-    from safetensors.numpy import save as to_bytes
-
     if dtype not in DTYPES:
         raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
     narrow = _narrow(trace, layers, heads, DTYPES[dtype])
@@ -123,7 +122,7 @@ def page_file(
             "opening": opening,
         }
     )
-    return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
+    return safetensors_bytes(tensors, header), left_out
 
 
 def page_axis(trace: Trace) -> TokenAxis:

@@ -17,7 +17,7 @@ from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
 from headscope.checkpoint.raw_files import LocalFile
-from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.results.arrays import Named, TokenAxis
@@ -40,8 +40,6 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
         InputError: `dtype` is neither fp32 nor fp16, the folder doesn't exist, or the trace is too long to be read
             again.
     """
-    from safetensors.numpy import save as to_bytes
-
     path = Path(path)
     if dtype not in DTYPES:
         raise InputError(f"a trace can't be saved with dtype {dtype!r}", where="dtype", advice="use fp32 or fp16")
@@ -52,7 +50,7 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
             where=str(path),
             advice="trace a shorter text",
         )
-    write_atomically(path, to_bytes(tensors, metadata=header))
+    write_atomically(path, safetensors_bytes(tensors, header))
     return path
 
 
@@ -81,7 +79,7 @@ def pack(
             tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
     for name, output in trace.outputs.kept.items():
         tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata_of(trace)
+    return tensors, metadata_of(trace)
 
 
 def metadata_of(trace: Trace) -> dict[str, str]:
