@@ -26,6 +26,7 @@ from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
+from headscope.model import Model
 from headscope.page.runs import CHEAP
 from headscope.results.explained import Cell, Finding
 from headscope.results.followed import LEAST_SHARE
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.explain.taken_in import Readers
-    from headscope.model import Model
     from headscope.results.arrays import TokenAxis
 
 
@@ -143,7 +143,7 @@ def about(trace: Trace) -> dict[str, Any]:
         "name": model_name(trace.model),
         "roles": {"masses": {"punctuation": roles.punctuation.tolist()}, "texts": roles.sentences.tolist()},
         "measured": measured_share(len(trace.queries), len(trace.keys)),
-        "anatomy": _anatomy(trace),
+        "anatomy": anatomy_of(trace.source) if isinstance(trace.source, Model) else None,
     }
 
 
@@ -203,13 +203,6 @@ def _narrow(
             advice="choose heads that every layer has: heads=[…]",
         )
     return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
-
-
-def _anatomy(trace: Trace) -> dict[str, Any] | None:
-    """Data for the drawing of the model: components, sizes, one layer's parameters; None without a model."""
-    from headscope.model import Model
-
-    return anatomy_of(trace.source) if isinstance(trace.source, Model) else None
 
 
 def anatomy_of(model: Model) -> dict[str, Any]:
@@ -387,8 +380,6 @@ def with_masks(trace: Trace, include: bool | None, most: float = CHEAP) -> bool:
 
 def _maskable(trace: Trace) -> Model | None:
     """The trace's model, if it can run its text again with a token masked."""
-    from headscope.model import Model
-
     model = trace.source
     return model if isinstance(model, Model) and not trace.changed and model.tokenizer.mask_id is not None else None
 

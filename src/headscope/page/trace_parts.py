@@ -111,8 +111,7 @@ def _values(trace: Trace, request: Mapping[str, Any]) -> Part:
 
 def _norms(trace: Trace, request: Mapping[str, Any]) -> Part:
     """|v_j W_O|, (keys,)."""
-    at, head = _place(trace, request)
-    return [_norms_of(trace, at, head)]
+    return [_norms_of(trace, *_place(trace, request))]
 
 
 def _writes(trace: Trace, request: Mapping[str, Any]) -> Part:
