@@ -113,7 +113,7 @@ def metadata_of(trace: Trace) -> dict[str, str]:
         **({"swapped": [[*head, way] for head, way in trace.swapped.items()]} if trace.swapped else {}),
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
-        "cut": _cut_out(trace),
+        "cut": None if trace.cut == Cut.none(len(trace.queries), len(trace.keys)) else vars(trace.cut),
         **({"prompt": trace.prompt} if trace.prompt else {}),
         **({"notes": trace.notes} if trace.notes else {}),
     }
@@ -152,8 +152,9 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
     except TraceError as error:
         raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(
-            f"the trace has a missing or invalid part: {_described(error)}",
+            f"the trace has a missing or invalid part: {found}",
             where=where,
             advice="the file is damaged: create the trace again",
         ) from error
@@ -167,10 +168,6 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
             advice="open the model that the trace came from",
         )
     return trace
-
-
-def _described(error: Exception) -> str:
-    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
@@ -323,13 +320,6 @@ def _integers(tensors: Mapping[str, np.ndarray], name: str) -> Shaped[np.ndarray
     if tensor is not None and tensor.dtype != np.int32:
         raise TypeError(f"{name} is {tensor.dtype}, not I32")
     return tensor
-
-
-def _cut_out(trace: Trace) -> dict[str, Any] | None:
-    cut = trace.cut
-    if cut == Cut.none(len(trace.queries), len(trace.keys)):
-        return None
-    return {"row": cut.row, "queries": cut.queries, "keys": cut.keys, "sizes": cut.sizes}
 
 
 def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:
