@@ -30,7 +30,7 @@ from headscope.atlas.survey_data import FIELDS, strange
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
-from headscope.pages import filled_beside, json_element, printable, shared
+from headscope.pages import filled, json_element, printable, shared
 from headscope.results.head_values import HeadDistances
 
 SITE = "site"
@@ -118,7 +118,7 @@ class Site:
                 label, cell = self._cells[name]
                 title, data, heads = f"{label} · {title}", _of_head(data, self._others, cell), [self._heads[cell]]
             elements = [json_element("hs-survey", data), json_element("hs-heads", heads)]
-            return filled_beside("report", title=title, elements=elements)
+            return filled("report", title=title, elements=elements, beside=True)
 
 
 def _of_others(data: dict[str, Any]) -> dict[str, Any]:
