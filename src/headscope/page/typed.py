@@ -184,18 +184,13 @@ def typed_page(model: Model) -> tuple[bytes, str]:
         CheckpointError: a weight is not a number, or beyond half precision.
     """
     bundled = model.name == "-"
-    first = EXAMPLES[0] if bundled else PLAIN
     content = packed(model)
     name = model_name(model.name)
     parts = [
         inert_element(f"hs-model-{number}", b64encode(content[at : at + CHUNK]))
         for number, at in enumerate(range(0, len(content), CHUNK))
     ]
-    held = {
-        "bytes": len(content),
-        "text": first,
-        "examples": EXAMPLES if bundled else (),
-    }
+    first = EXAMPLES[0] if bundled else PLAIN
     whole = page(
         [],
         home="server",
@@ -203,7 +198,7 @@ def typed_page(model: Model) -> tuple[bytes, str]:
         elements=[*parts, inert_element("hs-encoder", script("encoder"))],
         mask=model.tokenizer.mask_token,
         fills="masked_lm" in model.anatomy.tasks,
-        model=held,
+        model={"bytes": len(content), "text": first, "examples": EXAMPLES if bundled else ()},
     )
     exact = all(row.dtype == "F16" for row in model.parameters)
     rounded = "" if exact else "; its weights are rounded to half precision"
