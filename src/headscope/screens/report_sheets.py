@@ -52,7 +52,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         span = f"{start}:{stop}"
         cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
         rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
-        slices.append(Slice(name, list(array.shape), tensor, axis, start, stop, norm, first))
+        slices.append(Slice(name, list(array.shape), tensor, axis, start, stop, norm, [*first]))
     rates = expansion_rates(model, [selected.layer])
     rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
