@@ -258,44 +258,44 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3666,
-    "checkpoint": 5613,
-    "anatomy": 4641,
-    "attention": 1831,
-    "traces": 1801,
+    "results": 3607,
+    "checkpoint": 5630,
+    "anatomy": 4623,
+    "attention": 1829,
+    "traces": 1789,
     "encoder": 1387,
     "live": 12085,
-    "heads": 3037,
-    "runs": 2856,
-    "explain": 3799,
+    "heads": 3028,
+    "runs": 2830,
+    "explain": 3773,
     "verify": 1094,
-    "atlas": 10190,
-    "screens": 4588,
-    "page": 2629,
+    "atlas": 10109,
+    "screens": 4537,
+    "page": 2606,
     "cli": 1699,
-    "": 1593,
+    "": 1586,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 122,
+    "results": 120,
     "checkpoint": 126,
-    "anatomy": 140,
+    "anatomy": 139,
     "attention": 62,
     "traces": 26,
     "encoder": 37,
     "live": 253,
     "heads": 80,
     "runs": 79,
-    "explain": 91,
+    "explain": 88,
     "verify": 28,
-    "atlas": 206,
-    "screens": 144,
+    "atlas": 204,
+    "screens": 138,
     "page": 62,
     "cli": 63,
-    "": 62,
+    "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 268
+FILES_IN_ALL = 269
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

@@ -35,15 +35,18 @@ def script(name: str) -> bytes:
     return content
 
 
-def filled(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
+def filled(name: str, *, title: str, elements: Iterable[bytes], beside: bool = False) -> bytes:
     """Return a built page with its title and data, as bytes.
 
     Args:
         name: as in `template`.
         title: plain text; it is escaped here.
         elements: script elements, from `json_element`.
+        beside: True for a page of a folder that has the files of `shared`. Its policy allows scripts and styles that
+            are files beside it: there is none in the page itself.
     """
-    before, after = template(name).replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
+    page = _taken_apart(name)[0] if beside else template(name)
+    before, after = page.replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
     return b"".join([before.encode(), *elements, after.encode()])
 
 
@@ -51,16 +54,6 @@ def shared(name: str) -> dict[str, bytes]:
     """Return a built page's style and script as files, for pages that stand beside each other in one folder."""
     _, style, script = _taken_apart(name)
     return {f"{name}.css": style.encode(), f"{name}.js": f'"use strict";{script}'.encode()}
-
-
-def filled_beside(name: str, *, title: str, elements: Iterable[bytes]) -> bytes:
-    """Return a built page as `filled` does, for the folder that has the files of `shared`.
-
-    Its policy allows scripts and styles that are files beside it: there is none in the page itself.
-    """
-    bare, _, _ = _taken_apart(name)
-    before, after = bare.replace(TITLE, f"<title>{html.escape(title)}</title>", 1).split(PLACE)
-    return b"".join([before.encode(), *elements, after.encode()])
 
 
 @cache

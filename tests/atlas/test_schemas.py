@@ -14,7 +14,6 @@ import pytest
 from golden.keeping import page_data
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.site_data import spelled
-from headscope.results.answers import meanings
 from headscope.results.schemas import (
     DistributionRow,
     EffectRow,
@@ -29,6 +28,7 @@ from headscope.results.schemas import (
     column_types,
     columns,
 )
+from json_schemas import meanings
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "reference" / "survey-files.md"

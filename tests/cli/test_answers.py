@@ -17,7 +17,8 @@ from commands import answer, run
 from explain.tops import TEXT, readable
 from headscope.cli import PLACES
 from headscope.cli.agents import TOOLS, server
-from headscope.results.answers import ANSWERS, DIALECT, VERSION, json_schema
+from headscope.results.answers import ANSWERS, VERSION
+from json_schemas import DIALECT, json_schema
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import os
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from safetensors.numpy import load as read
 
 import headscope as hs
+from commands import python
 from headscope import pages
 from headscope.checkpoint import model_name
 from headscope.errors import InputError
@@ -38,6 +40,26 @@ def test_the_page_s_file_is_a_trace_file(cat: hs.Trace, tmp_path: Path) -> None:
         rows = np.asarray(again[layer, head].weights)
         np.testing.assert_allclose(rows, np.asarray(cat[layer, head].weights), atol=1e-3)
         np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-5)
+
+
+SAVED = """
+import hashlib, sys
+import headscope as hs
+from headscope.page.trace import page_bytes
+trace = hs.open().trace("She took off her hat.")
+for content in (page_bytes(trace), trace.save(sys.argv[1]).read_bytes()):
+    print(hashlib.sha256(content).hexdigest())
+"""
+
+
+def test_every_interpreter_writes_the_same_bytes(tmp_path: Path) -> None:
+    first, other = (
+        python(SAVED, tmp_path / f"{seed}.safetensors", env={**os.environ, "PYTHONHASHSEED": seed}).split()
+        for seed in ("1", "2")
+    )
+    assert first == other
+    header = (tmp_path / "1.safetensors").read_bytes()[8:]
+    assert header.index(b'"format"') < header.index(b'"headscope"')
 
 
 def test_narrowed_layers_and_heads_keep_their_numbers(cat: hs.Trace, tmp_path: Path) -> None:

@@ -339,7 +339,6 @@ LAYERS = Entry("The number of layers; each has attention and a feed-forward netw
 HEADS = Entry("The number of attention heads per layer; each looks at all tokens with its own queries and keys.", heads)
 FFN = Entry("The width of the feed-forward network between its two matrices (d_ffn).", ffn)
 ACTIVATION = Entry("The activation function of the feed-forward network.", activation)
-LABEL_MEANING = "The names of a classifier's outputs, by index."
 
 UNUSED = {
     "gradient_checkpointing": "True if training recomputes activations to save memory.",
@@ -493,7 +492,7 @@ ENTRIES: Mapping[str, Entry] = {
     "cls_token_id": Entry("The id of the token that represents the whole text."),
     "mask_token_id": Entry("The id of the token that replaces a masked word."),
     "unk_token_id": Entry("The id of the token for anything that the vocabulary lacks."),
-    "id2label": Entry(LABEL_MEANING, labels, anywhere=True),
+    "id2label": Entry("The names of a classifier's outputs, by index.", labels, anywhere=True),
     "label2id": Entry("The inverse of id2label: index by name.", label_ids, anywhere=True),
     "num_labels": Entry("The number of a classifier's outputs."),
     "_num_labels": Entry("The number of a classifier's outputs, as old versions spell it."),

@@ -103,7 +103,11 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
             (surplus if beyond else unknown).append(row)
     problems = [
         *layer_count_problems(surplus, rows, dimensions, family, prefix),
-        *top_shape_problems(extra, specs, dimensions),
+        *(
+            f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}"
+            for row in extra
+            if (spec := specs.get(row.name)) is not None and row.shape != (expected := dimensions.shape(spec))
+        ),
     ]
     base_class = f"{stem}Model"
     loads = not missing and prefix in ("", family.prefix) and not any(WRAPPED.search(name) for name in tensors)
@@ -287,12 +291,3 @@ def layer_count_problems(
     if len(layers) == dimensions.stored_layers and not surplus:
         return []
     return [f"config.json says {family.config['layers']} {dimensions.layers}, the header holds {len(layers)} layers"]
-
-
-def top_shape_problems(extra: Sequence[Parameter], specs: Mapping[str, Spec], dimensions: Dimensions) -> list[str]:
-    """Describe the parameters on top whose shape contradicts config.json."""
-    return [
-        f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}"
-        for row in extra
-        if (spec := specs.get(row.name)) is not None and row.shape != (expected := dimensions.shape(spec))
-    ]

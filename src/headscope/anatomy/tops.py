@@ -135,7 +135,10 @@ def sort_rest(
         which the file stores the original; stored tensors that are not parameters.
     """
     tensors, shared = checkpoint.tensors, checkpoint.shared
-    sources = tie_sources(specs, names, base, outer) if ties_words(checkpoint.config, family) else {}
+    originals = {row.name: row.stored for row in base}
+    tied_to = {name: spec.tied_to for name, spec in specs.items() if spec.tied_to is not None}
+    ties = tied_to if ties_words(checkpoint.config, family) else {}
+    sources = {name: originals.get(source) or names.get(outer + source) for name, source in ties.items()}
     class_names = {stored: name for name, stored in names.items()}
     stored_base = {row.stored for row in base}
     listed = {shared.get(row.stored, row.stored): row.stored for row in base}
@@ -166,18 +169,6 @@ def sort_rest(
             component = component_of(full, name, prefix, base_modules)
             extra.append(Parameter(name, entry.shape, entry.dtype, component, role, None, stored))
     return extra, tied, buffers
-
-
-def tie_sources(
-    specs: Mapping[str, Spec], names: Mapping[str, str], base: Sequence[Parameter], outer: str
-) -> dict[str, str | None]:
-    """Class's name of each tied parameter -> stored name of its original, None if the original is not stored."""
-    stored_base = {row.name: row.stored for row in base}
-    return {
-        name: stored_base.get(spec.tied_to) or names.get(outer + spec.tied_to)
-        for name, spec in specs.items()
-        if spec.tied_to is not None
-    }
 
 
 def component_of(full: str, name: str, prefix: str, base_modules: Container[str]) -> str:

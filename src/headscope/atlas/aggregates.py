@@ -78,17 +78,12 @@ def measures(values: Float[np.ndarray, "windows heads"]) -> dict[str, np.ndarray
         result["mean"][head] = mean
         result["deviation"][head] = np.sqrt(np.square(head_values - mean).sum() / n)
         result["min"][head], result["max"][head] = head_values[0], head_values[-1]
-        for name, share in QUANTILES.items():
-            result[name][head] = _quantile(head_values, share)
+        for name, share in QUANTILES.items():  # interpolated linearly
+            place = share * (n - 1)
+            low = int(place)
+            at_low, at_high = head_values[low], head_values[min(low + 1, n - 1)]
+            result[name][head] = at_low + (at_high - at_low) * (place - low)
     return result
-
-
-def _quantile(ordered: Float[np.ndarray, " n"], share: float) -> float:
-    """Quantile of sorted values, interpolated linearly."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
 
 
 def aggregates_table(aggregates: dict[str, dict[str, np.ndarray]], heads: Sequence[tuple[int, int]]) -> pyarrow.Table:

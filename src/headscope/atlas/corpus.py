@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -135,26 +136,21 @@ def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: Binary
             where=name,
             advice="pipe it in and pass - for standard input",
         )
-    if any(sign in name for sign in "*?["):
+    if _is_pattern(name):
         files = [match for match in map(Path, glob.glob(name, recursive=True)) if match.is_file()]
         if files:
-            return _of_files(path.name, Path(*_fixed(path)), files)
+            fixed = takewhile(lambda part: not _is_pattern(part), path.parts)
+            return _of_files(path.name, Path(*fixed), files)
     raise InputError(
-        "no file matches this pattern" if any(sign in name for sign in "*?[") else "there is no such file or folder",
+        "no file matches this pattern" if _is_pattern(name) else "there is no such file or folder",
         where=name,
         advice="name a folder or a pattern of text files, a .jsonl, .csv or .parquet file, a dataset saved with "
         "save_to_disk, or - for standard input; in Python also a list of texts",
     )
 
 
-def _fixed(path: Path) -> list[str]:
-    """The folders of a pattern before the first one with a wildcard."""
-    parts = []
-    for part in path.parts[:-1]:
-        if any(sign in part for sign in "*?["):
-            break
-        parts.append(part)
-    return parts
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
 
 
 def _folder(folder: Path) -> Corpus:

@@ -150,7 +150,7 @@ def measure(
         batch_tokens: tokens of a batch.
         progress: is told of each round.
     """
-    readout = Readout.of_record(output)
+    readout = Readout(output["kind"], output["label"], output["index"])
     ordered = sorted(windows, key=lambda window: window.document % 2)  # those that choose come first
     choosing = sum(window.document % 2 == 0 for window in ordered)
     if not 0 < choosing < len(ordered):

@@ -16,7 +16,6 @@ import pyarrow
 import torch
 
 from headscope.atlas.labels.evidence import RANDOM, TWICE
-from headscope.atlas.store import check_columns
 from headscope.attention.scores import softmax_rows
 from headscope.errors import InputError
 from headscope.heads.windows import Window
@@ -43,7 +42,11 @@ class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
     """`examples[layer, head]`: the best ones first, then those drawn by lot."""
 
     def __init__(self, table: pyarrow.Table) -> None:
-        check_columns(table, columns(Example), ("up", "down"))
+        for name, kind in columns(Example):
+            if name not in table.column_names or table[name].type != kind:
+                raise ValueError(f"there is no column {name} of {kind}")
+            if name not in ("up", "down") and table[name].null_count:
+                raise ValueError(f"the column {name} has nulls")
         self.table = table
         """All of them."""
         self._of: dict[tuple[int, int], list[Example]] = {}

@@ -83,32 +83,29 @@ class Folder:
             InputError: the folder can't be made, or another survey is writing to it.
         """
         make_folder(self.path / "parts")
-        try:
-            # Windows can't open a folder, and has no locks of this kind.
-            handle = None if sys.platform == "win32" else os.open(self.path, os.O_RDONLY)
-        except OSError as error:
-            raise unwritable(self.path, error, "the folder can't be opened") from error
-        try:
-            if handle is not None:
-                self._lock(handle)
+        if sys.platform == "win32":  # it can't open a folder, and has no locks of this kind
             yield
-        finally:
-            if handle is not None:
-                os.close(handle)
-
-    def _lock(self, handle: int) -> None:
+            return
         import fcntl
 
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                "another survey is writing to this folder",
-                where=str(self.path),
-                advice="wait until it has finished, or name another folder",
-            ) from error
-        except OSError:  # a file system without locks, such as a network's that is mounted read-only
-            return
+            handle = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise unwritable(self.path, error, "the folder can't be opened") from error
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    "another survey is writing to this folder",
+                    where=str(self.path),
+                    advice="wait until it has finished, or name another folder",
+                ) from error
+            except OSError:  # a file system without locks, such as a network's that is mounted read-only
+                pass
+            yield
+        finally:
+            os.close(handle)
 
     def begin(self, identity: dict[str, Any]) -> None:
         """Write the manifest of a new survey, or resume the same survey.

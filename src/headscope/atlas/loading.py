@@ -103,7 +103,12 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
     if source.live is not None:
         model, tokenizer = source.live
         model = getattr(model, "base_model", model)
-        _check_live(model, device, dtype)
+        if (actual := device_and_dtype(model)) != (device, dtype):
+            raise InputError(
+                f"the model is on {actual[0]} in {actual[1]}, but {device} in {dtype} was requested",
+                where="model",
+                advice="move the model yourself, or omit device and dtype",
+            )
         return Loaded(model, tokenizer, weights_digest(model), sum(x.numel() for x in model.state_dict().values()))
     opened = source.opened()
     model, tokenizer = pretrained(opened)
@@ -136,16 +141,6 @@ def device_and_dtype(model: nn.Module) -> tuple[str, str]:
             advice=f"convert it to one of {', '.join(DTYPES.values())}",
         )
     return str(parameter.device), names[parameter.dtype]
-
-
-def _check_live(model: nn.Module, device: str, dtype: str) -> None:
-    actual = device_and_dtype(model)
-    if actual != (device, dtype):
-        raise InputError(
-            f"the model is on {actual[0]} in {actual[1]}, but {device} in {dtype} was requested",
-            where="model",
-            advice="move the model yourself, or omit device and dtype",
-        )
 
 
 def _parameters_of(opened: Model, model: nn.Module) -> int:
@@ -253,9 +248,7 @@ CONSTANT = (bool, int, float, str, type(None))
 def config_record(model: nn.Module) -> dict[str, Any]:
     """The fields of a model's config; empty for a model without a transformers config."""
     config: Any = getattr(model, "config", None)
-    if not hasattr(config, "to_dict"):
-        return {}
-    fields: dict[str, Any] = _plain(config.to_dict())
+    fields: dict[str, Any] = _plain(config.to_dict()) if hasattr(config, "to_dict") else {}
     return fields
 
 

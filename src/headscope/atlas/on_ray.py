@@ -137,12 +137,21 @@ class RayWorkers(Workers):
             (ready,), _ = ray.wait(list(running), num_returns=1)
             done, actor = running.pop(ready)
             try:
-                result = self._result(ready)
+                result = ray.get(ready)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, HeadscopeError):
+                    raise error.cause from error
+                raise
             except ray.exceptions.RayActorError as error:
                 if done is not None:
                     losses[id(done)] += 1
                     if losses[id(done)] > TRIES:
-                        raise _died(error) from error
+                        raise InputError(
+                            f"a worker died {TRIES + 1} times on the same part: {first_line(error)}",
+                            where="Ray",
+                            advice="it may be out of memory: try a smaller --batch-tokens or --part-size, or fewer "
+                            "workers; finished parts are kept",
+                        ) from error
                     lost.append(done)
                 time.sleep(PAUSE)
                 running[actor.process.remote()] = (None, actor)
@@ -151,22 +160,3 @@ class RayWorkers(Workers):
             if done is not None:
                 losses.pop(id(done), None)
                 yield done, result
-
-    @staticmethod
-    def _result(ref: Any) -> Any:
-        """A result, or the error that the actor raised."""
-        try:
-            return ray.get(ref)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, HeadscopeError):
-                raise error.cause from error
-            raise
-
-
-def _died(error: Exception) -> InputError:
-    return InputError(
-        f"a worker died {TRIES + 1} times on the same part: {first_line(error)}",
-        where="Ray",
-        advice="it may be out of memory: try a smaller --batch-tokens or --part-size, or fewer workers; "
-        "finished parts are kept",
-    )

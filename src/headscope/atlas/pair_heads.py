@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,15 +37,15 @@ from headscope.atlas.pair_files import (
     read_words,
     word_weights,
 )
-from headscope.atlas.pair_rows import PairRows, pair_rows
+from headscope.atlas.pair_rows import PairRows, pair_rows, table_of_heads
 from headscope.atlas.survey_settings import PairSettings
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.progress_bar import told
-from headscope.results.head_values import Head, HeadValues, Measure
+from headscope.results.head_values import Head, Measure
 from headscope.results.row_tables import Rows
-from headscope.results.table import HeadTable, in_columns
+from headscope.results.table import HeadTable
 from headscope.settings import takes
 
 if TYPE_CHECKING:
@@ -243,6 +242,7 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         held_out[1, held] = alone[held, orders[fold, 0]]
         held_out[2, held] = offsets[held, offsets[~held].mean(0).argmax()]
     means, low, high = (bound.tolist() for bound in mean_interval(held_out.T))
+    known = np.where(alone[chosen] < 0, np.nan, alone[chosen])
     best = orders[-1, : 1 + int(sums[chosen, -1].mean(0).argmax())]
     return PairHeads(
         heads=tuple(work.heads[at] for at in best),
@@ -250,7 +250,7 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         intervals=dict(zip(PRECISIONS, zip(low, high, strict=True), strict=True)),
         distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
         chance=float(np.mean(work.shares)),
-        table=work.table(alone[chosen]),
+        table=table_of_heads({PRECISION: np.stack(mean_interval(known))}, work.heads),
         documents=count,
         pairs=sum(work.counts),
         left_out=work.left_out,
@@ -288,7 +288,6 @@ class _Work:
         self.by_distance: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
         """Of each document, the marked pairs and all pairs at each distance."""
         self.left_out = 0
-        self.shape: list[tuple[int, tuple[int, ...]]] = []
 
     def every(self, orders: Int[np.ndarray, "orders most"] | None = None) -> Float[np.ndarray, "documents ..."]:
         """The precisions in every document."""
@@ -331,7 +330,6 @@ class _Work:
             self.left_out += left_out
             self._count(words.kept, ranks)
             self.heads = self.heads or heads_of(trace)
-            self.shape = [(layer, trace.head_numbers(layer)) for layer in trace.numbers]
         return trace, words, ranks
 
     def _count(self, kept: Int[np.ndarray, " words"], ranks: set[tuple[int, int]]) -> None:
@@ -356,21 +354,3 @@ class _Work:
             taken = np.clip(wanted - (np.cumsum(n) - n), 0, n)
             found[number] = (taken * h / np.maximum(n, 1)).sum() / wanted
         return found
-
-    def table(self, alone: Float[np.ndarray, "documents heads"]) -> HeadTable:
-        """Each head's mean precision, with its interval over documents."""
-        alone = np.where(alone < 0, np.nan, alone)
-        ends = np.cumsum([0, *(len(numbers) for _, numbers in self.shape)])
-        columns = [
-            in_columns(
-                [part[first:last] for first, last in pairwise(ends)],
-                [numbers for _, numbers in self.shape],
-            )
-            for part in mean_interval(alone)
-        ]
-        return HeadTable(
-            {"precision": HeadValues.of(PRECISION, columns[0], low=columns[1], high=columns[2])},
-            layers=tuple(layer for layer, _ in self.shape),
-            heads=tuple(numbers for _, numbers in self.shape),
-            source="pair_heads",
-        )

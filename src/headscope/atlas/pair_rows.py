@@ -135,7 +135,7 @@ def pair_rows(
     folds, chosen = folds_of(len(marked), chosen_on)
     parts = [np.arange(len(heads)), np.arange(len(heads), hits.shape[2] - 1), np.array([hits.shape[2] - 1])]
     probes, columns = {}, {}
-    for at, name in enumerate(MEASURES):
+    for at, (name, measure) in enumerate(MEASURES.items()):
         counts, of_rules = queries[:, at], hits[:, at]
         held_out = np.full((3, len(marked)), np.nan)
         for held in folds:
@@ -152,8 +152,8 @@ def pair_rows(
             chance=float(chances[:, at].sum() / counts.sum()),
             queries=int(counts.sum()),
         )
-        columns[name] = np.array([_share(of_rules[chosen, head], counts[chosen]) for head in parts[0]]).T
-    return PairRows(probes, _table(columns, heads), len(marked), left_out, apart)
+        columns[measure] = np.array([_share(of_rules[chosen, head], counts[chosen]) for head in parts[0]]).T
+    return PairRows(probes, table_of_heads(columns, heads), len(marked), left_out, apart)
 
 
 def _counted(
@@ -204,13 +204,13 @@ def _share(
     return moments.share, *moments.interval()
 
 
-def _table(columns: Mapping[str, Float[np.ndarray, "3 heads"]], heads: Sequence[Head]) -> HeadTable:
-    """Each head's accuracy in each direction, with its interval."""
+def table_of_heads(columns: Mapping[Measure, Float[np.ndarray, "3 heads"]], heads: Sequence[Head]) -> HeadTable:
+    """Each head's numbers with their intervals: value, low and high of each measure."""
     layers = tuple(dict.fromkeys(layer for layer, _ in heads))
     numbers = [tuple(head for at, head in heads if at == layer) for layer in layers]
     ends = np.cumsum([len(row) for row in numbers])[:-1]
     values = {}
-    for name, parts in columns.items():
+    for measure, parts in columns.items():
         share, low, high = (in_columns(np.split(part, ends), numbers) for part in parts)
-        values[name] = HeadValues.of(MEASURES[name], share, low=low, high=high)
+        values[measure.name] = HeadValues.of(measure, share, low=low, high=high)
     return HeadTable(values, layers=layers, heads=tuple(numbers), source="pair_heads")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -116,10 +117,7 @@ def read_parquet(path: Path, name: str, *, field: str, max_document: int) -> Rea
         return
     with file:
         share = path.stat().st_size / max(file.metadata.num_rows, 1)
-
-        def batches() -> Iterator[pyarrow.RecordBatch]:
-            return file.iter_batches(batch_size=TABLE_ROWS, columns=[field])
-
+        batches = partial(file.iter_batches, batch_size=TABLE_ROWS, columns=[field])
         yield from _columns(name, columns, batches, share, field, max_document)
 
 

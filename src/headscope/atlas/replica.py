@@ -97,6 +97,7 @@ class Replica:
         length = window_length(self.loaded.model, tokenizer, settings.length)
         own = self.loaded.opened is not None and settings.length is None and self.loaded.opened.text_rule.limit
         self.cutter = Cutter(tokenizer, min(own or length, length))
+        self._unknown: int | None = getattr(tokenizer, "unk_token_id", None)
         self._grams: dict[int, torch.Tensor] = {}
         self._segments_wanted = takes_segments(self.loaded.model, tokenizer)
         # Taken before the model runs for the first time: some models keep state from a run.
@@ -107,9 +108,14 @@ class Replica:
             "running": running_record(model, settings.device),
             **({} if source.segments == "own" else {"segments": source.segments}),
         }
-        self._reader = _reader(self.loaded.opened, settings) if self.loaded.opened and settings.effects else None
-        if self.loaded.opened and settings.writes:
-            check_writer(self.loaded.opened)
+        self._reader = None
+        if (opened := self.loaded.opened) is not None:
+            if settings.effects:
+                self._reader = WindowReader(
+                    opened, readout_of(opened, settings.effects_output), settings.effects_method
+                )
+            if settings.writes:
+                check_writer(opened)
         self.described = self._describe(source)
 
     def run(self, part: CorpusPart, owner: Owner) -> tuple[bytes, dict[str, Any]]:
@@ -128,7 +134,7 @@ class Replica:
             "documents": len(cut),
             "windows": len(windows),
             "tokens": sum(len(window) for window in windows),
-            "unknown": sum(self._unknown(window) for window in windows),
+            "unknown": sum(int((window.ids == self._unknown).sum()) for window in windows),
             "refused": [document.record() for document in refused],
         }
         names = [part.documents[at].name for at in sorted(cut)]
@@ -143,11 +149,6 @@ class Replica:
             record=record,
         )
         return data, record
-
-    def _unknown(self, window: Window) -> int:
-        """Count the tokens of a window that stand for text that the tokenizer doesn't know."""
-        index = getattr(self.loaded.tokenizer, "unk_token_id", None)
-        return 0 if index is None else int((window.ids == index).sum())
 
     def _windows(
         self, documents: Sequence[Document], *, words: bool = False
@@ -291,8 +292,7 @@ class Replica:
             record["effects"] = read
             self._check_heads("effects", self._reader.model, heads)
         if self.settings.writes and (opened := self.loaded.opened) is not None:
-            unknown = getattr(self.loaded.tokenizer, "unk_token_id", None)
-            record["writes"] = {"sha256": read.get("sha256") or checkpoint_digest(opened), "unknown": unknown}
+            record["writes"] = {"sha256": read.get("sha256") or checkpoint_digest(opened), "unknown": self._unknown}
             self._check_heads("writes", opened, heads)
         return ModelDescription(
             model=record,
@@ -330,16 +330,6 @@ class Replica:
                 raise
             return chosen(None, values=False), dict.fromkeys(need_values(CATALOG), error.found)
         return chosen(requested), {}
-
-
-def _reader(model: Model, settings: Settings) -> WindowReader:
-    """Reads the output that effects are measured on.
-
-    Raises:
-        UnsupportedError: headscope doesn't run the model, or the model lacks the output.
-        InputError: there is no such class.
-    """
-    return WindowReader(model, readout_of(model, settings.effects_output), settings.effects_method)
 
 
 class Workers(ABC):

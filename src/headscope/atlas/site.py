@@ -30,7 +30,7 @@ from headscope.atlas.survey_data import FIELDS, strange
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
-from headscope.pages import filled_beside, json_element, printable, shared
+from headscope.pages import filled, json_element, printable, shared
 from headscope.results.head_values import HeadDistances
 
 SITE = "site"
@@ -97,6 +97,7 @@ class Site:
         with strange(survey.folder):
             tables = Tables(survey)
             self._data = report_data(tables)
+            self._others = _of_others(self._data)
             self._heads = heads_data(tables)
         self._cells = {
             f"head-{layer}-{head}.html": (f"{layer}.{head}", at) for (layer, head), at in tables.cells.items()
@@ -115,51 +116,54 @@ class Site:
             title, data, heads = self._title, self._data, []
             if name != "index.html":
                 label, cell = self._cells[name]
-                title, data, heads = f"{label} · {title}", _of_head(data, cell), [self._heads[cell]]
-            return filled_beside("report", title=title, elements=_elements(data, heads))
+                title, data, heads = f"{label} · {title}", _of_head(data, self._others, cell), [self._heads[cell]]
+            elements = [json_element("hs-survey", data), json_element("hs-heads", heads)]
+            return filled("report", title=title, elements=elements, beside=True)
 
 
-def _of_head(data: dict[str, Any], cell: int) -> dict[str, Any]:
-    """The data that a head's page needs: of other heads, the means of statistics, and labels."""
-    statistics = [
-        {
-            **statistic,
-            "mean": [
-                None if mean is None else float(f"{mean:.4g}") if at != cell else mean
-                for at, mean in enumerate(statistic["mean"])
-            ],
-            **{field: {str(cell): statistic[field][cell]} for field in (*FIELDS, "count") if field != "mean"},
-        }
+def _of_others(data: dict[str, Any]) -> dict[str, Any]:
+    """The data that all heads' pages share: rounded means, labels in short, and syntax by the head's cell."""
+    syntax: dict[int, list[dict[str, Any]]] = {}
+    for row in data["syntax"] or ():
+        syntax.setdefault(row["cell"], []).append(row)
+    rounded = [
+        {**statistic, "mean": [None if mean is None else float(f"{mean:.4g}") for mean in statistic["mean"]]}
         for statistic in data["statistics"]
     ]
-    nearest = data["nearest"] and [near if at == cell else [] for at, near in enumerate(data["nearest"])]
-    syntax = data["syntax"] and [row for row in data["syntax"] if row["cell"] == cell]
-    empty: dict[str, Any] = {name: None if data[name] is None or name == "plane" else [] for name in HOME_ONLY}
-    labels = data["labels"] and [
-        label if label is None or at == cell else {name: label[name] for name in OF_OTHERS}
-        for at, label in enumerate(data["labels"])
-    ]
-    corpus = {**data["corpus"], "files": []}
-    refused = {"count": 0, "reasons": [], "documents": []}
     return {
         **data,
-        **empty,
-        "corpus": corpus,
-        "refused": refused,
-        "statistics": statistics,
-        "nearest": nearest,
-        "labels": labels,
-        "syntax": syntax,
+        **{name: None if data[name] is None or name == "plane" else [] for name in HOME_ONLY},
+        "corpus": {**data["corpus"], "files": []},
+        "refused": {"count": 0, "reasons": [], "documents": []},
+        "statistics": rounded,
+        "nearest": data["nearest"] and [[]] * len(data["nearest"]),
+        "labels": data["labels"] and [label and {name: label[name] for name in OF_OTHERS} for label in data["labels"]],
+        "syntax": data["syntax"] and syntax,
     }
+
+
+def _of_head(data: dict[str, Any], others: dict[str, Any], cell: int) -> dict[str, Any]:
+    """The data that a head's page needs: `others`, with all that there is of the head itself."""
+
+    def own(every: list[Any], brief: list[Any]) -> list[Any]:
+        return every and [*brief[:cell], every[cell], *brief[cell + 1 :]]
+
+    statistics = [
+        {
+            **brief,
+            "mean": own(statistic["mean"], brief["mean"]),
+            **{field: {str(cell): statistic[field][cell]} for field in (*FIELDS, "count") if field != "mean"},
+        }
+        for statistic, brief in zip(data["statistics"], others["statistics"], strict=True)
+    ]
+    syntax = others["syntax"] and others["syntax"].get(cell, [])
+    lists = {name: own(data[name], others[name]) for name in ("nearest", "labels")}
+    return {**others, "statistics": statistics, "syntax": syntax, **lists}
 
 
 def _title(survey: Survey) -> str:
     model, corpus = called(str(survey.manifest["model"]["name"])), survey.manifest["corpus"]["name"]
     return printable(f"{model} over {corpus} · headscope survey")
-
-
-def _elements(data: dict[str, Any], heads: list[dict[str, Any]]) -> list[bytes]:
-    return [json_element("hs-survey", data), json_element("hs-heads", heads)]
 
 
 NEAREST = 5

@@ -112,21 +112,6 @@ def _opened(data: bytes) -> Iterator[parquet.ParquetFile]:
         raise ValueError(str(error)) from error
 
 
-def check_columns(
-    table: pyarrow.Table, columns: Sequence[tuple[str, pyarrow.DataType]], nullable: Sequence[str]
-) -> None:
-    """Check that a table has these columns, and nulls only in some of them.
-
-    Raises:
-        ValueError: it has others.
-    """
-    for name, kind in columns:
-        if name not in table.column_names or table[name].type != kind:
-            raise ValueError(f"there is no column {name} of {kind}")
-        if name not in nullable and table[name].null_count:
-            raise ValueError(f"the column {name} has nulls")
-
-
 def array_bytes(array: Float[np.ndarray, "..."], label: str, record: Mapping[str, Any]) -> bytes:
     """An array as .npy. Its record and its seal come after the array, where readers of .npy ignore them."""
     sink = io.BytesIO()

@@ -68,18 +68,6 @@ NAME = re.compile(r"(?:(?:parts|similarity|effects|writes)/)?[\w-]+\.(?:parquet|
 """Names of the files that a manifest lists: none leads out of the survey's folder."""
 
 
-def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Check the fields of a complete manifest.
-
-    Raises:
-        ValueError: one is missing, or of another kind.
-    """
-    check(manifest, MANIFEST)
-    for name in (*manifest["files"], *manifest.get("arrays", {}), *(part["name"] for part in manifest["parts"])):
-        if not NAME.fullmatch(name):
-            raise ValueError(f"{brief(name)} is not a file of a survey")
-
-
 def check_aggregates(aggregates: Any, statistics: list[str]) -> None:
     """Check the aggregates of a survey with these statistics.
 
@@ -335,7 +323,11 @@ def parse_manifest(path: Path) -> dict[str, Any]:
     try:
         check(manifest, {"complete": bool})
         if manifest["complete"]:
-            check_manifest(manifest)
+            check(manifest, MANIFEST)
+            parts = (part["name"] for part in manifest["parts"])
+            for name in (*manifest["files"], *manifest.get("arrays", {}), *parts):
+                if not NAME.fullmatch(name):
+                    raise ValueError(f"{brief(name)} is not a file of a survey")
     except ValueError as error:
         raise ManifestError(f"the manifest is not a survey's: {error}", path, AGAIN) from error
     return manifest

@@ -152,13 +152,13 @@ class Tile:
     maps: Float[torch.Tensor, "heads n words"]
 
 
-def tiles(call: Call, row: int, words: Words, cells: int = CELLS) -> Iterator[Tile]:
+def tiles(call: Call, row: int, words: Words) -> Iterator[Tile]:
     """The layer's tiles of one row of the batch. Each holds whole words, so every mean is a mean of whole words."""
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q[row].to(wide), call.k[row].to(wide)
     place = 0 if call.rules.shared else row
     mask, terms = call.mask(place), call.terms(place)
-    most = max(1, cells // (q.shape[0] * k.shape[1]))
+    most = max(1, CELLS // (q.shape[0] * k.shape[1]))
     for first, last in _groups(words, most):
         tokens = slice(int(words.bounds[first]), int(words.bounds[last]))
         weights = _weights(q, k, call.scale, mask, terms, np.arange(tokens.start, tokens.stop))
@@ -205,13 +205,6 @@ def words_of_text(encoding: Any, text: str) -> Words:
     return Words(np.array([rank.get(number, -1) for number in numbers]), tuple(texts[number] for number in kept))
 
 
-def words_of_sentence(encoding: Any, sentence: Sentence) -> Words:
-    """The treebank's own words, from the tokenizer's encoding of them."""
-    pairs: Sequence[tuple[int | None, int]] = list(zip(encoding.word_ids, encoding.special_tokens_mask, strict=True))
-    of_token = np.array([-1 if special or word is None else word for word, special in pairs], dtype=np.int64)
-    return Words(of_token, sentence.words, sentence)
-
-
 def cut_trees(
     cutter: Cutter, trees: Sequence[tuple[int, int, Sentence]]
 ) -> tuple[list[Window], list[tuple[int, int, str]]]:
@@ -256,7 +249,10 @@ def cut_trees(
             for span, word in zip(axis.spans, axis.words, strict=True)
         )
         axis = replace(axis, spans=spans)
-        windows.append(window_of(document, number, axis, " ".join(words), words_of_sentence(encoding, sentence)))
+        special = np.array(encoding.special_tokens_mask, dtype=bool)
+        numbers = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
+        own = Words(np.where(special, -1, numbers), sentence.words, sentence)  # the treebank's words
+        windows.append(window_of(document, number, axis, " ".join(words), own))
     return windows, refused
 
 

@@ -210,16 +210,14 @@ def activate(name: str, x: Float[np.ndarray, "..."], threads: ThreadPoolExecutor
     _in_blocks(functions(name)[0], x, threads)
 
 
-def slope(
-    name: str, x: Float[np.ndarray, "..."], threads: ThreadPoolExecutor | None = None
-) -> Float[np.ndarray, "..."]:
+def slope(name: str, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """The derivative of the activation that a config calls `name`, at every x; in blocks, as `activate`.
 
     Raises:
         UnsupportedError: headscope has no activation of that name.
     """
     slopes = x.copy()
-    _in_blocks(functions(name)[1], slopes, threads)
+    _in_blocks(functions(name)[1], slopes, None)
     return slopes
 
 

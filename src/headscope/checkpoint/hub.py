@@ -49,10 +49,11 @@ class Repository:
             commit = self._ask_commit(revision)
         except failures() as error:
             explained, final = explain(error, identity, revision, opening=True)
-            cached = None if final else self._cached_commit(revision)
+            names = () if final else ("config.json", *PREFERENCE)
+            cached = next((path for name in names if (path := self._cached(name, revision)) is not None), None)
             if cached is None:
                 raise explained from None  # the chain is the client's own, and the message has its reason
-            commit, self._unreachable = cached, explained
+            commit, self._unreachable = cached.parent.name, explained
         self.commit = commit
         self.where = f"{identity}@{commit}"
 
@@ -105,10 +106,6 @@ class Repository:
             return _commit_of(error.response.headers.get(COMMIT_HEADER))
         self._paths["config.json"] = path
         return path.parent.name
-
-    def _cached_commit(self, revision: str | None) -> str | None:
-        paths = (self._cached(name, revision) for name in ("config.json", *PREFERENCE))
-        return next((path.parent.name for path in paths if path is not None), None)
 
     def _cached(self, name: str, revision: str | None) -> Path | None:
         from huggingface_hub import try_to_load_from_cache

@@ -1,9 +1,4 @@
-"""Models that somebody holds in memory, as checkpoints: each is saved once, in its library's own form.
-
-Their weights may be elsewhere: offloaded by accelerate, or in parts over several processes. Between passes, parameters
-that accelerate offloads (cpu_offload, disk_offload, device_map="auto") are on the meta device: shapes without numbers.
-A hook of the module, or of one that contains it, knows where the numbers are.
-"""
+"""Models that somebody holds in memory, as checkpoints: each is saved once, in its library's own form."""
 
 from __future__ import annotations
 
@@ -13,12 +8,13 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
+from headscope.checkpoint.weights_elsewhere import refuse_meta, refuse_sharded, with_numbers
 from headscope.errors import InputError, UnsupportedError
 
 KINDS = {
@@ -67,10 +63,10 @@ def unpacked(held: Any, tokenizer: Any = None) -> tuple[Any, Any]:
 
 
 def to_open(held: Any, way: str) -> InputError:
-    """The error for what is no model of transformers, but can be opened as one.
+    """Return the error for a model that must be opened first: it is a path, or an object of sentence-transformers.
 
     Args:
-        held: a path, or an object of sentence-transformers.
+        held: the model.
         way: what to do instead, with `hs.open(model)` in it.
     """
     return InputError(
@@ -216,72 +212,3 @@ def _names_of(model: Any) -> tuple[str, str]:
     loaded_by = Path(loaded_by).name if os.path.isdir(loaded_by) else loaded_by
     own = f"{type(model).__name__} in memory {next(OPENED)}"
     return type(model).__name__, f"{loaded_by} ({own})" if loaded_by else own
-
-
-ADVICE = "load the model with its weights; of an offloaded one, those that accelerate's hooks keep are read"
-
-
-def stored(model: Any, name: str) -> Any:
-    """A parameter of an nn.Module by its name, with its numbers if a hook keeps them; None if it has none."""
-    path, _, attribute = name.lstrip(".").rpartition(".")
-    try:
-        x = getattr(model.get_submodule(path), attribute, None)
-    except AttributeError:
-        return None  # its layer was taken out
-    if not _is_meta(x):
-        return x
-    return next((weights[rest] for rest, weights in _maps(model, name) if rest in weights), x)
-
-
-def _maps(model: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Tensors that the hooks around a parameter keep, each time with the name that the parameter has there."""
-    parts = name.lstrip(".").split(".")
-    for length in range(len(parts) - 1, -1, -1):
-        hook = getattr(model.get_submodule(".".join(parts[:length])), "_hf_hook", None)
-        for each in getattr(hook, "hooks", (hook,)):
-            if (weights := getattr(each, "weights_map", None)) is not None:
-                yield ".".join(parts[length:]), weights
-
-
-def with_numbers(model: Any, name: str, where: str) -> Any:
-    """A parameter of an nn.Module by its name, as `stored` returns it.
-
-    Raises:
-        UnsupportedError: nothing keeps its numbers, or this process has only some of them.
-    """
-    x = stored(model, name)
-    refuse_meta(x, name, where)
-    refuse_sharded(x, name, type(model).__name__)
-    return x
-
-
-def refuse_meta(x: Any, name: str, where: str) -> None:
-    """Raise an error for a tensor on the meta device.
-
-    Raises:
-        UnsupportedError: it is on the meta device.
-    """
-    if _is_meta(x):
-        raise UnsupportedError(
-            f"{name} is on the meta device: it has a shape, but no numbers", where=where, advice=ADVICE
-        )
-
-
-def refuse_sharded(x: Any, name: str, model: str) -> None:
-    """Raise an error for a DTensor, of which each process has a part: some of the heads, or of the weights.
-
-    Raises:
-        UnsupportedError: it is a DTensor, as in tensor parallelism and FSDP2.
-    """
-    if type(x).__name__ == "DTensor":
-        places = ", ".join(map(str, x.placements))
-        raise UnsupportedError(
-            f"{model}: {name} is a DTensor over {x.device_mesh.size()} processes ({places}), as in tensor parallelism "
-            "and FSDP2, so this process has only a part of the heads or weights",
-            where=name,
-            advice="use the model in one process, before it is parallelised: load it without tp_plan",
-        )
-
-
-def _is_meta(x: Any) -> bool:
-    return getattr(x, "is_meta", False) is True

@@ -7,13 +7,19 @@ object of strings. The spans cover the rest of the file exactly, without gaps or
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.entry import DTYPES, LARGEST, TensorEntry, element_count
 from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes, damaged
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.raw_files import Source
 from headscope.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Shaped
 
 MALFORMED = "the safetensors library didn't write this file: save it again with that library"
 
@@ -51,6 +57,19 @@ def read_entries_and_metadata(source: Source) -> tuple[dict[str, TensorEntry], d
         fault = "is truncated" if end > source.size else "has bytes that belong to no tensor"
         raise damaged(source, f"the file {fault}: its header describes {end} bytes, it has {source.size}")
     return {entry.name: entry for entry in entries}, metadata
+
+
+def safetensors_bytes(tensors: Mapping[str, Shaped[np.ndarray, "..."]], metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a safetensors file, the same for the same contents: its library shuffles the metadata."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    data = save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, dict(metadata))
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = {**json.loads(data[8:begin]), "__metadata__": metadata}
+    packed = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    packed += b" " * (-len(packed) % 8)
+    return b"".join([len(packed).to_bytes(8, "little"), packed, memoryview(data)[begin:]])
 
 
 def read_metadata(source: Source) -> dict[str, str]:

@@ -40,7 +40,7 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
     rule = read_rule(checkpoint)
     if not rule.stated:
         return rule
-    kinds = [module_of(module, checkpoint) for module in json_list(checkpoint, "modules.json") or ()]
+    kinds = modules_of(checkpoint) or []
     names = [name for name, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
@@ -67,11 +67,10 @@ def read_rule(checkpoint: Checkpoint) -> Pooling:
     limits = (settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len"))
     limit = next((one for one in map(length_of, limits) if one is not None), None)
     lowercase = settings.get("do_lower_case") is True
-    modules = json_list(checkpoint, "modules.json")
+    modules = modules_of(checkpoint)
     if modules is None:
         return Pooling(max_length=limit, lowercase=lowercase)
-    pools = [folder for kind, folder in (module_of(module, checkpoint) for module in modules) if kind == "Pooling"]
-    configs = [json_object(checkpoint, f"{folder}/config.json") or {} for folder in pools]
+    configs = [json_object(checkpoint, f"{folder}/config.json") or {} for kind, folder in modules if kind == "Pooling"]
     return Pooling(
         stated=True,
         max_length=limit,
@@ -83,8 +82,7 @@ def read_rule(checkpoint: Checkpoint) -> Pooling:
 
 def length_of(value: object) -> int | None:
     """A number of tokens; None for anything else, and for the huge number that means no limit."""
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
-    return value if usable else None  # type: ignore[return-value]
+    return value if type(value) is int and 0 < value < 1 << 24 else None
 
 
 def count_in(checkpoint: Checkpoint, field: str) -> int | None:
@@ -94,7 +92,7 @@ def count_in(checkpoint: Checkpoint, field: str) -> int | None:
         CheckpointError: it is something else.
     """
     value = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get(field)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+    if value is None or (type(value) is int and value > 0):
         return value
     raise CheckpointError(
         f"{field} is {brief(value)}, expected a positive number",
@@ -103,8 +101,17 @@ def count_in(checkpoint: Checkpoint, field: str) -> int | None:
     )
 
 
-def module_of(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
-    """Return a module's class, without its package, and its folder."""
+def modules_of(checkpoint: Checkpoint) -> list[tuple[str, str]] | None:
+    """Return each module's class, without its package, and its folder; None if there is no modules.json."""
+    result = _parsed(checkpoint, "modules.json", b'{"items": %s}')
+    if result is None:
+        return None
+    if set(result) == {"items"} and isinstance(result["items"], list):
+        return [_module(module, checkpoint) for module in result["items"]]
+    raise CheckpointError("expected a JSON list", where=f"{checkpoint.where}: modules.json", advice=AGAIN)
+
+
+def _module(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
     if isinstance(module, dict):
         kind, path = module.get("type"), module.get("path")
         if isinstance(kind, str) and isinstance(path, str):
@@ -153,16 +160,6 @@ def json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
     return _parsed(checkpoint, filename, b"%s")
 
 
-def json_list(checkpoint: Checkpoint, filename: str) -> list[Any] | None:
-    """Read a JSON list beside the weights; None if there is no such file."""
-    result = _parsed(checkpoint, filename, b'{"items": %s}')
-    if result is None:
-        return None
-    if set(result) == {"items"} and isinstance(result["items"], list):
-        return result["items"]
-    raise CheckpointError("expected a JSON list", where=f"{checkpoint.where}: {filename}", advice=AGAIN)
-
-
 def _parsed(checkpoint: Checkpoint, filename: str, form: bytes) -> dict[str, Any] | None:
     path = checkpoint.file(filename)
     if path is None:
@@ -207,8 +204,7 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
         UnsupportedError: a module, a setting or a similarity that headscope doesn't compute, by its name.
     """
     settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
-    listed = json_list(checkpoint, "modules.json")
-    modules = [module_of(module, checkpoint) for module in listed or ()]
+    modules = modules_of(checkpoint) or []
     names = [name for name, _ in modules]
     if kind is None:
         marks = [kind for module, kind in MARKS.items() if module in names]

@@ -20,7 +20,7 @@ from headscope.explain.finding_measures import (
     similar_heads,
     surprise,
 )
-from headscope.explain.taken_in import shares_of
+from headscope.explain.taken_in import readers_of, shares_by
 from headscope.heads import roles_of
 from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
@@ -356,7 +356,8 @@ def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, f
     if not links or not isinstance(trace.source, Model) or trace.changed or len(trace) > MOST_TOKENS:
         return []
     try:
-        by_layer = [shares for _, shares, _ in shares_of(trace, np.array([link.query for link in links]))]
+        rows = np.array([link.query for link in links])
+        by_layer = [shares for _, shares, _ in shares_by(trace, rows, readers_of(trace, rows))]
     except (TraceError, UnsupportedError):
         return []
     listed = []
@@ -379,10 +380,8 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
     whole = isinstance(model, Model) and not trace.changed and trace.keys is trace.queries
     if not links or not whole or not isinstance(model, Model) or len(trace) > MOST_TOKENS:
         return []
-    from headscope.runs.engine import (
-        Edit,  # not for a text without links
-        NumpyRunner,
-    )
+    # Imported only here: a text without links needs no runs.
+    from headscope.runs.engine import Edit, NumpyRunner
     from headscope.runs.texts import as_input, encoded_trace
 
     runner = NumpyRunner(model)

@@ -76,17 +76,12 @@ def match(
     """
     model = open_model(model)
     texts = [documents] if isinstance(documents, str) else texts_of(documents, "documents")
-    engine = engine_of(model, query, tuple(texts), level, kind)
+    model.anatomy.computable()
+    _check(query, texts, level, kind)
+    scoring = read_scoring(model.checkpoint, classifies="sequence" in model.anatomy.tasks, kind=kind)
+    engine = (CrossPairs if scoring.kind == "cross" else Pairs)(model, scoring, query, tuple(texts), level)
     matches = _taken_apart(engine, len(texts), check)
     return Matches(model.name, tuple(matches), partial(_masked, engine, matches), engine.heads)
-
-
-def engine_of(model: Model, query: str, documents: tuple[str, ...], level: str, kind: str | None) -> Pairs | CrossPairs:
-    """The means to take the scores of one model apart; errors as of `match`."""
-    model.anatomy.computable()
-    _check(query, documents, level, kind)
-    scoring = read_scoring(model.checkpoint, classifies="sequence" in model.anatomy.tasks, kind=kind)
-    return (CrossPairs if scoring.kind == "cross" else Pairs)(model, scoring, query, documents, level)
 
 
 def _taken_apart(engine: Pairs | CrossPairs, documents: int, check: bool) -> list[Match]:

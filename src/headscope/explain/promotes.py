@@ -154,7 +154,8 @@ def _promotion(
     if top < 1:
         raise InputError(f"top is {top}", where="top", advice="ask for at least one token")
     direction = along_the_residual(model.encoder, way, layer, written.astype(np.float64), part)
-    effects = through_the_head(model, way[-1].output[0], direction)
+    change = before_the_decoder(model, way[-1].output, direction[None])[0]
+    effects = model.tops.decoder()[0] @ change.astype(np.float32)
     order = np.argsort(-effects, kind="stable")
     rising, falling = order[:top], order[::-1][:top]
     raised, lowered = (
@@ -171,7 +172,6 @@ def along_the_residual(encoder: Encoder, way: list[Written], layer: int, vector:
         way: one token's way through all layers.
         part: attention, whose output passes both LayerNorms of the layer, or feed_forward, which passes the last.
     """
-
     for at in range(layer, len(way)):
         if at > layer or part == "attention":
             vector = normed(vector, encoder.weight("layer.attention_norm.weight", at), way[at].deviation[0])
@@ -184,12 +184,6 @@ def normed(
 ) -> Float[np.ndarray, "*n width"]:
     """A LayerNorm made linear: centred, scaled, divided by the deviation of where the model is."""
     return (vectors - vectors.mean(axis=-1, keepdims=True)) * scale / np.expand_dims(deviation, -1)
-
-
-def through_the_head(model: Model, last: Vector, direction: Vector) -> Float[np.ndarray, " vocabulary"]:
-    """(vocabulary,): the change of the masked-LM logits along a direction of the last hidden state, to first order."""
-    change = before_the_decoder(model, last[None], direction[None])[0]
-    return model.tops.decoder()[0] @ change.astype(np.float32)
 
 
 def before_the_decoder(

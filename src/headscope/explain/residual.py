@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention.scores import join_heads, scores, weights
-from headscope.checkpoint.models_in_memory import with_numbers
+from headscope.checkpoint.weights_elsewhere import with_numbers
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
 from headscope.results.lazy_maps import TILE_CELLS

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
-    from headscope.results.explained import Pooling
     from headscope.results.match_record import Scoring
 
     Tokens = Float[np.ndarray, "tokens d_model"]
@@ -98,6 +98,10 @@ class Scorer:
         pooling = self.scoring.pooling
         assert pooling is not None
         steps, vectors = [], []
+        truncated = []  # the step that leaves a vector only its first numbers
+        if pooling.width is not None:
+            width = self.model.anatomy.known().d_model
+            truncated = [Scaled((np.arange(width) < pooling.width)[None].astype(np.float32))]
         for last, text in zip((query, document), texts, strict=True):
             vector, length = pooled(last, pooling, text.prompt), 1.0
             if self.scoring.measure == "cosine":
@@ -108,14 +112,9 @@ class Scorer:
             row[:, pooling.tokens(text.prompt)] = 1
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = np.float64(1) / length
-                steps.append(Chain((Pooled((row / row.sum() * factor).astype(np.float32)), *self._truncated(pooling))))
+                steps.append(Chain((Pooled((row / row.sum() * factor).astype(np.float32)), *truncated)))
                 vectors.append(vector * factor)
         return Features(float(vectors[0] @ vectors[1]), steps[0], steps[1])
-
-    def _truncated(self, pooling: Pooling) -> tuple[Step, ...]:
-        """The step that leaves a vector only its first numbers, if there is one."""
-        width = self.model.anatomy.known().d_model
-        return () if pooling.width is None else (Scaled((np.arange(width) < pooling.width)[None].astype(np.float32)),)
 
     @cached_property
     def _dense(self) -> tuple[Step, ...]:
@@ -171,7 +170,8 @@ class Scorer:
         choose = Pooled(np.eye(len(query), dtype=np.float32)[places[0]])
         picked = Pooled(np.eye(len(document), dtype=np.float32)[places[1][best]])
         with_others = np.sort(table, axis=1)
-        expanded = len(query) - self._expanded(texts[0])
+        added = reversed(texts[0].ids if self.scoring.expansion else ())  # the query's mask tokens at the end
+        expanded = len(query) - len(list(takewhile(lambda index: index == self.model.tokenizer.mask_id, added)))
         found = tuple(
             Found(
                 int(places[0][row]),
@@ -184,15 +184,6 @@ class Scorer:
         )
         score = float(table.max(axis=1).sum())
         return Features(score, Chain((steps[0], choose)), Chain((steps[1], picked)), found=found)
-
-    def _expanded(self, encoded: Encoded) -> int:
-        """The number of mask tokens that the query was filled up with."""
-        mask, count = self.model.tokenizer.mask_id, 0
-        for index in reversed(encoded.ids if self.scoring.expansion else ()):
-            if index != mask:
-                break
-            count += 1
-        return count
 
     def _sparse(self, query: Tokens, document: Tokens, _: tuple[Encoded, Encoded]) -> Features:
         weights, ratios, heads = zip(*(self._words(last) for last in (query, document)), strict=True)

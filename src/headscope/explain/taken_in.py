@@ -80,13 +80,8 @@ def followed(trace: Trace, token: int, held: Sequence[Readers]) -> Followed:
     )
 
 
-def shares_of(trace: Trace, rows: Rows) -> Iterator[Shares]:
-    """By layer, of these queries: what they keep, the shares of all tokens through every head, and the weights."""
-    return shares_by(trace, rows, readers_of(trace, rows))
-
-
 def shares_by(trace: Trace, rows: Rows, held: Iterable[Readers]) -> Iterator[Shares]:
-    """The same from their readers."""
+    """By layer, of these queries: what they keep, the shares of all tokens through every head, and the weights."""
     for layer, readers, kept in held:
         weights = weights_of(record_of(trace, layer), rows)
         shares = weights * (readers @ values_of(record_of(trace, layer), layer).swapaxes(1, 2))

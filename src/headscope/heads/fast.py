@@ -190,7 +190,8 @@ class Prepared:
                 where="mask.bias",
                 advice="use trace.statistics() with its default engine",
             )
-        key = tuple((member.causal, member.window, _bytes(member)) for member in masks)
+        hidden = (None if member.keys is None else np.asarray(member.keys, dtype=bool).tobytes() for member in masks)
+        key = tuple((member.causal, member.window, keys) for member, keys in zip(masks, hidden, strict=True))
         if key not in self._rules:
             all_masks = masks * len(self.roles) if isinstance(mask, Mask) else masks
             self._rules[key] = _rule_of(all_masks, self.roles, self.names, q.device)
@@ -302,10 +303,6 @@ def _joined(rows: Sequence[Sums]) -> Sums:
     """The sums of the rows of a batch, together."""
     by_name = {name: torch.cat([row.by_name[name] for row in rows]) for name in rows[0].by_name}
     return Sums(by_name, torch.cat([row.mixed for row in rows]))
-
-
-def _bytes(mask: Mask) -> bytes | None:
-    return None if mask.keys is None else np.asarray(mask.keys, dtype=bool).tobytes()
 
 
 @dataclass(frozen=True, eq=False)

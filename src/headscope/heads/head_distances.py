@@ -51,7 +51,7 @@ def head_distances(trace: Trace, *, special: bool = True) -> HeadDistances:
     for start in range(0, queries, step):
         rows = np.flatnonzero(use[start : start + step]) + start
         if len(rows):
-            total += _divergences(_rows(trace, rows), np.log(2.0))
+            total += _divergences(_rows(trace, rows))
     distances = np.sqrt(np.clip(total / use.sum(), 0, np.log(2.0))).astype(np.float32)
     return HeadDistances.of(distances, [(layer, head) for layer in trace.numbers for head in trace.head_numbers(layer)])
 
@@ -72,9 +72,7 @@ def _rows(trace: Trace, rows: np.ndarray) -> Float[np.ndarray, "heads_total cell
     return np.concatenate(tiles)
 
 
-def _divergences(
-    p: Float[np.ndarray, "heads_total cells"], log2: float
-) -> Float[np.ndarray, "heads_total heads_total"]:
+def _divergences(p: Float[np.ndarray, "heads_total cells"]) -> Float[np.ndarray, "heads_total heads_total"]:
     """JS between all pairs of heads, summed over a block's queries."""
     heads = len(p)
     entropies = _negative_entropies(p)
@@ -83,7 +81,7 @@ def _divergences(
     for a in range(heads - 1):
         # With m = (p + q) / 2: sum m log m = (sum (p + q) log(p + q) - log 2 sum (p + q)) / 2.
         together = p[a + 1 :] + p[a]
-        mixed = _negative_entropies(together) / 2 - log2 * together.sum(-1, dtype=np.float64) / 2
+        mixed = _negative_entropies(together) / 2 - np.log(2.0) * together.sum(-1, dtype=np.float64) / 2
         sums[a, a + 1 :] = pairs[a, a + 1 :] / 2 - mixed
     return sums + sums.T
 

@@ -412,16 +412,12 @@ def measured_blocks(
         cells=cells,
         keep_scores=True,
     ):
-        yield part, _measured_block(Block(part, roles, layer.mask, layer.q.shape[1], norms), names)
-
-
-def _measured_block(block: Block, names: Sequence[str]) -> dict[str, PerQuery]:
-    """The statistics of a block's queries; NaN where there is nothing to measure."""
-    use = measured(names, block.counts, block.mask, block.roles, rows=block.rows.rows, queries=block.queries)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = {name: FORMULAS[name](block) for name in names}
-    nan = block.weights.dtype.type(np.nan)
-    return {name: np.where(use[name], value, nan) for name, value in values.items()}
+        block = Block(part, roles, layer.mask, layer.q.shape[1], norms)
+        use = measured(names, block.counts, block.mask, roles, rows=part.rows, queries=block.queries)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = {name: FORMULAS[name](block) for name in names}
+        nan = block.weights.dtype.type(np.nan)
+        yield part, {name: np.where(use[name], value, nan) for name, value in values.items()}
 
 
 def reference_statistics(

@@ -130,7 +130,7 @@ def wanted_of(value: Any) -> Wanted:
         raise InputError(
             f"{value!r:.60} names no output", where="target", advice='send null, or a list such as ["word", "cat"]'
         )
-    return cast("Wanted", tuple(item if _is_whole(item) else short_text(item, "target") for item in value))
+    return cast("Wanted", tuple(item if type(item) is int else short_text(item, "target") for item in value))
 
 
 def _replacement(value: Any) -> tuple[int, str]:
@@ -139,10 +139,6 @@ def _replacement(value: Any) -> tuple[int, str]:
             f"{value!r:.60} is not a replacement", where="replace", advice="send [position, text of the token]"
         )
     return whole_number(value[0], "replace"), short_text(value[1], "replace")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def whole_number(value: Any, where: str) -> int:

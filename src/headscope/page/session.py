@@ -73,9 +73,8 @@ class Session:
             LeftError: the server is stopping.
         """
         result = asyncio.get_running_loop().run_in_executor(self.studies if study else self.threads, work)
-        result.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # retrieves an error that nobody awaits
+        # The callback retrieves an error that nobody awaits.
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())
         end = asyncio.ensure_future(self.stopping.wait())
         try:
             await asyncio.wait((result, end), return_when=asyncio.FIRST_COMPLETED)

@@ -15,6 +15,7 @@ from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
+from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
@@ -25,6 +26,7 @@ from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
+from headscope.model import Model
 from headscope.page.runs import CHEAP
 from headscope.results.explained import Cell, Finding
 from headscope.results.followed import LEAST_SHARE
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.explain.taken_in import Readers
-    from headscope.model import Model
     from headscope.results.arrays import TokenAxis
 
 
@@ -81,8 +82,6 @@ def page_file(
 
     With `masks`, other measures stand beside the word that the page opens on (headscope.page.trace).
     """
-    from safetensors.numpy import save as to_bytes
-
     if dtype not in DTYPES:
         raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
     narrow = _narrow(trace, layers, heads, DTYPES[dtype])
@@ -123,7 +122,7 @@ def page_file(
             "opening": opening,
         }
     )
-    return to_bytes({name: np.ascontiguousarray(part) for name, part in tensors.items()}, metadata=header), left_out
+    return safetensors_bytes(tensors, header), left_out
 
 
 def page_axis(trace: Trace) -> TokenAxis:
@@ -144,7 +143,7 @@ def about(trace: Trace) -> dict[str, Any]:
         "name": model_name(trace.model),
         "roles": {"masses": {"punctuation": roles.punctuation.tolist()}, "texts": roles.sentences.tolist()},
         "measured": measured_share(len(trace.queries), len(trace.keys)),
-        "anatomy": _anatomy(trace),
+        "anatomy": anatomy_of(trace.source) if isinstance(trace.source, Model) else None,
     }
 
 
@@ -204,13 +203,6 @@ def _narrow(
             advice="choose heads that every layer has: heads=[…]",
         )
     return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
-
-
-def _anatomy(trace: Trace) -> dict[str, Any] | None:
-    """Data for the drawing of the model: components, sizes, one layer's parameters; None without a model."""
-    from headscope.model import Model
-
-    return anatomy_of(trace.source) if isinstance(trace.source, Model) else None
 
 
 def anatomy_of(model: Model) -> dict[str, Any]:
@@ -388,8 +380,6 @@ def with_masks(trace: Trace, include: bool | None, most: float = CHEAP) -> bool:
 
 def _maskable(trace: Trace) -> Model | None:
     """The trace's model, if it can run its text again with a token masked."""
-    from headscope.model import Model
-
     model = trace.source
     return model if isinstance(model, Model) and not trace.changed and model.tokenizer.mask_id is not None else None
 

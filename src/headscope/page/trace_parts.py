@@ -16,6 +16,7 @@ import numpy as np
 
 from headscope.attention.scores import softmax_rows
 from headscope.checkpoint.json_text import written
+from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.errors import InputError
 from headscope.explain.residual import weights_of
 from headscope.heads import Roles, roles_of
@@ -50,8 +51,6 @@ def is_large(trace: Trace) -> bool:
 
 def header_bytes(trace: Trace) -> bytes:
     """A trace file for the page without q, k, v and lse, whose shapes it names. Nothing is computed for it."""
-    from safetensors.numpy import save as to_bytes
-
     trace = trace.replaced(queries=page_axis(trace), outputs={}, source=trace.source)  # a page doesn't read outputs
     shapes: dict[str, tuple[int, ...]] = {}
     tensors = {}
@@ -66,7 +65,7 @@ def header_bytes(trace: Trace) -> bytes:
             tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
     norms = output_weights(trace, 0, trace.source) is not None
     view = {**about(trace), "precision": "fp32", "findings": None, "opening": None, "away": shapes, "norms": norms}
-    return to_bytes(tensors, metadata={**metadata_of(trace), "headscope.view": written(view)})
+    return safetensors_bytes(tensors, {**metadata_of(trace), "headscope.view": written(view)})
 
 
 def part(trace: Trace, request: Mapping[str, Any]) -> bytes:
@@ -112,8 +111,7 @@ def _values(trace: Trace, request: Mapping[str, Any]) -> Part:
 
 def _norms(trace: Trace, request: Mapping[str, Any]) -> Part:
     """|v_j W_O|, (keys,)."""
-    at, head = _place(trace, request)
-    return [_norms_of(trace, at, head)]
+    return [_norms_of(trace, *_place(trace, request))]
 
 
 def _writes(trace: Trace, request: Mapping[str, Any]) -> Part:

@@ -16,6 +16,7 @@ import numpy as np
 
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
+from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.checkpoint.tokenizer.wordpiece import described
 from headscope.encoder.forward import positions
 from headscope.errors import CheckpointError, UnsupportedError
@@ -50,16 +51,14 @@ def packed(model: Model) -> bytes:
         UnsupportedError: the model is not of BERT's form, its tokenizer is not BERT's WordPiece, or it is too large.
         CheckpointError: a weight is not a number, or beyond half precision.
     """
-    from safetensors.numpy import save as to_bytes
-
     check_form(model)
     vocabulary = described(model.tokenizer)
     if len(vocabulary["tokens"]) > model.anatomy.known().vocab:
         raise _unsupported(
             model, f"its tokenizer has {len(vocabulary['tokens'])} tokens, its embeddings {model.anatomy.known().vocab}"
         )
-    tensors = dict(_tensors(model))
-    return gzip.compress(to_bytes(tensors, metadata={"headscope.model": written(_about(model, vocabulary))}), mtime=0)
+    metadata = {"headscope.model": written(_about(model, vocabulary))}
+    return gzip.compress(safetensors_bytes(dict(_tensors(model)), metadata), mtime=0)
 
 
 def check_form(model: Model) -> None:
@@ -185,18 +184,13 @@ def typed_page(model: Model) -> tuple[bytes, str]:
         CheckpointError: a weight is not a number, or beyond half precision.
     """
     bundled = model.name == "-"
-    first = EXAMPLES[0] if bundled else PLAIN
     content = packed(model)
     name = model_name(model.name)
     parts = [
         inert_element(f"hs-model-{number}", b64encode(content[at : at + CHUNK]))
         for number, at in enumerate(range(0, len(content), CHUNK))
     ]
-    held = {
-        "bytes": len(content),
-        "text": first,
-        "examples": EXAMPLES if bundled else (),
-    }
+    first = EXAMPLES[0] if bundled else PLAIN
     whole = page(
         [],
         home="server",
@@ -204,7 +198,7 @@ def typed_page(model: Model) -> tuple[bytes, str]:
         elements=[*parts, inert_element("hs-encoder", script("encoder"))],
         mask=model.tokenizer.mask_token,
         fills="masked_lm" in model.anatomy.tasks,
-        model=held,
+        model={"bytes": len(content), "text": first, "examples": EXAMPLES if bundled else ()},
     )
     exact = all(row.dtype == "F16" for row in model.parameters)
     rounded = "" if exact else "; its weights are rounded to half precision"

@@ -1,4 +1,4 @@
-"""Answers of commands as JSON: a dataclass for each, and the JSON Schema that follows from it.
+"""Answers of commands as JSON: a dataclass for each, from which its JSON Schema follows (docs/schemas).
 
 Every record of `--json` begins with `schema` (`headscope/COMMAND`) and `version`, which rises when a field changes its
 meaning or goes. A field with a default may be missing. The server of `headscope mcp` gives the same records.
@@ -6,10 +6,9 @@ meaning or goes. A field with a default may be missing. The server of `headscope
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Annotated as Of
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -554,8 +553,6 @@ class MatchAnswer(OfModel):
 
 VERSION = 1
 """Version of all records."""
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PLAIN: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 ANSWERS: dict[str, type] = {
     "shapes": ShapesAnswer,
     "summary": SummaryAnswer,
@@ -607,55 +604,3 @@ def _filled(hint: Any, value: Any) -> Any:
     if get_origin(hint) is list and is_dataclass(get_args(hint)[0]):
         return [_filled(get_args(hint)[0], item) for item in value]
     return filled(hint, value) if isinstance(hint, type) and is_dataclass(hint) else value
-
-
-def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of an answer, with the meaning of every field."""
-    schema = _object(ANSWERS[name])
-    envelope = {"schema": {"const": f"headscope/{name}"}, "version": {"const": VERSION}}
-    schema["properties"] = envelope | schema["properties"]
-    schema["required"] = ["schema", "version", *schema["required"]]
-    return {"$schema": DIALECT, "title": f"headscope/{name}", **schema}
-
-
-def _object(row: type, within: tuple[type, ...] = ()) -> dict[str, Any]:
-    """The schema of a record. A field named after a word of Python, such as `class_`, loses its underscore."""
-    hints, means = get_type_hints(row), meanings(row)
-    properties = {name: _typed(hint, (*within, row)) | {"description": means[name]} for name, hint in hints.items()}
-    return {
-        **({"$anchor": row.__name__} if row in _contained(row) else {}),
-        "type": "object",
-        "description": inspect.cleandoc(row.__doc__ or "").splitlines()[0],
-        "properties": {name.rstrip("_"): schema for name, schema in properties.items()},
-        "required": [field.name.rstrip("_") for field in fields(row) if field.default is MISSING],
-        "additionalProperties": False,
-    }
-
-
-def _contained(row: type) -> list[Any]:
-    """The types that lists of a record hold."""
-    return [get_args(hint)[0] for hint in get_type_hints(row).values() if get_origin(hint) in (list, tuple)]
-
-
-def _typed(hint: Any, within: tuple[type, ...]) -> dict[str, Any]:
-    """The schema of an annotation in these records; one of them is referred to, not described again."""
-    if hint is Any:
-        return {}
-    if hint in PLAIN:
-        return {"type": PLAIN[hint]}
-    if is_dataclass(hint) and isinstance(hint, type):
-        return {"$ref": f"#{hint.__name__}"} if hint in within else _object(hint, within)
-    if get_origin(hint) in (list, tuple):
-        return {"type": "array", "items": _typed(get_args(hint)[0], within)}
-    if get_origin(hint) is dict:
-        return {"type": "object", "additionalProperties": _typed(get_args(hint)[1], within)}
-    assert get_origin(hint) in (Union, UnionType), hint
-    choices = [_typed(choice, within) for choice in get_args(hint)]
-    if all(choice.keys() == {"type"} for choice in choices):
-        return {"type": [choice["type"] for choice in choices]}
-    return {"anyOf": choices}
-
-
-def meanings(row: type) -> dict[str, str]:
-    """Field -> its meaning, which stands beside its type: `Of[type, "its meaning"]`."""
-    return {name: get_args(hint)[-1] for name, hint in get_type_hints(row, include_extras=True).items()}

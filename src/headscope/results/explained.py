@@ -327,14 +327,13 @@ class Prediction(Rows):
         Raises:
             InputError: the model predicts a class for each token; `rows()` has them.
         """
-        return str(self.rows(1)[0]["label"]) if self.task == "sequence" else self._refuse()
-
-    def _refuse(self) -> str:
-        raise InputError(
-            "the model predicts a class for each token, not one for the text",
-            where="label",
-            advice="prediction.rows() has each token with its label",
-        )
+        if self.task != "sequence":
+            raise InputError(
+                "the model predicts a class for each token, not one for the text",
+                where="label",
+                advice="prediction.rows() has each token with its label",
+            )
+        return str(self.rows(1)[0]["label"])
 
     @property
     def kind(self) -> str:

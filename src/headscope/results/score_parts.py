@@ -92,9 +92,12 @@ def parts_of(
     if by != "token":
         keys = whole_words(axis, text, pair)[0] if by == "word" else _sentences(axis, places)
     groups = [[at for at, _ in some] for _, some in groupby(enumerate(keys), key=lambda one: one[1])]
-    return [
-        Part(_label(axis, at, places[at[0]]), tuple(at), float(shares[at].sum()), axis.special[at[0]]) for at in groups
-    ]
+    parts = []
+    for at in groups:
+        stretch = " ".join(text_of(axis, at, places[at[0]]).split())
+        label = stretch or axis.tokens[at[0]]
+        parts.append(Part(label, tuple(at), float(shares[at].sum()), axis.special[at[0]]))
+    return parts
 
 
 def strongest(parts: Sequence[Part], count: int = CHECKED) -> list[Part]:
@@ -117,11 +120,6 @@ def _sentences(axis: TokenAxis, places: Sequence[tuple[int, str] | None]) -> lis
         else:
             found.append((source[0], sum(end.end() <= span[0] for end in SENTENCE_END.finditer(source[1]))))
     return found
-
-
-def _label(axis: TokenAxis, tokens: Sequence[int], source: tuple[int, str] | None) -> str:
-    """The stretch of text from the first token's beginning to the last one's end."""
-    return " ".join(text_of(axis, tokens, source).split()) or axis.tokens[tokens[0]]
 
 
 REST = ("biases", "distance")

@@ -74,17 +74,16 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as a dict for JSON; NaN and infinity become null."""
 
-        def row(check: Check) -> dict[str, Any]:
-            fields = {name: getattr(check, name) for name in check.__dataclass_fields__}
-            nulls = {
-                name: None for name, value in fields.items() if isinstance(value, float) and not np.isfinite(value)
-            }
-            return {**fields, **nulls, "agrees": check.agrees}
+        def finite(value: Any) -> Any:
+            return None if isinstance(value, float) and not np.isfinite(value) else value
 
         return {
             "model": self.model,
             "agrees": self.agrees,
-            "checks": [row(check) for check in self.checks],
+            "checks": [
+                {**{name: finite(value) for name, value in vars(check).items()}, "agrees": check.agrees}
+                for check in self.checks
+            ],
             "notes": list(self.notes),
             "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
         }

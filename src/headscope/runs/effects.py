@@ -31,7 +31,7 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
-from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
+from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings, check_way
 from headscope.runs.targets import Readings, choose, is_pair
 from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, one_for_each, prepared
 from headscope.settings import named
@@ -174,21 +174,9 @@ class Given(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def check_method(method: str) -> None:
-    """Check the name of a way to change a head.
-
-    Raises:
-        InputError: it is none of METHODS.
-    """
-    if method not in METHODS:
-        raise InputError(
-            f"a head can't be changed by {method!r:.40}", where="method", advice=f"use {', '.join(METHODS)}"
-        )
-
-
 def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
     """Check that a head is changed in one way."""
-    check_method(method)
+    check_way(method, METHODS, "method")
     ways = [name for name, value in (("patch_from", given.patch_from), ("edge", edge)) if value is not None]
     if len(ways) + (method != "zero") > 1:
         raise InputError(

@@ -8,7 +8,7 @@ rows that are read. Several runs of several texts go side by side, up to BATCH_T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -38,6 +38,16 @@ if TYPE_CHECKING:
 WAYS = ("zero", "mean", "patch", "edge")
 WHOLE = ("mean", "edge")
 """Changes that need all rows of a head's context."""
+
+
+def check_way(way: str, ways: Collection[str], where: str) -> None:
+    """Check the name of a way to change a head.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if way not in ways:
+        raise InputError(f"a head can't be changed by {way!r:.40}", where=where, advice=f"use {', '.join(ways)}")
 
 
 @dataclass(frozen=True)
@@ -383,10 +393,7 @@ class NumpyRunner:
             )
         for edit in edits:
             where = f"layer {edit.layer}, head {edit.head}"
-            if edit.do not in WAYS:
-                raise InputError(
-                    f"a head can't be changed by {edit.do!r:.40}", where=where, advice=f"use {', '.join(WAYS)}"
-                )
+            check_way(edit.do, WAYS, where)
             if (edit.do == "patch") != (edit.source is not None) or (edit.do == "edge") != (edit.edge is not None):
                 raise InputError(
                     f"{edit.do!r} without what it needs, or with what it doesn't",

@@ -83,13 +83,7 @@ def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...
             advice=f"write {mask} where a token is to be predicted: 'he took off his {mask}.'",
         )
     logits = model.tops.masked_lm(trace.outputs["last_hidden_state"].array[positions]).astype(np.float64)
-    if not np.isfinite(logits).all():
-        raise CheckpointError(
-            "the scores at the mask are NaN or infinite. "
-            f"{broken_line(trace) or 'The head on top contains NaN or infinity.'}",
-            where=model.checkpoint.where,
-            advice="`headscope verify` names the tensors; use a checkpoint from before training diverged",
-        )
+    _check_finite(logits, "at the mask", model, trace)
     return tuple(
         Filled(
             position=position,
@@ -100,6 +94,15 @@ def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...
         for position, row in zip(positions, softmax(logits), strict=True)
         for best in [np.argsort(-row, kind="stable")[:top]]
     )
+
+
+def _check_finite(scores: np.ndarray, of: str, model: Model, trace: Trace) -> None:
+    if not np.isfinite(scores).all():
+        raise CheckpointError(
+            f"the scores {of} are NaN or infinite. {broken_line(trace) or 'The head on top contains NaN or infinity.'}",
+            where=model.checkpoint.where,
+            advice="`headscope verify` names the tensors; use a checkpoint from before training diverged",
+        )
 
 
 TASKS = ("sequence", "token")
@@ -174,13 +177,7 @@ def predict_trace(model: Model, trace: Trace) -> Prediction:
     task = check_classes(model)
     (name,) = (name for name, (of, _) in model.tops.outputs.items() if of == task)
     logits = trace.outputs[name].array.astype(np.float64)
-    if not np.isfinite(logits).all():
-        raise CheckpointError(
-            "the scores of the classes are NaN or infinite. "
-            f"{broken_line(trace) or 'The head on top contains NaN or infinity.'}",
-            where=model.checkpoint.where,
-            advice="`headscope verify` names the tensors; use a checkpoint from before training diverged",
-        )
+    _check_finite(logits, "of the classes", model, trace)
     return Prediction(
         task=task,
         labels=tuple(label_name(model, index) for index in range(logits.shape[-1])),

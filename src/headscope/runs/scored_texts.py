@@ -14,8 +14,8 @@ from headscope.errors import InputError, UnsupportedError, not_a_number
 from headscope.heads import scored
 from headscope.progress_bar import told
 from headscope.results.head_values import Head, HeadValues, Measure
-from headscope.runs.effects import check_method, effects, effects_over_texts, prepared_for
-from headscope.runs.engine import Edit, NumpyRunner
+from headscope.runs.effects import METHODS, effects, effects_over_texts, prepared_for
+from headscope.runs.engine import Edit, NumpyRunner, check_way
 from headscope.runs.targets import choose, class_count, logits_of
 from headscope.runs.texts import as_input, batches, column_of, one_for_each, texts_of
 from headscope.settings import named
@@ -142,7 +142,7 @@ def text_scores(
     if not callable(metric) and metric not in MEASURES:
         advice = f"use {', '.join(MEASURES)}, or a function of (outputs, label)"
         raise InputError(f"there is no metric {metric!r:.40}", where="metric", advice=advice)
-    check_method(method)
+    check_way(method, METHODS, "method")
     model.anatomy.computable()
     regression = "sequence" in model.anatomy.tasks and class_count(model) == 1
     check_metric(model, metric, labels, regression)

@@ -35,7 +35,7 @@ from headscope.results.tokens import SPACES, bare
 from headscope.runs.texts import last_states, prepared
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
 
     from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
@@ -72,7 +72,8 @@ def read(model: Model, target: Target, hidden: Float[np.ndarray, "runs rows d_mo
         return Readings(read(model, target.alone, hidden).values - read(model, target.against, hidden).values, None)
     if target.kind == "loss":
         tokens = np.array([token for _, token in target.masked])
-        return Readings(np.array([_loss(model.tops.masked_lm(rows), tokens) for rows in hidden]), None)
+        chances = (log_softmax(model.tops.masked_lm(rows))[np.arange(len(tokens)), tokens] for rows in hidden)  # fp64
+        return Readings(np.array([-chance.mean() for chance in chances]), None)
     if target.direction is not None:
         vectors = pooled(hidden, model.pooling, target.prompt if target.row is None else 0)
         cosines = cosines_with(target.direction, vectors)
@@ -103,11 +104,6 @@ def is_pair(wanted: tuple[object, ...]) -> bool:
     return len(wanted) == 2 and wanted[0] not in KINDS and (full or kinds in PLAIN)
 
 
-def _loss(logits: Float[np.ndarray, "masked vocabulary"], tokens: Int[np.ndarray, " masked"]) -> float:
-    """The mean cross-entropy, in fp64."""
-    return float(-log_softmax(logits)[np.arange(len(tokens)), tokens].mean())
-
-
 def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_model"], wanted: Wanted) -> Target:
     """The target that was named, or the default; the table above says what may be passed.
 
@@ -136,13 +132,13 @@ def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_mod
                 advice="name the target anew for this text",
             )
         return wanted
-    masks = _masks(model, encoded)
-    tasks = model.anatomy.tasks
+    mask, tasks = model.tokenizer.mask_id, model.anatomy.tasks
+    masks = [at for at, index in enumerate(encoded.ids) if mask is not None and index == mask]
     if wanted is None:
         if masks and "masked_lm" in tasks:
             return _best_word(model, last, masks[0])
         return (
-            _predicted(model, last)
+            _class_target(model, int(np.argmax(model.tops.sequence(last))), chosen=True)
             if "sequence" in tasks
             else vector_target(model, last, "embedding", encoded.prompt, chosen=True)
         )
@@ -209,11 +205,6 @@ def lacks(
         where=model.checkpoint.where,
         advice=f"open a checkpoint that was saved from a …{saved_from} class{instead and ', '}{instead}",
     )
-
-
-def _masks(model: Model, encoded: Encoded) -> list[int]:
-    mask = model.tokenizer.mask_id
-    return [at for at, index in enumerate(encoded.ids) if mask is not None and index == mask]
 
 
 def _best_word(model: Model, last: Float[np.ndarray, "tokens d_model"], row: int) -> Target:
@@ -288,10 +279,6 @@ def _word_target(model: Model, token: str, index: int, row: int) -> Target:
         where="target",
         advice="name a word that the model was trained with",
     )
-
-
-def _predicted(model: Model, last: Float[np.ndarray, "tokens d_model"]) -> Target:
-    return _class_target(model, int(np.argmax(model.tops.sequence(last))), chosen=True)
 
 
 def _class(model: Model, named: Sequence[str | int]) -> Target:

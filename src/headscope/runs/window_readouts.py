@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +60,6 @@ class Readout:
     def unit(self) -> str:
         """The unit of the number."""
         return UNITS[self.kind]
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> Readout:
-        """The readout that a manifest records."""
-        return cls(record["kind"], record["label"], record["index"])
 
     def record(self) -> dict[str, Any]:
         """The output as a manifest records it."""

@@ -51,8 +51,13 @@ def target_record(target: Target) -> Mapping[str, Any]:
 
 
 def predicted(prediction: Prediction | None) -> list[Drawing]:
-    """The first line of an explanation: what the classifier predicts."""
-    return [prose(prediction_line(prediction))] if prediction is not None else []
+    """The first line of an explanation: the likeliest classes that a classifier predicts."""
+    if prediction is None:
+        return []
+    rows = prediction.rows(3)
+    if prediction.probabilities is not None:
+        return [prose(likeliest([(row["label"], row["probability"]) for row in rows]))]
+    return [prose("the model predicts " + ", ".join(f"{row['label']!r} {signed(row['logit'])}" for row in rows))]
 
 
 def effects_sheet(model: str, result: Effects, top: int | None = None, prediction: Prediction | None = None) -> Sheet:
@@ -117,7 +122,22 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
     words, parts = labels(result.axis, result.text, result.pair), result.parts(by)
 
     return Sheet(
-        record=lambda: _attribution_record(model, result, parts),
+        record=lambda: {
+            "model": model,
+            "text": result.text,
+            "pair": result.pair,
+            "target": target_record(result.target),
+            "predictions": [asdict(choice) for choice in result.prediction],
+            "method": result.method,
+            "total": result.total,
+            "rest": result.rest,
+            "gap": result.gap,
+            "kappa": result.kappa,
+            "notes": list(result.notes),
+            "tokens": _token_table(result, None).records(),
+            "parts": [filled(PartRow, part) for part in parts],
+            "checks": [filled(PartRow, part) for part in result.checks],
+        },
         table=lambda: _token_table(result, top),
         drawings=(
             title(f"what {len(words)} tokens add", called(model)),
@@ -136,33 +156,9 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
     )
 
 
-def _attribution_record(model: str, result: Attribution, parts: Sequence[Part]) -> dict[str, Any]:
-    return {
-        "model": model,
-        "text": result.text,
-        "pair": result.pair,
-        "target": target_record(result.target),
-        "predictions": [asdict(choice) for choice in result.prediction],
-        "method": result.method,
-        "total": result.total,
-        "rest": result.rest,
-        "gap": result.gap,
-        "kappa": result.kappa,
-        "notes": list(result.notes),
-        "tokens": _token_table(result, None).records(),
-        "parts": [part_record(part) for part in parts],
-        "checks": [part_record(part) for part in result.checks],
-    }
-
-
 def _token_table(result: Attribution, top: int | None) -> Table:
     places = range(len(result.tokens)) if top is None else result.strongest(top)
     return Table(TOKEN_COLUMNS, tuple((at, result.tokens[at], float(result.scores[at])) for at in places))
-
-
-def part_record(part: Part) -> dict[str, Any]:
-    """A part as a JSON record."""
-    return filled(PartRow, part)
 
 
 def part_bars(parts: Sequence[Part], top: int, *, noun: str, unit: str, ranks: bool) -> Drawing:
@@ -339,14 +335,6 @@ NOTES = {
 }
 
 
-def prediction_line(prediction: Prediction) -> str:
-    """The likeliest classes of a text in one line, as other screens begin with."""
-    rows = prediction.rows(3)
-    if prediction.probabilities is None:
-        return "the model predicts " + ", ".join(f"{row['label']!r} {signed(row['logit'])}" for row in rows)
-    return likeliest([(row["label"], row["probability"]) for row in rows])
-
-
 def likeliest(labels: Sequence[tuple[str, float]]) -> str:
     """The first of some labels with its probability, and those that follow it."""
     (label, share), *others = labels
@@ -386,5 +374,7 @@ def prediction_sheet(model: str, prediction: Prediction, top: int | None = None)
 
 def classes(prediction: Prediction, top: int) -> Drawing:
     """The likeliest classes of a text, as bars."""
-    rows = [(printable(row["label"]), row["probability"]) for row in prediction.rows(top)]
-    return bars([Bar(name, f"{share:.3f}", share) for name, share in rows], part=2, most=32)
+    rows = prediction.rows(top)
+    return bars(
+        [Bar(printable(row["label"]), f"{row['probability']:.3f}", row["probability"]) for row in rows], part=2, most=32
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,18 +95,18 @@ def plot_trace(
         MissingExtraError: matplotlib is not installed; it comes with headscope[plot].
         InputError: `ax` with a whole layer, or `save` has another ending.
     """
-    pyplot = pyplot_for(save)
-    with pyplot.rc_context(STYLE):
-        if head is not None:
-            axes = new_axes(pyplot, ax, (width, width))
+    if head is not None:
+        with drawing(ax, (width, width), save) as axes:
             _weights(axes, trace[layer, head].weights[...], f"layer {layer}, head {head}")
             _tokens(axes, trace.tokens, trace.keys.tokens)
-            return finished(axes, save)
+        return axes
+    pyplot = _pyplot_for(save)
+    with pyplot.rc_context(STYLE):
         if ax is not None:
             raise InputError("ax takes one head", where="ax", advice="name a head, or leave ax out")
         panels = _panels(pyplot, trace, layer, width)
         _save(panels[0, 0].figure, save)
-        return panels
+    return panels
 
 
 def _panels(pyplot: Any, trace: Trace, layer: int, width: float) -> Any:
@@ -146,17 +147,15 @@ def plot_values(
             where="plot",
             advice="a figure has layers and heads: choose one entry of the third axis, or average over it",
         )
-    pyplot = pyplot_for(save)
     layers, heads = array.shape
-    with pyplot.rc_context(STYLE):
-        axes = new_axes(pyplot, ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)))
+    with drawing(ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)), save) as axes:
         image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))
         axes.set(xlabel="head", ylabel="layer", title=plain([*values.measure.names, values.name])[0])
         _every(axes, layers, heads)
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
         bar.set_label(values.measure.unit)
         bar.outline.set_linewidth(0.4)
-        return finished(axes, save)
+    return axes
 
 
 def _scale(values: HeadValues, finite: Float[np.ndarray, " n"]) -> tuple[Sequence[tuple[float, str]], float, float]:
@@ -174,16 +173,14 @@ def plot_attribution(
     result: Attribution, *, ax: Any = None, width: float = COLUMN, save: str | os.PathLike[str] | None = None
 ) -> Any:
     """Draw what each token adds: a bar for each, green above 0 and purple below. Arguments as for `plot_values`."""
-    pyplot = pyplot_for(save)
-    with pyplot.rc_context(STYLE):
-        axes = new_axes(pyplot, ax, (width, 0.16 * len(result.scores) + 0.6))
+    with drawing(ax, (width, 0.16 * len(result.scores) + 0.6), save) as axes:
         places = np.arange(len(result.scores))
         axes.barh(places, result.scores, color=[MORE if score > 0 else LESS for score in result.scores])
         axes.set_yticks(places, plain(result.tokens))
         axes.invert_yaxis()
         axes.axvline(0, color="black", lw=0.5)
         axes.set_xlabel(f"added to {plain([str(result.target).removesuffix(' (the default)')])[0]}")
-        return finished(axes, save)
+    return axes
 
 
 def plot_removal(
@@ -193,9 +190,7 @@ def plot_removal(
 
     Arguments as for `plot_values`.
     """
-    pyplot = pyplot_for(save)
-    with pyplot.rc_context(STYLE):
-        axes = new_axes(pyplot, ax, (width, 0.7 * width))
+    with drawing(ax, (width, 0.7 * width), save) as axes:
         steps, base = np.arange(len(curve) + 1), curve.base.mean()
         if len(curve.random):
             points = ~np.isnan(curve.random[0])
@@ -207,7 +202,7 @@ def plot_removal(
         axes.plot(steps, [base, *curve.score], color=DARK, lw=1.2, label="this order")
         axes.set(xlabel="heads silenced", ylabel=plain([curve.measure.name])[0], xlim=(0, len(curve)))
         axes.legend(frameon=False)
-        return finished(axes, save)
+    return axes
 
 
 def plot_distances(
@@ -217,9 +212,7 @@ def plot_distances(
 
     Arguments as for `plot_values`.
     """
-    pyplot = pyplot_for(save)
-    with pyplot.rc_context(STYLE):
-        axes = new_axes(pyplot, ax, (width, width))
+    with drawing(ax, (width, width), save) as axes:
         places, kept = classical_scaling(distances.array)
         layers = [layer for layer, _ in distances.heads]
         points = axes.scatter(*places.T, c=layers, s=8, cmap=colours([(0.0, STOPS[2][1]), *STOPS[3:]]))
@@ -239,7 +232,7 @@ def plot_distances(
         bar = axes.figure.colorbar(points, ax=axes, fraction=0.05, pad=0.03, ticks=ticks)
         bar.set_label("layer")
         bar.outline.set_linewidth(0.4)
-        return finished(axes, save)
+    return axes
 
 
 def plot_followed(
@@ -249,11 +242,9 @@ def plot_followed(
 
     Ink is on a square-root scale from 0 to 1; a share below 0 has none. Arguments as for `plot_values`.
     """
-    pyplot = pyplot_for(save)
-    with pyplot.rc_context(STYLE):
-        totals, best = followed.array, followed.shares.argmax(1)
-        layers, tokens = totals.shape
-        axes = new_axes(pyplot, ax, (width, 0.24 * layers + 1.1))
+    totals, best = followed.array, followed.shares.argmax(1)
+    layers, tokens = totals.shape
+    with drawing(ax, (width, 0.24 * layers + 1.1), save) as axes:
         own = np.where(np.arange(tokens) == followed.token, np.nan, np.maximum(totals, 0))
         _weights(axes, own, followed.sentence.split(". ")[0])
         axes.set_aspect("auto")
@@ -270,10 +261,20 @@ def plot_followed(
         _tokens(axes, (), followed.tokens)
         axes.set_yticks(range(layers), followed.layers)
         axes.set(xlabel="", ylabel="layer")
-        return finished(axes, save)
+    return axes
 
 
-def pyplot_for(save: str | os.PathLike[str] | None) -> Any:
+@contextmanager
+def drawing(ax: Axes | None, size: tuple[float, float], save: str | os.PathLike[str] | None) -> Iterator[Any]:
+    """The axes to draw into, new ones of this size without `ax`; the figure is written when the block ends."""
+    pyplot = _pyplot_for(save)
+    with pyplot.rc_context(STYLE):
+        axes = pyplot.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+        yield axes
+        _save(axes.figure, save)
+
+
+def _pyplot_for(save: str | os.PathLike[str] | None) -> Any:
     """matplotlib.pyplot, once it is known that the figure can be written."""
     if save is not None and Path(save).suffix.lower() not in KINDS:
         raise InputError(
@@ -285,10 +286,6 @@ def pyplot_for(save: str | os.PathLike[str] | None) -> Any:
     from matplotlib import pyplot
 
     return pyplot
-
-
-def new_axes(pyplot: Any, ax: Axes | None, size: tuple[float, float]) -> Any:
-    return pyplot.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
 def colours(stops: Sequence[tuple[float, str]]) -> Colormap:
@@ -331,11 +328,6 @@ def _tokens(axes: Any, queries: Sequence[str], keys: Sequence[str]) -> None:
 def _every(axes: Any, layers: int, heads: int) -> None:
     axes.set_yticks(range(0, layers, -(-layers // 16)))
     axes.set_xticks(range(0, heads, -(-heads // 16)))
-
-
-def finished(axes: Any, save: str | os.PathLike[str] | None) -> Any:
-    _save(axes.figure, save)
-    return axes
 
 
 def _save(figure: Any, save: str | os.PathLike[str] | None) -> None:

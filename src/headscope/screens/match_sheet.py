@@ -14,14 +14,14 @@ from headscope.results.answers import MatchAnswer, filled
 from headscope.results.match_record import SIDES, Link
 from headscope.results.score_parts import KAPPA, strongest
 from headscope.screens.explain_sheets import masking_notes, part_bars, trust
-from headscope.screens.figures import COLUMN, SIGNED, STYLE, colours, finished, new_axes, plain, pyplot_for
+from headscope.screens.figures import COLUMN, SIGNED, colours, drawing, plain
 from headscope.screens.inked import LESS, MORE, inked_text
 from headscope.screens.labels import printable
 from headscope.screens.tables import Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
-    from headscope.results.match_record import Above, Link, Match, Matches
+    from headscope.results.match_record import Above, Match, Matches
     from headscope.results.score_parts import Part
 
 
@@ -122,6 +122,7 @@ def _ranking(result: Matches, top: int | None) -> Table:
 def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None) -> list[Drawing]:
     """One document: both texts with ink, the strongest words of both, what is special to the kind of model."""
     ranks = match.kappa > KAPPA
+    masked = {(part.side, part.tokens): part for part in match.checks}
     drawings: list[Drawing] = [prose(f"document {number}: {match.scoring.measure} {match.score:.4f}"), blank]
     for side in SIDES:
         words = [part for part in match.parts(side) if not part.special]
@@ -129,7 +130,7 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
         drawings += [inked_text([printable(part.label) for part in words], shares), blank]
     for side in SIDES:
         unit = match.unit(side) if by == "word" and side == "document" else by
-        parts = with_changes(match.parts(side, unit), match.checks)
+        parts = [masked.get((part.side, part.tokens), part) for part in match.parts(side, unit)]
         drawings += [
             part_bars(parts, rows, noun=f"{side} {unit}", unit=match.scoring.measure, ranks=ranks),
             blank,
@@ -139,12 +140,6 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
     if match.dimensions:
         drawings += [table(_dimensions(match, rows)), blank]
     return [*drawings, *(() if links is None else _links(match, links)), notes(_sums(match))]
-
-
-def with_changes(parts: Sequence[Part], checks: Sequence[Part]) -> list[Part]:
-    """The parts, those that were masked as they were checked."""
-    known = {(part.side, part.tokens): part for part in checks}
-    return [known.get((part.side, part.tokens), part) for part in parts]
 
 
 def _found(match: Match, rows: int) -> Table:
@@ -260,14 +255,12 @@ def plot_match(
         MissingExtraError: matplotlib is not installed; it comes with headscope[plot].
         InputError: another unit, or `save` has another ending.
     """
-    pyplot = pyplot_for(save)
     units = ("word", by or match.unit("document"))
     sides = [
         [part for part in match.parts(side, unit) if not part.special] for side, unit in zip(SIDES, units, strict=True)
     ]
     rows = max(map(len, sides))
-    with pyplot.rc_context(STYLE):
-        axes = new_axes(pyplot, ax, (width, 0.16 * rows + 0.5))
+    with drawing(ax, (width, 0.16 * rows + 0.5), save) as axes:
         tops = [(rows - len(parts)) / 2 for parts in sides]
         greatest = max((abs(part.share) for parts in sides for part in parts), default=0.0) or 1.0
         for at, parts in enumerate(sides):
@@ -277,7 +270,7 @@ def plot_match(
         axes.set(xlim=(-1, 2), ylim=(rows - 0.5, -0.5))
         axes.set_title(f"{match.scoring.measure} {match.score:.3f}")
         axes.set_axis_off()
-        return finished(axes, save)
+    return axes
 
 
 def _words(axes: Any, parts: Sequence[Part], column: int, top: float, greatest: float) -> None:

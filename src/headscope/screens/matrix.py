@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from headscope.screens.labels import clip, clusters, fitted, in_cells, pad, width
 from headscope.screens.terminal import Bar, Drawing, Line, Paper, bars, notes, text_line
@@ -33,14 +32,8 @@ LEAST_INK = math.sqrt(LEAST_SHOWN)
 """Least ink that gets at least the lightest shade."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """The part of a matrix that is drawn.
-
-    Attributes:
-        rows: queries.
-        columns: keys.
-    """
+class Window(NamedTuple):
+    """The part of a matrix that is drawn: rows are queries, columns are keys."""
 
     rows: range
     columns: range

@@ -124,13 +124,8 @@ def trace_record(trace: Trace) -> dict[str, Any]:
         **({"swapped": [[*head, way] for head, way in trace.swapped.items()]} if trace.swapped else {}),
         **({"unrecorded": trace.unrecorded} if trace.unrecorded else {}),
         "broken": trace.broken,
-        **noted(trace.notes),
+        **({"notes": trace.notes} if trace.notes else {}),
     }
-
-
-def noted(notes: Sequence[str]) -> dict[str, Sequence[str]]:
-    """The field of a record with notes, if there are any."""
-    return {"notes": notes} if notes else {}
 
 
 def trace_aside(trace: Trace) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
+from headscope.results.answers import Slice
 from headscope.screens.anatomy_sheets import expansion_rates
 from headscope.screens.tables import Column, Table, answer
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
@@ -51,18 +52,7 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         span = f"{start}:{stop}"
         cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
         rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
-        slices.append(
-            {
-                "name": name,
-                "shape": list(array.shape),
-                "tensor": tensor,
-                "axis": axis,
-                "start": start,
-                "stop": stop,
-                "norm": norm,
-                "first": first,
-            }
-        )
+        slices.append(Slice(name, list(array.shape), tensor, axis, start, stop, norm, [*first]))
     rates = expansion_rates(model, [selected.layer])
     rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
@@ -190,13 +180,7 @@ CHECK_COLUMNS = (
 def verify_sheet(report: Report) -> Sheet:
     """The independent computations that were compared, their worst differences, and where those are."""
     rows = tuple(tuple(getattr(check, column.key) for column in CHECK_COLUMNS) for check in report.checks)
-    screen_columns = (
-        CHECK_COLUMNS[0],
-        CHECK_COLUMNS[1],
-        Column("worst", "worst difference", align="right", form=".1e"),
-        Column("tolerance", "tolerance", align="right", form=".1e"),
-        Column("where", "worst at", kind="prose"),
-    )
+    screen_columns = (*CHECK_COLUMNS[:4], Column("where", "worst at", kind="prose"))
     screen_rows = tuple(
         (check.name, "yes" if check.agrees else "NO", float(check.worst), check.tolerance, check.place)
         for check in report.checks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,25 +148,17 @@ def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
         (f"the distance {distance}", found.offset, *found.intervals["offset"]),
         ("by chance", found.chance, None, None),
     )
-    left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
-    return Sheet(
-        record=found.json,
-        table=lambda: Table(PAIR_COLUMNS, tuple(rows)),
-        drawings=(
-            title(f"{counted(found.pairs, 'marked pair')} in {counted(found.documents, 'document')}", ""),
-            prose(
-                f"{'Heads' if len(found.heads) > 1 else 'Head'} {names}: {found.precision:.0%} of their strongest "
-                f"pairs are marked, in documents that had no say in the choice. By chance {found.chance:.0%} would be.",
-                "bold",
-            ),
-            blank,
-            table(Table((Column("rule", "predicted by"), *PAIR_COLUMNS[2:]), rules)),
-            blank,
-            table(Table(PAIR_COLUMNS, tuple(rows[: TOP_HEADS if top is None else top]))),
-            notes(["each head alone, on the documents that heads were chosen on", *left_out]),
+    drawings = (
+        title(f"{counted(found.pairs, 'marked pair')} in {counted(found.documents, 'document')}", ""),
+        prose(
+            f"{'Heads' if len(found.heads) > 1 else 'Head'} {names}: {found.precision:.0%} of their strongest "
+            f"pairs are marked, in documents that had no say in the choice. By chance {found.chance:.0%} would be.",
+            "bold",
         ),
-        look_at=found.heads[0],
+        blank,
+        table(Table((Column("rule", "predicted by"), *PAIR_COLUMNS[2:]), rules)),
     )
+    return _with_heads(drawings, found, PAIR_COLUMNS, rows, top)
 
 
 def pair_rows_sheet(found: PairRows, top: int | None = None) -> Sheet:
@@ -191,19 +183,30 @@ def pair_rows_sheet(found: PairRows, top: int | None = None) -> Sheet:
             f"{name}: from {counted(probe.queries, 'word')}, head {head} looks most at the partner in "
             f"{probe.accuracy:.0%}, in documents that had no say in the choice."
         )
-    left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
     of_rules = (Column("direction"), Column("rule", "predicted by"), Column("accuracy", "", "right", ".3f"))
+    drawings = (
+        title(f"marked pairs in {counted(found.documents, 'document')}", "forward: the first word looks"),
+        prose(" ".join(sentences), "bold"),
+        blank,
+        table(Table((*of_rules, *PAIR_COLUMNS[3:]), tuple(rules))),
+    )
+    return _with_heads(drawings, found, columns, rows, top)
+
+
+def _with_heads(
+    drawings: tuple[Drawing, ...],
+    found: PairHeads | PairRows,
+    columns: tuple[Column, ...],
+    rows: Sequence[tuple[Any, ...]],
+    top: int | None,
+) -> Sheet:
+    """The sheet of what was found: these drawings, then each head alone."""
+    left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
+    alone = table(Table(columns, tuple(rows[: TOP_HEADS if top is None else top])))
+    said = notes(["each head alone, on the documents that heads were chosen on", *left_out])
     return Sheet(
         record=found.json,
         table=lambda: Table(columns, tuple(rows)),
-        drawings=(
-            title(f"marked pairs in {counted(found.documents, 'document')}", "forward: the first word looks"),
-            prose(" ".join(sentences), "bold"),
-            blank,
-            table(Table((*of_rules, *PAIR_COLUMNS[3:]), tuple(rules))),
-            blank,
-            table(Table(columns, tuple(rows[: TOP_HEADS if top is None else top]))),
-            notes(["each head alone, on the documents that heads were chosen on", *left_out]),
-        ),
+        drawings=(*drawings, blank, alone, said),
         look_at=found.heads[0],
     )

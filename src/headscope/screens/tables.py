@@ -148,9 +148,8 @@ def json_text(record: Mapping[str, Any]) -> str:
 
     For readability, a list of numbers takes one line, and so does each mapping in a list.
     """
-    return (
-        _json(plain(record), "").replace("\x7f", "\\u007f") + "\n"
-    )  # the one control character that JSON doesn't escape
+    # DEL is the one control character that JSON doesn't escape.
+    return _json(plain(record), "").replace("\x7f", "\\u007f") + "\n"
 
 
 def _json(value: Any, indent: str) -> str:

@@ -17,7 +17,7 @@ from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
 from headscope.checkpoint.raw_files import LocalFile
-from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.results.arrays import Named, TokenAxis
@@ -40,8 +40,6 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
         InputError: `dtype` is neither fp32 nor fp16, the folder doesn't exist, or the trace is too long to be read
             again.
     """
-    from safetensors.numpy import save as to_bytes
-
     path = Path(path)
     if dtype not in DTYPES:
         raise InputError(f"a trace can't be saved with dtype {dtype!r}", where="dtype", advice="use fp32 or fp16")
@@ -52,7 +50,7 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
             where=str(path),
             advice="trace a shorter text",
         )
-    write_atomically(path, to_bytes(tensors, metadata=header))
+    write_atomically(path, safetensors_bytes(tensors, header))
     return path
 
 
@@ -81,7 +79,7 @@ def pack(
             tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
     for name, output in trace.outputs.kept.items():
         tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata_of(trace)
+    return tensors, metadata_of(trace)
 
 
 def metadata_of(trace: Trace) -> dict[str, str]:
@@ -115,7 +113,7 @@ def metadata_of(trace: Trace) -> dict[str, str]:
         **({"swapped": [[*head, way] for head, way in trace.swapped.items()]} if trace.swapped else {}),
         "stack": trace.stack,
         "unrecorded": trace.unrecorded,
-        "cut": _cut_out(trace),
+        "cut": None if trace.cut == Cut.none(len(trace.queries), len(trace.keys)) else vars(trace.cut),
         **({"prompt": trace.prompt} if trace.prompt else {}),
         **({"notes": trace.notes} if trace.notes else {}),
     }
@@ -154,8 +152,9 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
     except TraceError as error:
         raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(
-            f"the trace has a missing or invalid part: {_described(error)}",
+            f"the trace has a missing or invalid part: {found}",
             where=where,
             advice="the file is damaged: create the trace again",
         ) from error
@@ -169,10 +168,6 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
             advice="open the model that the trace came from",
         )
     return trace
-
-
-def _described(error: Exception) -> str:
-    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def is_trace(path: str | os.PathLike[str]) -> bool:
@@ -325,13 +320,6 @@ def _integers(tensors: Mapping[str, np.ndarray], name: str) -> Shaped[np.ndarray
     if tensor is not None and tensor.dtype != np.int32:
         raise TypeError(f"{name} is {tensor.dtype}, not I32")
     return tensor
-
-
-def _cut_out(trace: Trace) -> dict[str, Any] | None:
-    cut = trace.cut
-    if cut == Cut.none(len(trace.queries), len(trace.keys)):
-        return None
-    return {"row": cut.row, "queries": cut.queries, "keys": cut.keys, "sizes": cut.sizes}
 
 
 def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:

@@ -49,11 +49,17 @@ def predictions(width: str, when: str | None = None, norm_name: str = "LayerNorm
     )
 
 
+PROJECTIONS = ("layer.query", "layer.key", "layer.value", "layer.attention_output")
+
+
+def projections(path: str, *names: str) -> tuple[Spec, ...]:
+    """The matrices of an attention by their names, in the order of PROJECTIONS."""
+    pairs = zip(names, PROJECTIONS, strict=True)
+    return tuple(spec for name, role in pairs for spec in linear(f"{path}.{name}", role, "d_model", "d_model"))
+
+
 BERT_LAYER = (
-    *linear("encoder.layer.{l}.attention.self.query", "layer.query", "d_model", "d_model"),
-    *linear("encoder.layer.{l}.attention.self.key", "layer.key", "d_model", "d_model"),
-    *linear("encoder.layer.{l}.attention.self.value", "layer.value", "d_model", "d_model"),
-    *linear("encoder.layer.{l}.attention.output.dense", "layer.attention_output", "d_model", "d_model"),
+    *projections("encoder.layer.{l}.attention", "self.query", "self.key", "self.value", "output.dense"),
     *norm("encoder.layer.{l}.attention.output.LayerNorm", "layer.attention_norm", "d_model"),
     *linear("encoder.layer.{l}.intermediate.dense", "layer.ffn_in", "d_ffn", "d_model"),
     *linear("encoder.layer.{l}.output.dense", "layer.ffn_out", "d_model", "d_ffn"),
@@ -186,10 +192,7 @@ DISTILBERT = Family(
     prefix="distilbert.",
     embeddings=(*words("d_model"), *positions("d_model"), *embeddings_norm("d_model")),
     layer=(
-        *linear("transformer.layer.{l}.attention.q_lin", "layer.query", "d_model", "d_model"),
-        *linear("transformer.layer.{l}.attention.k_lin", "layer.key", "d_model", "d_model"),
-        *linear("transformer.layer.{l}.attention.v_lin", "layer.value", "d_model", "d_model"),
-        *linear("transformer.layer.{l}.attention.out_lin", "layer.attention_output", "d_model", "d_model"),
+        *projections("transformer.layer.{l}.attention", "q_lin", "k_lin", "v_lin", "out_lin"),
         *norm("transformer.layer.{l}.sa_layer_norm", "layer.attention_norm", "d_model"),
         *linear("transformer.layer.{l}.ffn.lin1", "layer.ffn_in", "d_ffn", "d_model"),
         *linear("transformer.layer.{l}.ffn.lin2", "layer.ffn_out", "d_model", "d_ffn"),
@@ -284,10 +287,7 @@ ALBERT = Family(
     ),
     layer=(
         *norm(f"{SHARED}.full_layer_layer_norm", "layer.output_norm", "d_model"),
-        *linear(f"{SHARED}.attention.query", "layer.query", "d_model", "d_model"),
-        *linear(f"{SHARED}.attention.key", "layer.key", "d_model", "d_model"),
-        *linear(f"{SHARED}.attention.value", "layer.value", "d_model", "d_model"),
-        *linear(f"{SHARED}.attention.dense", "layer.attention_output", "d_model", "d_model"),
+        *projections(f"{SHARED}.attention", "query", "key", "value", "dense"),
         *norm(f"{SHARED}.attention.LayerNorm", "layer.attention_norm", "d_model"),
         *linear(f"{SHARED}.ffn", "layer.ffn_in", "d_ffn", "d_model"),
         *linear(f"{SHARED}.ffn_output", "layer.ffn_out", "d_model", "d_ffn"),
@@ -336,7 +336,6 @@ ERNIE = replace(
 )
 
 PRE_NORM_LAYER = "encoder.layer.{l}"
-PROJECTIONS = ("layer.query", "layer.key", "layer.value", "layer.attention_output")
 MEGATRON_BERT = replace(
     BERT,
     name="megatron-bert",

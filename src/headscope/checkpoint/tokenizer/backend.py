@@ -292,10 +292,8 @@ def _state(component: Any) -> dict[str, Any]:
 
 def _continuation_marks(rust: tokenizers.Tokenizer) -> tuple[str, ...]:
     """Return the prefixes by which the vocabulary marks that a token continues or begins a word."""
-    marks = []
     prefix = getattr(rust.model, "continuing_subword_prefix", None)
-    if prefix:
-        marks.append(prefix)
+    marks = [prefix] if prefix else []
     for part in _rules(_state(rust.pre_tokenizer)):
         if part.get("type") == "ByteLevel":
             marks.append("Ġ")

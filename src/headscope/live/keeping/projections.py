@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.checkpoint.models_in_memory import stored, with_numbers
+from headscope.checkpoint.weights_elsewhere import stored, with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import marked
 from headscope.live.plan.stacks import is_conv1d, packs_linear

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from headscope.checkpoint.models_in_memory import refuse_sharded, with_numbers
+from headscope.checkpoint.weights_elsewhere import refuse_sharded, with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.plan.classes import LIBRARIES, classes_where, kind_of, models_in
 from headscope.live.plan.refusals import WITHOUT_WEIGHTS, attends, opaque_modules, refuse_unreadable

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope.attention.patterns import Way, is_map, name_of
-from headscope.checkpoint.models_in_memory import with_numbers
+from headscope.checkpoint.weights_elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.checkpoint.json_text import few
-from headscope.checkpoint.models_in_memory import with_numbers
+from headscope.checkpoint.weights_elsewhere import with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.checking import share_of
 from headscope.live.genuine import is_unchanged
