@@ -178,6 +178,14 @@ def test_texts_in_memory():
     assert [one.name for one in read(corpus)] == ["0", "1", "2"]
 
 
+def test_records_in_memory():
+    """The rows of a dataset: its iterator has them as mappings."""
+    corpus = open_corpus([{"text": "a", "stars": 3}, {"line": "b"}, "c", {"text": None}])
+    assert [one.text for one in read(corpus) if isinstance(one, Document)] == ["a", "c"]
+    assert refusals(corpus) == {"1": "no field", "3": "no text"}
+    assert refusals(corpus, "line") == {"0": "no field", "3": "no field"}
+
+
 def test_bad_files_are_refused_and_the_others_read(tmp_path):
     (tmp_path / "a.txt").write_text("good")
     (tmp_path / "b.png").write_bytes(b"\x89PNG\r\n\x1a\n")

@@ -90,7 +90,7 @@ def gather(job: Job, identity: dict[str, Any], count: int, progress: Callable[[s
             where=corpus.name,
             advice="name a treebank that has sentences"
             if corpus.kind == "conllu"
-            else "name the field or column of the text with --field, or another corpus",
+            else "name the field or column of the text (--field NAME, in Python field=NAME), or another corpus",
         )
     folder.begin_tables(contents["parts"])
     aggregates = aggregate(paths, description.statistics, len(description.heads))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -42,7 +42,7 @@ BATCH = 8
 def compare(
     model_a: Comparable,
     model_b: Comparable,
-    corpus: str | os.PathLike[str] | Iterable[str] | None = None,
+    corpus: str | os.PathLike[str] | Iterable[str | Mapping[str, Any]] | None = None,
     *,
     statistics: str | Iterable[str] | None = None,
     max_length: int | None = None,
@@ -115,7 +115,9 @@ def compare(
     )
 
 
-def _texts(corpus: str | os.PathLike[str] | Iterable[str], field: str) -> tuple[list[str], tuple[str, ...]]:
+def _texts(
+    corpus: str | os.PathLike[str] | Iterable[str | Mapping[str, Any]], field: str
+) -> tuple[list[str], tuple[str, ...]]:
     """The documents of a corpus, and a note where some could not be read."""
     if isinstance(corpus, str) and "\n" in corpus:
         raise InputError("a text is not a corpus", where="corpus", advice="pass a list of texts: [text]")

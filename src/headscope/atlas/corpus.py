@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headscope.atlas.documents import Document, Refused, checked, in_pieces, read_conllu, spelled
+from headscope.atlas.documents import Document, Refused, checked, in_pieces, in_record, read_conllu, spelled
 from headscope.atlas.readers import (
     LONGEST_CHARACTER,
     decoded,
@@ -78,8 +78,11 @@ class Corpus:
             yield _standard_input(self.source, max_document)
             return
         if self.kind == "texts":
-            for number, text in enumerate(self.source):
-                yield checked(str(number), text, 0.0, max_document)
+            for number, entry in enumerate(self.source):
+                if isinstance(entry, Mapping):
+                    yield in_record(str(number), entry, 0.0, field, max_document)
+                else:
+                    yield checked(str(number), entry, 0.0, max_document)
             return
         for path, name, size in self.files:
             _, reader = _kind_of(path)
@@ -99,11 +102,13 @@ def _standard_input(stream: BinaryIO, max_document: int) -> Document | Refused:
     return decoded("-", data, 0.0, max_document)
 
 
-def open_corpus(documents: str | os.PathLike[str] | Iterable[str], stdin: BinaryIO | None = None) -> Corpus:
+def open_corpus(
+    documents: str | os.PathLike[str] | Iterable[str | Mapping[str, Any]], stdin: BinaryIO | None = None
+) -> Corpus:
     """Open a corpus. Only names and sizes of files are read.
 
     Args:
-        documents: a file, a folder, a pattern such as `texts/*.txt`, `-` for standard input, or texts.
+        documents: a file, a folder, a pattern such as `texts/*.txt`, `-` for standard input, or texts or records.
         stdin: the stream that `-` reads; by default the process's standard input.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,13 @@ def checked(name: str, text: Any, weight: float, max_document: int) -> Document 
     return Document(name, text, weight)
 
 
+def in_record(name: str, record: Mapping[str, Any], weight: float, field: str, max_document: int) -> Document | Refused:
+    """The text in a field of a record, as of JSON; or the reason why there is none."""
+    if field not in record:
+        return Refused(name, "no field", no_field(field, record), weight)
+    return checked(name, record[field], weight, max_document)
+
+
 def in_pieces(document: Document, count: int) -> Iterator[Document]:
     """A text in so many pieces of about the same length, whole paragraphs, or else lines or words, where it has them.
 
@@ -134,7 +141,7 @@ def no_field(field: str, fields: Iterable[str]) -> str:
     """The message that a table lacks a field, with the fields it has."""
     names = [spelled(name) for name in fields]
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f"no field {field!r}; the fields are {listed or '(none)'}; choose one with --field"
+    return f"no field {field!r}; the fields are {listed or '(none)'}; choose one: --field NAME, in Python field=NAME"
 
 
 def parts(documents: Iterable[Document | Refused], part_size: int) -> Iterator[CorpusPart]:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from headscope.atlas.documents import Document, Refused, checked, no_field
+from headscope.atlas.documents import Document, Refused, checked, in_record, no_field
 from headscope.checkpoint.json_text import JsonError, parse_object
 from headscope.errors import first_line
 
@@ -100,9 +100,7 @@ def _json_document(name: str, line: bytes, weight: float, field: str, max_docume
         record = parse_object(text.encode(), unique=False)
     except JsonError as error:
         return Refused(name, "not JSON", str(error), weight)
-    if field not in record:
-        return Refused(name, "no field", no_field(field, record), weight)
-    return checked(name, record[field], weight, max_document)
+    return in_record(name, record, weight, field, max_document)
 
 
 def read_parquet(path: Path, name: str, *, field: str, max_document: int) -> Read:

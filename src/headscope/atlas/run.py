@@ -9,7 +9,7 @@ import tempfile
 import time
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ class Tally:
 @takes(SurveySettings)
 def survey(
     model: str | os.PathLike[str] | Model | Any,
-    documents: str | os.PathLike[str] | Iterable[str],
+    documents: str | os.PathLike[str] | Iterable[str | Mapping[str, Any]],
     settings: SurveySettings,
 ) -> Survey:
     """The statistics of every head over a corpus. See docs/survey.md.
@@ -69,7 +69,7 @@ def survey(
         model: a hub id, a folder, `-` for the bundled model, a model from `hs.open`, or a live model of transformers,
             alone with `tokenizer` or in its pipeline.
         documents: a file, a folder, a pattern, a dataset's folder, a treebank, `-` for standard input; or an
-            iterable of texts.
+            iterable of texts, or of records with one, as a dataset of Hugging Face has them.
         settings: the fields of headscope.atlas.survey_settings.SurveySettings, each as a keyword: `labels=True`.
 
     Raises:
