@@ -27,6 +27,7 @@ from attacks.hostile import (
     LEGACY_DATA,
     PICKLES,
     UNSAFE,
+    Make,
     archive,
     legacy,
     shards,
@@ -319,10 +320,10 @@ def legacy_files(folder: Path) -> list[bytes]:
     return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
 
 
-def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
+def _made(folder: Path, attacks: dict[str, Make]) -> list[bytes]:
     """The files that the makers of hostile checkpoints make, the smaller ones."""
     files = []
-    for make, _kind in attacks.values():
+    for make in attacks.values():
         with TemporaryDirectory(dir=folder) as inner:
             make(Path(inner))
             files += [path.read_bytes() for path in Path(inner).iterdir() if path.stat().st_size < 3000]

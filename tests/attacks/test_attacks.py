@@ -250,9 +250,10 @@ def test_a_survey_unpickles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     small_bert(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    UNSAFE[name][0](tmp_path)
+    make, kind = ATTACKS[f"unsafe: {name}"]
+    make(tmp_path)
     monkeypatch.setattr("torch.load", lambda *_, **__: pytest.fail("torch.load was called"))
-    with pytest.raises(UNSAFE[name][1]):
+    with pytest.raises(kind):
         hs.survey(tmp_path, ["the cat sat"], statistics="same", report=False)
     assert not Path(SENTINEL).exists()
 
