@@ -445,7 +445,6 @@ def test_reads_are_what_the_file_holds(hub: HubServer) -> None:
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 def test_pickles_over_ranges(hub: HubServer, zipped: bool) -> None:
-    torch = pytest.importorskip("torch")
     state = {f"layer.{i}.weight": torch.randn(300, 300) for i in range(40)}
     state["tied"] = state["layer.0.weight"]
     folder = hub.root / "owner" / "pickled"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from safetensors.torch import save_file
 
 from commands import imported, python
 from headscope.checkpoint import Checkpoint, open_checkpoint
@@ -70,9 +71,6 @@ def test_native_dtypes_are_maps_of_the_file(tmp_path: Path, dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
-    torch = pytest.importorskip("torch")
-    from safetensors.torch import save_file
-
     bits = 16 if name == "bfloat16" else 8
     codes = torch.arange(2**bits, dtype=torch.int32).to(torch.uint16 if bits == 16 else torch.uint8)
     tensor = codes.view(getattr(torch, name)).reshape(16, -1)

@@ -269,15 +269,6 @@ def test_plain_counts_a_bias_and_fast_refuses_it() -> None:
         fast_of(q, k, scale=0.35, mask=Mask(bias=torch.from_numpy(bias)), roles=roles_for(n))
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (9, 9), (4, 9), (9, 4)])
-def test_allowed_keys_are_counted_without_a_map(mask: str, queries: int, keys: int) -> None:
-    rule = MASKS[mask](keys)
-    allowed = rule.allowed(np.arange(queries), np.arange(keys), (queries, keys))
-    expected = np.full(queries, keys) if allowed is None else allowed.sum(-1)
-    np.testing.assert_array_equal(allowed_counts(rule, queries, keys), expected)
-
-
 def test_half_precision_is_widened() -> None:
     arrays = {name: torch.from_numpy(array).half() for name, array in drawn(30).items()}
     fast = fast_of(**arrays, scale=0.35, roles=roles_for(30))
