@@ -65,6 +65,16 @@ class Mixer(nn.Module):
         return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
 
 
+class Residual(Mixer):
+    """The same, added to what it reads."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
+
+
 def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
     """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
     q, k, _ = mixer.parts(x)

@@ -25,7 +25,8 @@ from transformers.masking_utils import AttentionMaskInterface
 import headscope as hs
 from families import BY_NAME, Family, built, here
 from headscope.errors import InputError, UnsupportedError
-from headscope.live import Call, Consumer, Forward, Stack, capture, feed
+from headscope.live import Call, Consumer, Forward, Stack, ablate, capture, feed
+from headscope.live.names.sources import MEMORIES
 from patience import PATIENCE
 
 BERT = BY_NAME["BertModel"]
@@ -73,9 +74,10 @@ def test_a_model_goes_with_its_last_reference(made: Callable[[], nn.Module]) -> 
                     model(input_ids=torch.arange(4, 9)[None])
                 else:
                     model(*[x] * (3 if isinstance(model, nn.MultiheadAttention) else 1))
-            trace, gone = captured.trace, weakref.ref(model)
+            trace, gone, at = captured.trace, weakref.ref(model), id(model)
+            assert at in MEMORIES
             del model, captured
-            assert gone() is None or not captures
+            assert (gone() is None and at not in MEMORIES) or not captures
             assert len(trace.layers) > 0
         finally:
             gc.enable()
@@ -121,16 +123,19 @@ def test_select_layers_heads_and_precision() -> None:
         trace[0, 0]
 
 
-def test_selected_heads_under_grouped_queries() -> None:
-    model, inputs = built("LlamaModel")
-    with torch.no_grad():
-        whole = captured_of(model, **inputs)
-        with capture(model, heads=[2]) as some:
-            model(**inputs)
-    assert whole.traces[0].layers[0].k.shape[0] == 2
-    np.testing.assert_array_equal(some.traces[0][1, 2].k, whole.traces[0][1, 2].k)
-    np.testing.assert_array_equal(np.asarray(some.traces[0][1, 2].weights), np.asarray(whole.traces[0][1, 2].weights))
-    assert some.traces[0].verify().agrees
+@pytest.mark.parametrize(("name", "kv_heads"), [("BertModel", 4), ("LlamaModel", 2)])
+def test_selected_and_silenced_heads(name: str, kv_heads: int) -> None:
+    model, inputs = built(name, padded=True)
+    whole = captured_of(model, **inputs)
+    assert whole.traces[0].layers[0].k.shape[0] == kv_heads
+    with torch.no_grad(), ablate(model, [(1, 3)]), capture(model, layers=[1], heads=[2, 3]) as some:
+        model(**inputs)
+    for trace, reference in zip(some.traces, whole.traces, strict=True):
+        for part in ("k", "weights", "output"):
+            np.testing.assert_array_equal(*(np.asarray(getattr(one[1, 2], part)) for one in (trace, reference)))
+        assert trace[1, 3].silenced
+        assert not trace[1, 3].output.any()
+        assert trace.verify().agrees
 
 
 @pytest.mark.parametrize(("option", "value", "message"), [("heads", [4], "no head 4"), ("layers", [2], "no layer 2")])
@@ -161,18 +166,6 @@ def test_the_only_trace_or_an_error() -> None:
         model.encoder.layer[0](torch.randn(1, 3, 32))
     with pytest.raises(InputError, match="outside a forward"):
         captured.trace
-
-
-def test_nested_captures_see_the_same() -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=False)
-    with torch.no_grad(), capture(model) as outer:
-        model(**inputs)
-        with capture(model.encoder.layer[1]) as inner, capture(model, layers=[0]) as other:
-            model(**inputs)
-        model(**inputs)
-    assert (len(outer.forwards), len(inner.forwards), len(other.forwards)) == (3, 1, 1)
-    np.testing.assert_array_equal(inner.traces[0][1, 1].q, outer.traces[2][1, 1].q)
-    assert AttentionInterface._global_mapping["sdpa"] is transformers.integrations.sdpa_attention.sdpa_attention_forward
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
@@ -461,12 +454,17 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
-    model, _, given = make()
+    """Of the whole model, of a part of it, and of some layers."""
+    model, part, given = make()
     with torch.no_grad(), hs.capture(model) as outer:
         inner = captured_of(model, given(0))
-        model(given(1))
+        with hs.capture(part) as second, hs.capture(model, layers=[0]) as first:
+            model(given(1))
     assert [len(trace.queries) for trace in outer.traces] == [5, 6]
     assert len(inner.trace.layers) == len(outer.traces[0].layers) == 2
+    for one, layer in ((first, 0), (second, 1)):
+        assert (len(one.forwards), len(one.trace.layers)) == (1, 1)
+        np.testing.assert_array_equal(one.trace.layers[0].q, outer.traces[1].layers[layer].q)
 
 
 def test_a_forward_pass_of_a_thread_without_a_block() -> None:

@@ -367,17 +367,12 @@ ROOMS = sorted(path.parent.name for path in Path(live.__file__).parent.glob("*/_
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_the_example_of_a_room_runs(room: str) -> None:
+def test_the_example_of_a_room_runs_and_its_files_are_named(room: str) -> None:
+    """And what to read first, and who may call it."""
     module = import_module(f"headscope.live.{room}")
     outcome = doctest.testmod(module)
     assert outcome.attempted >= 3
     assert not outcome.failed
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_names_its_files(room: str) -> None:
-    """And what to read first, and who may call it."""
-    module = import_module(f"headscope.live.{room}")
     text = module.__doc__ or ""
     folder = Path(live.__file__).parent / room
     names = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}

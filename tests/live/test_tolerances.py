@@ -256,18 +256,30 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
         assert trace.verify().agrees
 
 
+FAMILIES = here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model")
+
+
 @pytest.mark.parametrize(
-    ("name", "implementation", "dtype"),
-    pairwise(here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model"), ("sdpa", "eager"), HALVES),
+    ("name", "way", "dtype"),
+    [
+        *pairwise(FAMILIES, ("sdpa", "eager"), HALVES),
+        *(("MultiheadAttention", way, dtype) for way in (False, True) for dtype in HALVES),
+    ],
 )
-def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtype) -> None:
-    """RoPE leaves q and k in fp32, and autocast casts them at the product."""
-    model, inputs = built(name, padded=True)
-    model.set_attn_implementation(implementation)
+def test_models_under_autocast(name: str, way: str | bool, dtype: torch.dtype) -> None:
+    """RoPE leaves q and k in fp32, and autocast casts them at the product; nn.MultiheadAttention returns weights."""
+    if isinstance(way, str):
+        model, inputs = built(name, padded=True)
+        model.set_attn_implementation(way)
+    else:
+        torch.manual_seed(0)
+        model = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+        inputs = {**dict.fromkeys(("query", "key", "value"), 3 * torch.randn(2, 9, 16)), "need_weights": way}
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
-        alone = model(**inputs).last_hidden_state
+        alone = model(**inputs)[0]
         with capture(model) as captured:
-            assert torch.equal(model(**inputs).last_hidden_state, alone)
+            output = model(**inputs)[0]
+        assert torch.equal(output, alone) or name == "MultiheadAttention"
         for trace in captured.traces:
             assert_sums(trace)
             for record in trace.layers:
@@ -276,22 +288,6 @@ def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtyp
                     np.testing.assert_array_equal(kept, again)
             report = trace.verify()
             assert report.agrees, report
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_multihead_attention_under_autocast(dtype: torch.dtype, need_weights: bool) -> None:
-    torch.manual_seed(0)
-    mha = nn.MultiheadAttention(16, 2, batch_first=True).eval()
-    x = 3 * torch.randn(2, 9, 16)
-    with torch.no_grad(), torch.autocast("cpu", dtype=dtype), capture(mha) as captured:
-        mha(x, x, x, need_weights=need_weights)
-    for trace in captured.traces:
-        assert_sums(trace)
-        kept = trace.layers[0].q
-        np.testing.assert_array_equal(kept, torch.from_numpy(kept).to(dtype).float().numpy())
-        report = trace.verify()
-        assert report.agrees, report
 
 
 def test_flash_attention_is_given_what_transformers_casts_to() -> None:
