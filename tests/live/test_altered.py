@@ -240,11 +240,10 @@ def test_keys_that_a_function_repeats_are_kept_once(enable_gqa: bool) -> None:
         allowed[4, 2] = False
         return SDPA(q, k, v, attn_mask=allowed, enable_gqa=enable_gqa)
 
-    family = BY_NAME["LlamaModel"]
-    model = family.build()
+    model, inputs = built("LlamaModel")
     AttentionInterface.register("own", interface(contexts))
     model.set_attn_implementation("own")
-    captured = captured_of(model, **family.inputs(padded=False))
+    captured = captured_of(model, **inputs)
     trace = captured.traces[0]
     assert trace.layers[0].k.shape == (2, 7, 8)
     assert (np.asarray(trace[0].weights)[:, 4, 2] == 0).all()
@@ -355,17 +354,6 @@ def test_tensors_of_another_class() -> None:
     refused(REFUSED, own(forward, bert=bert()), IDS)
 
 
-def changed_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = torch.nn.functional.softmax
-
-    def softmax(x: torch.Tensor, *given: Any, **options: Any) -> torch.Tensor:
-        weights = right(x, *given, **options)
-        weights[Edge()] = 0
-        return weights
-
-    monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
-
-
 def changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def sdpa_attention_forward(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **given: Any) -> Any:
         output = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).contiguous()
@@ -379,7 +367,7 @@ def changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
 PATCHES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "sdpa": ("sdpa", lambda patch: patch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrapped)),
     "eager": ("eager", lambda patch: patch.setattr(modeling_bert, "eager_attention_forward", by_hand(Edge()))),
-    "softmax": ("eager", changed_softmax),
+    "softmax": ("eager", lambda patch: by_softmax(None, patch, None)),
     "entry": ("sdpa", lambda patch: patch.setitem(AttentionInterface._global_mapping, "sdpa", subtracted(Edge()))),
     "locally": (
         "sdpa",
@@ -688,14 +676,13 @@ def test_hooks_that_only_look_are_no_obstacle() -> None:
     module, x = mha(), torch.randn(3, 12, 32)
     seen = []
     module.register_forward_hook(lambda *given: seen.append(given))
-    family = BY_NAME["DebertaV2Model"]
-    model = family.build()
+    model, inputs = built("DebertaV2Model", padded=True)
     for part in model.modules():
         part.register_forward_hook(lambda *given: seen.append(given))
     with torch.no_grad():
         captured = captured_of(module, x, x, x)
         assert all(trace.verify().agrees for trace in captured.traces)
-        captured = captured_of(model, **family.inputs(padded=True))
+        captured = captured_of(model, **inputs)
         assert all(trace.verify().agrees for trace in captured.traces)
     assert seen
 
@@ -723,7 +710,7 @@ def by_softmax(module: Any, context: pytest.MonkeyPatch, change: Any) -> None:
 
         def softmax(x: torch.Tensor, *given: Any, right: Any = right, **options: Any) -> torch.Tensor:
             weights: torch.Tensor = right(x, *given, **options)
-            row = weights.view(2, -1, *weights.shape[-2:])[1, 1, 3]
+            row = (weights if weights.dim() == 4 else weights.unflatten(0, (2, -1)))[1, 1, 3]
             row[row.argmax()] = 0
             return weights
 

@@ -143,8 +143,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
 @pytest.mark.parametrize("name", ["MPNetModel", "BloomModel", "GPT2Model"])
 @torch.no_grad()
 def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
-    family = BY_NAME[name]
-    plain, inputs = family.build().eval(), family.inputs(padded=True)
+    plain, inputs = built(name, padded=True)
     model = offload(plain)
     found = [captured_of(one, **inputs).traces for one in (plain, model)]
     for expected, trace in zip(*found, strict=True):
@@ -338,10 +337,9 @@ def test_a_saved_model_needs_no_headscope() -> None:
 
 def test_a_shallow_copy_shares_its_layers() -> None:
     """A copy.copy of a model has the model's own layers: what they attend to is recorded."""
-    family = BY_NAME["BertModel"]
-    model = family.build()
+    model, inputs = built("BertModel")
     with torch.no_grad(), hs.capture(model) as captured:
-        copy.copy(model)(**family.inputs(padded=False))
+        copy.copy(model)(**inputs)
     assert captured.traces[0].verify().agrees
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 

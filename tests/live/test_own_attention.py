@@ -28,7 +28,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
-from families import BY_NAME, DECODER, Family
+from families import BY_NAME, DECODER, Family, built
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.plan.classes import kind_of
@@ -731,12 +731,11 @@ def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     from headscope.live.seeing import sdpa_watch
 
     seen: list[str] = []
-    family = BY_NAME["BertModel"]
-    model = family.build()
+    model, inputs = built("BertModel")
     original = sdpa_watch._missed
     sdpa_watch._missed = lambda session, running, op, *rest: seen.append(op.name())  # type: ignore[assignment]
     try:
-        captured = captured_of(model, **family.inputs(padded=False))
+        captured = captured_of(model, **inputs)
     finally:
         sdpa_watch._missed = original
     assert seen == []

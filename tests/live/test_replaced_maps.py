@@ -159,8 +159,7 @@ def test_the_output_is_eager_attention_under_the_map(family: Family, way: str) -
     in_turn(("BartModel", "T5Model"), ("uniform", "shuffle", "squared"), ("encoder", "decoder", "cross")),
 )
 def test_stacks_of_an_encoder_and_a_decoder(name: str, way: str, stack: str) -> None:
-    family = BY_NAME[name]
-    model, inputs = family.build(torch.float64), family.inputs(padded=False)
+    model, inputs = built(name, torch.float64)
     output, captured = run(model, squared if way == "squared" else way, inputs, stack)
     trace = captured[stack][0]
     nothing = np.zeros((2, len(trace.queries)), dtype=bool)
@@ -179,8 +178,7 @@ def test_identity_needs_queries_that_are_keys() -> None:
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "DebertaV2Model"])
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list])
 def test_an_array_is_used_as_it_is(name: str, kind: Any) -> None:
-    family = BY_NAME[name]
-    model, inputs = family.build(torch.float64), family.inputs(padded=False)
+    model, inputs = built(name, torch.float64)
     inputs = {name: x[:1] for name, x in inputs.items()}
     tokens = inputs["input_ids"].shape[1]
     cells = np.random.default_rng(0).random((tokens, tokens))
@@ -240,8 +238,7 @@ def test_a_map_has_no_rows_for_padding() -> None:
 @pytest.mark.parametrize(("name", "left"), [("BertModel", False), ("LlamaModel", False), ("LlamaModel", True)])
 def test_a_text_in_a_batch_is_the_text_alone(name: str, way: str, left: bool) -> None:
     """But where positions count padding on the left, as BERT's: the text alone is then another input."""
-    family = BY_NAME[name]
-    model, inputs = family.build(torch.float64), family.inputs(padded=True, left=left)
+    model, inputs = built(name, torch.float64, padded=True, left=left)
     kept = inputs["attention_mask"][1].bool()
     whole, _ = run(model, way, inputs)
     alone, _ = run(model, way, {"input_ids": inputs["input_ids"][1:, kept]})
@@ -251,8 +248,7 @@ def test_a_text_in_a_batch_is_the_text_alone(name: str, way: str, left: bool) ->
 @pytest.mark.parametrize("way", NAMED)
 def test_steps_of_a_generation_are_rows_of_the_whole_pass(way: str) -> None:
     """With a cache, each step has one query; the map of the whole text has its row."""
-    family = BY_NAME["LlamaModel"]
-    model, inputs = family.build(torch.float64), family.inputs(padded=False)
+    model, inputs = built("LlamaModel", torch.float64)
     whole, _ = run(model, way, inputs)
     first, rest = inputs["input_ids"][:, :3], inputs["input_ids"][:, 3:]
     with torch.no_grad(), ablate(model, {(LAYER, HEAD): way}), capture(model) as captured:
