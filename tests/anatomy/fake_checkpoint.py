@@ -10,6 +10,8 @@ import numpy as np
 
 from headscope.anatomy import FAMILIES, Anatomy, Family, read_anatomy
 from headscope.anatomy.fit import class_parameters, find_class
+from headscope.anatomy.read_anatomy import base_specs
+from headscope.anatomy.sizes import read_dimensions
 from headscope.checkpoint import Checkpoint, TensorEntry
 from making import BERT_CONFIG, SPECIAL_IDS, bert_header
 
@@ -121,9 +123,6 @@ def class_header(class_name: str) -> tuple[dict[str, Any], dict[str, tuple[int, 
 
 
 def base_header(family: Family, kind: str) -> dict[str, tuple[int, ...]]:
-    from headscope.anatomy.read_anatomy import base_specs
-    from headscope.anatomy.sizes import read_dimensions
-
     config = TINY_CONFIGS[kind]
     sizes = replace(
         read_dimensions(config, family, {}, ""),

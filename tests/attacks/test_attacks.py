@@ -138,23 +138,31 @@ def test_a_trace_whose_model_is_called_anything(tmp_path: Path, model: str) -> N
     assert page_file(again)[0]
 
 
-def test_an_infinite_effect_in_the_survey_of_a_stranger() -> None:
+def with_infinity(content: bytes) -> bytes:
     """The change from infinity was a warning and NaN."""
-    files, folder = fuzz.prepared("survey by a stranger")
-    name, _, content = next(data for data in files if data.startswith(b"effects/")).partition(b"\0")
     array, record = array_and_record(content)
-    infinite = array_bytes(np.full_like(array, np.inf), label_of(content), record)
-    with pytest.raises(InputError, match="an infinite number among the effects"):
-        READERS["survey by a stranger"].read(name + b"\0" + infinite, folder)
+    return array_bytes(np.full_like(array, np.inf), label_of(content), record)
 
 
-def test_written_tokens_without_a_column_in_the_survey_of_a_stranger() -> None:
+def without_a_column(content: bytes) -> bytes:
     """The rows of the survey ended in a KeyError."""
+    return sealed_parquet(table_of_bytes(content).drop_columns("sure"), label_of(content))
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "message"),
+    [
+        (b"effects/", with_infinity, "an infinite number among the effects"),
+        (b"writes.parquet", without_a_column, "something that no survey does: KeyError: 'sure'"),
+    ],
+)
+def test_numbers_and_columns_in_the_survey_of_a_stranger(
+    start: bytes, change: Callable[[bytes], bytes], message: str
+) -> None:
     files, folder = fuzz.prepared("survey by a stranger")
-    name, _, content = next(data for data in files if data.startswith(b"writes.parquet")).partition(b"\0")
-    table = table_of_bytes(content).drop_columns("sure")
-    with pytest.raises(InputError, match="something that no survey does: KeyError: 'sure'"):
-        READERS["survey by a stranger"].read(name + b"\0" + sealed_parquet(table, label_of(content)), folder)
+    name, _, content = next(data for data in files if data.startswith(start)).partition(b"\0")
+    with pytest.raises(InputError, match=message):
+        READERS["survey by a stranger"].read(name + b"\0" + change(content), folder)
 
 
 # No code of a file runs.

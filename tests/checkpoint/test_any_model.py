@@ -141,12 +141,18 @@ def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_models_and_pipelines_of_transformers(tmp_path: Path) -> None:
+@pytest.fixture
+def classifier(tmp_path: Path) -> tuple[Any, Any, Any]:
+    """A classifier of transformers that was saved in tmp_path, its tokenizer, and a pipeline of both."""
     readable(tmp_path, "Bert", "ForSequenceClassification")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
     words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    return model, words, transformers.pipeline("text-classification", model=model, tokenizer=words, device="cpu")
+
+
+def test_models_and_pipelines_of_transformers(tmp_path: Path, classifier: tuple[Any, Any, Any]) -> None:
+    model, words, pipeline = classifier
     expected = hs.open(tmp_path).predict(TEXT)
-    pipeline = transformers.pipeline("text-classification", model=model, tokenizer=words, device="cpu")
     for opened in (hs.open(model, tokenizer=words), hs.open(model, tokenizer=tmp_path), hs.open(pipeline)):
         assert opened.name.startswith(f"{tmp_path.name} (BertForSequenceClassification in memory ")
         assert opened.predict(TEXT).rows() == expected.rows()
@@ -155,13 +161,9 @@ def test_models_and_pipelines_of_transformers(tmp_path: Path) -> None:
         hs.open(model).trace(TEXT)
 
 
-def test_what_holds_a_tokenizer_brings_it(tmp_path: Path) -> None:
+def test_what_holds_a_tokenizer_brings_it(tmp_path: Path, classifier: tuple[Any, Any, Any]) -> None:
     """A pipeline runs as its user calls it; a model of sentence-transformers has a forward of its own."""
-    held = sentence_transformer(tmp_path / "sentence")
-    readable(tmp_path, "Bert", "ForSequenceClassification")
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    pipeline = transformers.pipeline("text-classification", model=model, tokenizer=words, device="cpu")
+    held, (model, words, pipeline) = sentence_transformer(tmp_path / "sentence"), classifier
     expected = hs.trace(model, TEXT, tokenizer=words)
     for call, captured in ((pipeline, hs.capture(pipeline)), (held.encode, hs.capture(held))):
         with captured:

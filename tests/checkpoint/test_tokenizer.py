@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from test_tokenizer_parity import KINDS
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    __version__,
+)
 
 import headscope as hs
 from commands import imported, run
@@ -235,9 +242,6 @@ PAIR = ("the cat", "sat on it")
 
 def saved(folder: Path, **options: Any) -> Path:
     """A small BERT whose tokenizer the installed transformers saved as one of no class of its own."""
-    from transformers import PreTrainedTokenizerFast
-    from transformers import __version__ as version
-
     small_bert(folder)
     vocabulary = {line: at for at, line in enumerate((folder / "vocab.txt").read_text().splitlines())}
     (folder / "vocab.txt").unlink()
@@ -245,7 +249,7 @@ def saved(folder: Path, **options: Any) -> Path:
     PreTrainedTokenizerFast(tokenizer_object=wordpiece_tokenizer(vocabulary), **specials, **options).save_pretrained(
         str(folder)
     )
-    change_json(folder / "config.json", transformers_version=version)
+    change_json(folder / "config.json", transformers_version=__version__)
     return folder
 
 
@@ -253,8 +257,6 @@ def saved(folder: Path, **options: Any) -> Path:
     "options", [{}, {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}], ids=["default", "named"]
 )
 def test_segments_are_those_of_the_version_that_saved_them(tmp_path: Path, options: dict[str, Any]) -> None:
-    from transformers import AutoTokenizer
-
     folder = saved(tmp_path, **options)
     encoded = AutoTokenizer.from_pretrained(str(folder))(*PAIR)
     tokenizer = hs.open(folder).tokenizer
@@ -334,8 +336,6 @@ def test_a_vocabulary_of_another_tokenizer_is_named(tmp_path: Path, mark: str) -
     listed = [*pieces, *(f"[unused{at}]" for at in range(count - len(pieces)))]
     (folder / "vocab.txt").write_text("\n".join(listed) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
-    from transformers import BertTokenizer
-
     library = BertTokenizer(vocab=dict(map(reversed, enumerate(listed))))  # type: ignore[arg-type]
     assert library.tokenize("the cat sat") == ["[UNK]"] * 3
     tokenizer = hs.open(folder).tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, refused
+from comparing import captured_of, own, refused
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.nn.functional import scaled_dot_product_attention
@@ -110,22 +110,6 @@ class Torch(nn.Module):
         return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
-class Stack(nn.Module):
-    """Three layers. Before the second, somebody changes the mask, and before the third, changes it back."""
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor, change: Change, given: torch.Tensor | None = None) -> Any:
-        before, given = mask.clone(), mask if given is None else given
-        x = self.layers[0](x, given)
-        change(mask)
-        x = self.layers[1](x, given)
-        mask.data.copy_(before)
-        return self.layers[2](x, given)
-
-
 def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
     """Every layer of every trace has the weights that its layer computed, and every layer is in one."""
     assert sorted((trace.row, number) for trace in traces for number in trace.numbers) == [
@@ -141,9 +125,19 @@ def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
             np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-6)
 
 
-def stack(make: Callable[[], nn.Module]) -> Stack:
+def stack(make: Callable[[], nn.Module]) -> Any:
+    """Three layers. Before the second, somebody changes the mask, and before the third, changes it back."""
+
+    def forward(self: Any, x: torch.Tensor, mask: torch.Tensor, change: Change, given: Any = None) -> Any:
+        before, given = mask.clone(), mask if given is None else given
+        x = self.layers[0](x, given)
+        change(mask)
+        x = self.layers[1](x, given)
+        mask.data.copy_(before)
+        return self.layers[2](x, given)
+
     torch.manual_seed(0)
-    return Stack(*(make() for _ in range(3))).eval()
+    return own(forward, layers=nn.ModuleList(make() for _ in range(3)))
 
 
 GIVEN: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, Any]]]] = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from comparing import captured_of, eager_attentions
+from transformers import DynamicCache
 
 import headscope as hs
 from families import BART, BY_NAME, DECODER, GPT, T5, Family
@@ -194,8 +195,6 @@ def test_two_sequences_in_one_block_are_two() -> None:
 
 def test_sequences_that_take_turns_are_told_apart() -> None:
     """Two caches, extended alternately: each step's keys are those of its own cache."""
-    from transformers import DynamicCache
-
     model = model_of("gpt2")
     texts = [prompts(1, seed)[0] for seed in (1, 2)]
     caches = [DynamicCache(), DynamicCache()]
@@ -211,8 +210,6 @@ def test_sequences_that_take_turns_are_told_apart() -> None:
 
 
 def test_a_cache_from_before_the_block() -> None:
-    from transformers import DynamicCache
-
     model = model_of("gpt2")
     cache = DynamicCache()
     with torch.no_grad():

@@ -136,31 +136,29 @@ def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, lay
                 np.testing.assert_allclose(trace[layer, 1].weights[:], eager[2 * layer + call][row, 1], atol=1e-6)
 
 
-class Block(nn.Module):
+def block(parts: Callable[[torch.Tensor], Iterable[torch.Tensor]]) -> Any:
     """A layer that runs its attention several times, on the parts that `parts` makes of its input."""
 
-    def __init__(self, parts: Callable[[torch.Tensor], list[torch.Tensor]]) -> None:
-        super().__init__()
-        self.attention, self.parts = Residual(), parts
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for part in self.parts(x):
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for part in parts(x):
             self.attention(part)
         return x.roll(1, 0)
+
+    return own(forward, attention=Residual())
 
 
 @pytest.mark.parametrize("sides", [(5, 3), (4, 4)])
 @torch.no_grad()
 def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(*(Block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
+    model = nn.Sequential(*(block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
     x = torch.randn(*sides, 32)
     captured = captured_of(model, x)
     assert captured.stacks == ("self", "self.2")
-    for layer, block in enumerate(model):
+    for layer, one in enumerate(model):
         given = x.roll(layer, 0)
         for stack, part in zip(captured.stacks, (given, given.transpose(0, 1)), strict=True):
-            weights = weights_of(block.attention, part)
+            weights = weights_of(one.attention, part)
             for row, trace in enumerate(captured[stack]):
                 assert trace.numbers == (0, 1)
                 np.testing.assert_allclose(trace[layer, 2].weights[:], weights[row, 2], atol=1e-6)
@@ -172,7 +170,7 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
 @torch.no_grad()
 def test_parts_of_a_layers_input_are_not_maps_of_a_layer(sizes: int | list[int], axis: int, copied: bool) -> None:
     """Of equal sizes or not, of tokens or rows, in their memory or copied."""
-    model = nn.Sequential(Block(lambda x: [part + 0 if copied else part for part in x.split(sizes, axis)])).eval()
+    model = nn.Sequential(block(lambda x: [part + 0 if copied else part for part in x.split(sizes, axis)])).eval()
     with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
         model(torch.randn(6, 6, 32))
 

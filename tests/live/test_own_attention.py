@@ -32,6 +32,7 @@ from families import BY_NAME, DECODER, Family, built
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.plan.classes import kind_of
+from headscope.live.seeing import sdpa_watch
 from headscope.live.seeing.operators import KEY
 
 
@@ -728,8 +729,6 @@ def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
 
 def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
     """The interface's functions are read without an observer: no operator of a BERT layer passes through one."""
-    from headscope.live.seeing import sdpa_watch
-
     seen: list[str] = []
     model, inputs = built("BertModel")
     original = sdpa_watch._missed

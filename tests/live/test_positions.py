@@ -20,6 +20,7 @@ from headscope.errors import InputError
 from headscope.page.trace import page_bytes
 from headscope.traces import Cut, Trace
 from products import pairwise
+from small_bert import small_bert
 
 bert = BY_NAME["BertModel"].build
 
@@ -138,8 +139,6 @@ def test_an_empty_text_in_a_batch_is_named(empty: list[int], message: str, atten
 
 
 def test_an_empty_text_in_a_list_is_named(tmp_path: Path) -> None:
-    from small_bert import small_bert
-
     model = hs.open(small_bert(tmp_path))
     with pytest.raises(InputError, match=r"text\[1\]: text is empty"):
         model.trace(["the cat", "", "the mat"])

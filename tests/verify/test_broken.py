@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load
+from transformers import BertModel
 
 import commands
 import headscope as hs
+from headscope.attention.scores import Mask
 from headscope.page.trace import page_bytes
+from headscope.runs.predicting import outcomes, shifts
 from headscope.traces import broken_line
 from small_bert import PLACES, broken_bert
 
@@ -57,10 +63,8 @@ def folders(tmp_path_factory):
 
 @places
 def test_the_same_weights_are_nan_as_in_transformers(folders: dict[str, Path], place: str) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     trace = hs.open(folders[place]).trace(TEXT)
-    model = transformers.BertModel.from_pretrained(folders[place], attn_implementation="eager").eval()
+    model = BertModel.from_pretrained(folders[place], attn_implementation="eager").eval()
     with torch.no_grad():
         eager = model(input_ids=torch.tensor([trace.ids]), output_attentions=True).attentions
     for layer, found in enumerate(eager):
@@ -151,10 +155,6 @@ def test_statistics_are_nan_where_the_weights_are(folders: dict[str, Path], plac
 
 def test_a_mean_over_the_other_queries_is_no_mean() -> None:
     """Behind a causal mask only the queries from the broken token on are NaN: the head's mean is, too."""
-    from dataclasses import replace
-
-    from headscope.attention.scores import Mask
-
     whole = hs.open("-").trace(TEXT)
     layers = []
     for record in whole.layers:
@@ -181,8 +181,6 @@ def test_verify_head_and_fill(folders: dict[str, Path]) -> None:
 
 @places
 def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Path) -> None:
-    from safetensors.numpy import load
-
     run("view", folders[place], TEXT, "--html", tmp_path / "page.html")
     content = load(page_bytes(hs.open(folders[place]).trace(TEXT)))
     for layer, head in ALL:
@@ -193,8 +191,6 @@ def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Pa
 
 
 def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> None:
-    from headscope.runs.predicting import outcomes, shifts
-
     model = hs.open(folders["query"])
     trace = model.trace("the [MASK] sat")
     assert outcomes(model, trace) == []
