@@ -23,8 +23,8 @@ import headscope as hs
 from headscope.checkpoint import open_checkpoint
 from headscope.errors import CheckpointError, HeadscopeError, NotFoundError, UnsupportedError
 from hub_server import HubServer, go_offline, serve
-from making import LARGE, bert_checkpoint, write_config, write_safetensors
-from random_models import FAMILIES, ids, random_model, run
+from making import BERT_CONFIG, LARGE, bert_checkpoint, write_config, write_safetensors
+from random_models import DEBERTA_V3, FAMILIES, ids, random_model, run
 from random_models import SIZES as BERTS_SIZES
 from small_bert import small_bert
 
@@ -150,11 +150,9 @@ PUBLISHED = (
         "DebertaV2",
         "ForMaskedLM",
         {
-            **SIZES, "model_type": "deberta-v2", "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
-            "hidden_dropout_prob": 0.1, "initializer_range": 0.02, "max_position_embeddings": 64,
-            "relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
-            "pos_att_type": "p2c|c2p", "layer_norm_eps": 1e-7, "max_relative_positions": -1,
-            "position_biased_input": False, "type_vocab_size": 0,
+            **SIZES, **DEBERTA_V3, "model_type": "deberta-v2", "attention_probs_dropout_prob": 0.1,
+            "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02,
+            "max_position_embeddings": 64, "layer_norm_eps": 1e-7,
         },
         deberta_v3,
     ),
@@ -268,11 +266,9 @@ PUBLISHED = (
         "Bert",
         "ForPreTraining",
         {
-            **SIZES, "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1,
-            "gradient_checkpointing": False, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-            "initializer_range": 0.02, "layer_norm_eps": 1e-12, "max_position_embeddings": 64, "model_type": "bert",
-            "pad_token_id": 0, "position_embedding_type": "absolute", "transformers_version": "4.6.0.dev0",
-            "type_vocab_size": 2, "use_cache": True,
+            **SIZES, **BERT_CONFIG, "architectures": ["BertForMaskedLM"], "gradient_checkpointing": False,
+            "max_position_embeddings": 64, "position_embedding_type": "absolute",
+            "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "use_cache": True,
         },
         google,
     ),

@@ -75,13 +75,17 @@ class Residual(Mixer):
         return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
 
 
-def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
-    q, k, _ = mixer.parts(x)
-    raw = q @ k.mT * q.shape[-1] ** -0.5
+def softmax_of(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """softmax(q k^T / sqrt(d) + mask), literally; a query without keys has weights of 0."""
+    raw = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
         raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
-    weights = raw.softmax(-1).nan_to_num(0)
+    return raw.softmax(-1).nan_to_num(0)
+
+
+def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """(batch, heads, queries, keys) of a Mixer by the formula."""
+    weights = softmax_of(*mixer.parts(x)[:2], mask)
     return weights if mixer.heads else weights[:, None]
 
 

@@ -208,7 +208,7 @@ def check(model: Any, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
                 np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
                 assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
             x = x + written
-        assert all(trace.verify().agrees for trace in captured.traces)
+        assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
 
 MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode)

@@ -23,7 +23,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 import headscope as hs
-from families import BY_NAME, Family, built, here
+from families import BY_NAME, DEBERTA, DEBERTA_V2, Family, built, here
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, ablate, capture, feed
 from headscope.live.names.sources import MEMORIES
@@ -292,15 +292,26 @@ OFF_THE_INTERFACE = {
 """Model -> what the error says about it."""
 
 
-@pytest.mark.parametrize("name", OFF_THE_INTERFACE)
-def test_models_outside_the_interface_raise_before_anything_runs(name: str) -> None:
+NOT_READ: list[tuple[str, dict[str, Any], str]] = [
+    ("DebertaModel", {**DEBERTA, "talking_head": True}, "talking_head"),
+    ("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p", "p2p"]}, "pos_att_type p2p"),
+    ("DebertaV2Model", {**DEBERTA_V2, "pos_att_type": ["p2p"]}, "pos_att_type p2p"),
+    ("BloomModel", {"hidden_size": 36, "n_head": 6, "pretraining_tp": 2, "slow_but_exact": True}, "slow_but_exact"),
+]
+"""Settings that a reader can't read."""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"), [*((name, {}, message) for name, message in OFF_THE_INTERFACE.items()), *NOT_READ]
+)
+def test_models_that_cannot_be_read_raise_before_anything_runs(name: str, settings: Any, message: str) -> None:
     cls = getattr(transformers, name)
-    config = cls.config_class()
+    config = cls.config_class(**settings)
     if name not in ("FunnelModel", "ReformerModel"):
         config.num_hidden_layers = 1
     with torch.device("meta"):
         model = cls(config)
-    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*({OFF_THE_INTERFACE[name]})") as caught:
+    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*({message})") as caught:
         capture(model)
     assert caught.value.advice
 

@@ -25,13 +25,9 @@ class Twice(Residual):
         return scaled_dot_product_attention(q, k, v) - 0.3 * scaled_dot_product_attention(k, q, v)
 
 
-def diff_llama() -> Any:
-    settings = {**DECODER, "num_hidden_layers": 3, "num_key_value_heads": 4}
-    return Family("DiffLlamaModel", settings, factor=1.0).build()
-
-
 def test_diff_llama_has_two_maps_a_layer() -> None:
-    model = diff_llama()
+    settings = {**DECODER, "num_hidden_layers": 3, "num_key_value_heads": 4}
+    model = Family("DiffLlamaModel", settings, factor=1.0).build()
     ids = torch.arange(3, 9)[None]
     with torch.no_grad():
         captured = captured_of(model, ids, use_cache=False)

@@ -313,11 +313,11 @@ def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
 
 @pytest.fixture(scope="module")
 def published() -> Any:
-    return AutoTokenizer.from_pretrained(BUNDLED)
+    """The bundled model and its tokenizer, as transformers loads them."""
+    return BertModel.from_pretrained(BUNDLED).eval(), AutoTokenizer.from_pretrained(BUNDLED)
 
 
-def tokens_by(vocabulary: Any, ids: torch.Tensor) -> tuple[str, ...]:
-    model = BertModel.from_pretrained(BUNDLED).eval()
+def tokens_by(model: Any, vocabulary: Any, ids: torch.Tensor) -> tuple[str, ...]:
     with headscope.capture(model, tokenizer=vocabulary) as found, torch.no_grad():
         model(ids)
     return found.trace.tokens
@@ -338,13 +338,14 @@ WAYS: dict[str, Callable[[dict[str, int]], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_vocabulary_in_either_direction_names_the_tokens(published: Any, way: str) -> None:
-    ids = published("The cat sat on 3 mats.", return_tensors="pt").input_ids
-    assert tokens_by(WAYS[way](published.get_vocab()), ids) == tuple(published.convert_ids_to_tokens(ids[0]))
+    model, tokenizer = published
+    ids = tokenizer("The cat sat on 3 mats.", return_tensors="pt").input_ids
+    assert tokens_by(model, WAYS[way](tokenizer.get_vocab()), ids) == tuple(tokenizer.convert_ids_to_tokens(ids[0]))
 
 
-def test_an_id_that_a_vocabulary_lacks_keeps_its_number() -> None:
-    assert tokens_by({"the": 6, "3": 7}, torch.tensor([[6, 7, 8]])) == ("the", "3", "8")
-    assert tokens_by({6: "the"}, torch.tensor([[6, 7]])) == ("the", "7")
+def test_an_id_that_a_vocabulary_lacks_keeps_its_number(published: Any) -> None:
+    assert tokens_by(published[0], {"the": 6, "3": 7}, torch.tensor([[6, 7, 8]])) == ("the", "3", "8")
+    assert tokens_by(published[0], {6: "the"}, torch.tensor([[6, 7]])) == ("the", "7")
 
 
 @pytest.mark.parametrize(
@@ -355,9 +356,9 @@ def test_an_id_that_a_vocabulary_lacks_keeps_its_number() -> None:
         ({"the": 6, 7: "a"}, "expected ids and tokens, got 'the': 6"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused(vocabulary: Any, message: str) -> None:
+def test_what_is_no_vocabulary_is_refused(published: Any, vocabulary: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        headscope.capture(BertModel.from_pretrained(BUNDLED), tokenizer=vocabulary)
+        headscope.capture(published[0], tokenizer=vocabulary)
 
 
 # The rooms of headscope.live: each says what it is about, and shows an example that runs.

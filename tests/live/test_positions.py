@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 import safetensors.numpy
 import torch
 from comparing import captured_of, eager_attentions
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 
 import headscope as hs
 from families import BY_NAME, DECODER, Family
@@ -112,18 +109,6 @@ def test_a_text_alone_is_row_0_from_0_on() -> None:
     (trace,) = captured(bert(), batch({}))
     assert (trace.row, trace.positions.tolist(), trace.key_positions.tolist()) == (0, [*range(12)], [*range(12)])
     assert trace.cut == Cut.none(12, 12)
-
-
-def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
-    """Files without the field load, with row 0 and all positions."""
-    trace = captured(bert(), batch({1: [0, 1]}, rows=2))[1]
-    path = trace.save(tmp_path / "right.safetensors")
-    with safe_open(path, "np") as file:
-        metadata = file.metadata()
-    about = json.loads(metadata["headscope"])
-    assert about.pop("cut") == {"row": 1, "queries": [*range(2, 12)], "keys": [*range(2, 12)], "sizes": [12, 12]}
-    save_file(load_file(path), tmp_path / "changed.safetensors", {**metadata, "headscope": json.dumps(about)})
-    assert hs.load(tmp_path / "changed.safetensors").cut == Cut.none(10, 10)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

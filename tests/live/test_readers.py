@@ -283,23 +283,6 @@ def test_generated_sequences_have_the_terms_of_one_pass(family: Family) -> None:
             np.testing.assert_allclose(trace[1].weights[:], whole[1].weights[:], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("DebertaModel", {**DEBERTA, "talking_head": True}, "talking_head"),
-        ("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p", "p2p"]}, "pos_att_type p2p"),
-        ("DebertaV2Model", {**DEBERTA_V2, "pos_att_type": ["p2p"]}, "pos_att_type p2p"),
-        ("BloomModel", {"hidden_size": 36, "n_head": 6, "pretraining_tp": 2, "slow_but_exact": True}, "slow_but_exact"),
-    ],
-)
-def test_settings_that_cannot_be_read_raise(name: str, settings: dict[str, Any], message: str) -> None:
-    config = getattr(transformers, name.replace("Model", "Config"))(**settings)
-    with torch.device("meta"):
-        model = getattr(transformers, name)(config)
-    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*{message}"):
-        capture(model)
-
-
 @pytest.mark.parametrize("family", GENERATING[-2:], ids=str)
 def test_a_generation_with_padding_that_is_kept(family: Family) -> None:
     """Padding that looks at all keys of its pass alike has more of them in one pass; beside a sink it looks at none."""
