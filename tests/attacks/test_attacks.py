@@ -87,19 +87,8 @@ def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any, part: in
             read_config(tmp_path)
 
 
-def bert_with(folder: Path, name: str, **fields: Any) -> hs.Model:
-    """The small BERT with these fields in a file."""
-    change_json(small_bert(folder) / name, **fields)
-    return hs.open(folder)
-
-
-def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
-    model = bert_with(tmp_path, "config.json", layer_norm_eps=1e308)
-    with pytest.raises(ConfigError, match="layer_norm_eps"):
-        model.trace("the cat")
-
-
 MECAB = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+EPSILON: tuple[dict[str, Any], type[HeadscopeError], str] = ({"layer_norm_eps": 1e308}, ConfigError, "layer_norm_eps")
 SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
     *(
         ({**MECAB, option: value}, HeadscopeError, option)
@@ -118,12 +107,16 @@ SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "kind", "message"), SETTINGS)
-def test_any_settings_of_a_tokenizer(
-    tmp_path: Path, settings: dict[str, Any], kind: type[HeadscopeError], message: str | None
+@pytest.mark.parametrize(
+    ("file", "settings", "kind", "message"),
+    [("config.json", *EPSILON), *(("tokenizer_config.json", *row) for row in SETTINGS)],
+)
+def test_any_settings(
+    tmp_path: Path, file: str, settings: dict[str, Any], kind: type[HeadscopeError], message: str | None
 ) -> None:
-    """A long value makes a short message, and a dictionary may have any type."""
-    model = bert_with(tmp_path, "tokenizer_config.json", **settings)
+    """An epsilon may be beyond float32, a long value makes a short message, and a dictionary may have any type."""
+    change_json(small_bert(tmp_path) / file, **settings)
+    model = hs.open(tmp_path)
     with pytest.raises(kind, match=message) as refused:
         model.trace("the cat")
     assert len(str(refused.value)) < 1000

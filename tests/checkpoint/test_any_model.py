@@ -46,7 +46,8 @@ from headscope.checkpoint.pickle_header import RESAVE
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import HeadscopeError, UnsupportedError
 from products import pairwise
-from random_models import made
+from random_models import assert_same, made
+from random_models import run as run_module
 from small_bert import small_bert
 
 TOKENIZER = ("vocab.txt", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
@@ -349,15 +350,14 @@ def plain(name: str) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = MODELS[name]().eval()
     model.set_attn_implementation("eager")
-    with torch.no_grad():
-        return model, model(torch.tensor([IDS]), output_attentions=True)
+    return model, run_module(model, [IDS])
 
 
 def same_as_transformers(opened: Any, expected: Any) -> None:
-    trace = opened.trace(ids=IDS)
-    np.testing.assert_allclose(trace.weights[:], torch.cat(expected.attentions).numpy(), atol=1e-5)
+    trace = opened.trace(ids=IDS, hidden_states=True)
+    assert_same(trace, expected)
+    assert "logits" in trace.outputs
     assert opened.anatomy.tops[0].suffix == "ForMaskedLM"
-    np.testing.assert_allclose(trace.outputs["logits"].array, expected.logits[0].numpy(), atol=1e-4)
     assert (opened.anatomy.problems, opened.anatomy.missing) == ((), ())
 
 

@@ -34,6 +34,7 @@ from tokenizer_folders import (
     Folder,
     folder_with,
     unigram_json,
+    wordpiece_json,
     wordpiece_tokenizer,
     wordpiece_vocabulary,
 )
@@ -83,9 +84,8 @@ def test_dropout_is_switched_off(tmp_path: Path) -> None:
 
 
 def test_mask_named_nowhere_is_still_a_mask(tmp_path: Path) -> None:
-    plain = {"type": "WordPiece", "vocab": {token: i for i, token in enumerate(SMALL)}, "unk_token": "[UNK]"}
-    state = {"version": "1.0", "model": {**plain, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}}
-    state["pre_tokenizer"] = {"type": "BertPreTokenizer"}
+    vocabulary = {token: i for i, token in enumerate(SMALL)}
+    state = wordpiece_json(vocabulary, pre_tokenizer={"type": "BertPreTokenizer"})
     tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}, tokenizer=state))
     assert tokenizer.encode("the [MASK]").tokens == ("the", "[MASK]")
     assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id) == ("[MASK]", 4, 0)

@@ -15,7 +15,7 @@ import headscope as hs
 from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError
 from headscope.page.trace import page_bytes
-from headscope.traces import Cut, Trace
+from headscope.traces import Cut
 from products import pairwise
 from small_bert import small_bert
 
@@ -35,11 +35,6 @@ def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def captured(model: Any, inputs: dict[str, torch.Tensor]) -> list[Trace]:
-    found = captured_of(model, **inputs)
-    return found.traces
-
-
 HOLES = [[5], [3, 4, 8], [0, 1, 6], [6, 10, 11], [0, 4, 5, 11]]
 
 
@@ -50,7 +45,7 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
     """Distances and neighbours are those of the sequence that the model read, masked tokens included."""
     model = bert() if name == "bert" else mistral(int(name.split()[-1]))
     inputs = batch({0: hidden})
-    (trace,) = captured(model, inputs)
+    (trace,) = captured_of(model, **inputs).traces
     weights = eager_attentions(model, inputs)["self"]
     real = inputs["attention_mask"][0].numpy().astype(bool)
     first, last = np.flatnonzero(real)[[0, -1]]
@@ -79,7 +74,7 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
 def test_the_page_measures_the_same(tmp_path: Path) -> None:
     """The numbers in the page's data and the saved file keep the positions too."""
     model, inputs = bert(), batch({0: [4, 5, 6]})
-    (trace,) = captured(model, inputs)
+    (trace,) = captured_of(model, **inputs).traces
     real = inputs["attention_mask"][0].numpy().astype(bool)
     gap = abs(np.arange(12)[None, :] - np.arange(12)[:, None])
     expected = [(one[0] * gap)[:, real].sum(-1).mean(-1) for one in eager_attentions(model, inputs)["self"]]
@@ -94,7 +89,7 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
     model = bert()
     inputs = batch({0: [10, 11], 1: [0, 1, 2, 6], 2: []}, rows=3)
     weights = eager_attentions(model, inputs)["self"]
-    traces = captured(model, inputs)
+    traces = captured_of(model, **inputs).traces
     assert [trace.row for trace in traces] == [0, 1, 2]
     assert [trace.positions.tolist() for trace in traces] == [[*range(10)], [*range(3, 12)], [*range(12)]]
     for trace in (*traces, *(hs.load(one.save(tmp_path / f"{one.row}.safetensors")) for one in traces)):
@@ -106,7 +101,7 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
 
 
 def test_a_text_alone_is_row_0_from_0_on() -> None:
-    (trace,) = captured(bert(), batch({}))
+    (trace,) = captured_of(bert(), **batch({})).traces
     assert (trace.row, trace.positions.tolist(), trace.key_positions.tolist()) == (0, [*range(12)], [*range(12)])
     assert trace.cut == Cut.none(12, 12)
 
@@ -135,7 +130,7 @@ def test_positions_and_special_tokens_index_one_axis_of_other_arrays() -> None:
     """A tuple would be an index of as many axes: of two tokens, a single cell."""
     words = ["[CLS]", "a", "[SEP]", *map(str, range(3, 40))]
     hidden = np.arange(24.0).reshape(12, 2)
-    (trace,) = captured(bert(), batch({0: [0, 1, 4, *range(5, 11)]}))
+    (trace,) = captured_of(bert(), **batch({0: [0, 1, 4, *range(5, 11)]})).traces
     assert len(trace) == 10
     model = bert()
     with hs.capture(model, tokenizer=words) as found, torch.no_grad():

@@ -27,30 +27,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encount
 
 TEXT = "The cat sat on the mat."
 ALL = ((0, 0), (0, 1), (1, 0), (1, 1))
-REACHED = {
-    "query": ((0, 0), (1, 0), (1, 1)),
-    "query of the last head": ((1, 1),),
-    "infinite query": ((0, 0), (1, 0), (1, 1)),
-    "overflowing query": ((0, 0), (1, 0), (1, 1)),
-    "key bias": ((1, 0),),
-    "value": ((1, 0), (1, 1)),
-    "embedding": ALL,
-    "embedding norm": ALL,
-    "layer norm": ((1, 0), (1, 1)),
-    "last norm": (),
+WHERE = {
+    "query": (((0, 0), (1, 0), (1, 1)), "in layer 0: the queries of head 0"),
+    "query of the last head": (((1, 1),), "in layer 1: the queries of head 1"),
+    "infinite query": (((0, 0), (1, 0), (1, 1)), "in layer 0: the queries of head 0"),
+    "overflowing query": (((0, 0), (1, 0), (1, 1)), "in layer 0: the queries of head 0"),
+    "key bias": (((1, 0),), "in layer 1: the keys of head 0"),
+    "value": (((1, 0), (1, 1)), "in layer 0: the values of head 0"),
+    "embedding": (ALL, "before layer 0, in the embeddings"),
+    "embedding norm": (ALL, "before layer 0, in the embeddings"),
+    "layer norm": (((1, 0), (1, 1)), "after the attention of layer 0"),
+    "last norm": ((), "after the attention of layer 1"),
 }
-BEGINS = {
-    "query": "in layer 0: the queries of head 0",
-    "query of the last head": "in layer 1: the queries of head 1",
-    "infinite query": "in layer 0: the queries of head 0",
-    "overflowing query": "in layer 0: the queries of head 0",
-    "key bias": "in layer 1: the keys of head 0",
-    "value": "in layer 0: the values of head 0",
-    "embedding": "before layer 0, in the embeddings",
-    "embedding norm": "before layer 0, in the embeddings",
-    "layer norm": "after the attention of layer 0",
-    "last norm": "after the attention of layer 1",
-}
+"""The heads that a place's fault reaches, and where it begins."""
+REACHED = {place: heads for place, (heads, _) in WHERE.items()}
+BEGINS = {place: begins for place, (_, begins) in WHERE.items()}
 places = pytest.mark.parametrize("place", PLACES)
 run = partial(commands.run, code=1)
 
