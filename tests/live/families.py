@@ -297,8 +297,3 @@ def built(
 ) -> tuple[Any, dict[str, Any]]:
     """A family's model and its inputs."""
     return BY_NAME[name].build(dtype), BY_NAME[name].inputs(padded, left)
-
-
-def here(*names: str) -> list[str]:
-    """Those of these names that the installed version takes through its attention interface."""
-    return [name for name in names if name in BY_NAME]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from families import BY_NAME, built, here
+from families import BY_NAME, built
 from headscope.errors import UnsupportedError
 from headscope.heads.measure import statistics
 from headscope.live import capture
@@ -252,7 +252,7 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes
 
 
-RUN_AGAIN = here("BertModel", "DistilBertModel", "ModernBertModel", "LlamaModel", "FalconModel")
+RUN_AGAIN = ("BertModel", "DistilBertModel", "ModernBertModel", "LlamaModel", "FalconModel")
 
 
 @pytest.mark.parametrize(("name", "ran"), in_turn(RUN_AGAIN, ("sdpa", "eager")))
@@ -301,7 +301,7 @@ def test_padding_is_kept_on_request(name: str, side: str) -> None:
         assert short.verify(against=theirs).agrees
 
 
-@pytest.mark.parametrize("name", here("MT5Model", "UMT5Model", "PLBartModel", "BartModel"))
+@pytest.mark.parametrize("name", ["MT5Model", "UMT5Model", "PLBartModel", "BartModel"])
 def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
     """Beside a position bias, SDPA writes the lowest number over scores: even weights. Without one there are none."""
     model, inputs = built(name, padded=True)
@@ -322,7 +322,7 @@ def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
         assert one.verify().agrees, (one.stack, one.row, one.verify())
 
 
-@pytest.mark.parametrize("name", here("GptOssModel", "MiMoV2FlashModel"))
+@pytest.mark.parametrize("name", ["GptOssModel", "MiMoV2FlashModel"])
 def test_a_shifted_row_beside_a_sink(name: str) -> None:
     """A shift of the scores alone changes the softmax: below the sink nothing is left for the keys."""
     model, ids = BY_NAME[name].build(), BY_NAME[name].inputs(padded=False)["input_ids"][:1]

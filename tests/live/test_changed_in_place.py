@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own, refused
+from comparing import Mixer, captured_of, own, refused
 from torch import nn
 from torch.nn.attention import flex_attention as flex
-from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME
 from headscope.errors import UnsupportedError
@@ -76,21 +75,14 @@ def weights_by_hand(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> np.
     return powers / powers.sum(-1, keepdims=True)
 
 
-class Layer(nn.Module):
+class Layer(Mixer):
     """Four heads of 8, or a single one without an axis of heads, which keep the weights of their last call."""
 
-    def __init__(self, heads: int = 4) -> None:
-        super().__init__()
-        self.heads, self.into, self.out = heads, nn.Linear(32, 96), nn.Linear(32, 32)
-        self.weights = np.empty(0)
+    weights = np.empty(0)
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.into(x).chunk(3, -1)
-        if self.heads:
-            q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
-        self.weights = weights_by_hand(q, k, mask)
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return x + self.out(mixed.transpose(1, 2).flatten(2) if self.heads else mixed)
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        self.weights = weights_by_hand(*self.parts(x)[:2], mask)
+        return x + super().forward(x, mask)
 
 
 class Torch(nn.Module):
@@ -98,8 +90,7 @@ class Torch(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
-        self.weights = np.empty(0)
+        self.attention, self.weights = nn.MultiheadAttention(32, 4, batch_first=True), np.empty(0)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         q, k, _ = (

@@ -336,18 +336,9 @@ def layer(name: str, attend: Callable[..., torch.Tensor], **attributes: Any) -> 
     return type(name, (Residual,), {"attend": attend, **attributes})
 
 
+# The function is in an object that is not looked into.
 SETTINGS = SimpleNamespace(kernel=sdpa)
-
-
-class InSettings(Residual):
-    """The function is in an object that is not looked into."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings = SETTINGS
-
-    def attend(self, *qkv: torch.Tensor) -> torch.Tensor:
-        return self.settings.kernel(*qkv)
+InSettings = layer("InSettings", lambda self, *qkv: self.settings.kernel(*qkv), settings=SETTINGS)
 
 
 class Given(Residual):
@@ -402,11 +393,8 @@ READ += [given("GivenPartial", lambda: functools.partial(first)), given("GivenMe
 READ += [given("GivenObject", Caller), given("Scripted", _scripted)]
 
 
-class ByHand(Residual):
-    """A softmax, in a class whose name doesn't mention attention."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+# A softmax, in a class whose name doesn't mention attention.
+ByHand = layer("ByHand", lambda self, q, k, v: torch.softmax(q @ k.mT / 8**0.5, -1) @ v)
 
 
 class ByBias(Residual):
@@ -592,11 +580,8 @@ def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
     assert [one.kind for one in captured.unrecorded] == ["HandAttention"]
 
 
-class Gated(Residual):
-    """A softmax over its channels, beside attention that is read."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q, k, v) * torch.softmax(q, -1)
+# A softmax over its channels, beside attention that is read.
+Gated = layer("Gated", lambda self, q, k, v: sdpa(q, k, v) * torch.softmax(q, -1))
 
 
 class Experts(Residual):
@@ -632,13 +617,10 @@ def test_a_router_in_transformers_is_not_attention() -> None:
 
 
 def test_changes_between_forward_passes_are_noticed() -> None:
-    class Turning(Residual):
-        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            if q.shape[2] < 8:
-                return sdpa(q, k, v)
-            return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+    def attend(self: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(q, k, v) if q.shape[2] < 8 else torch.softmax(q @ k.mT / 8**0.5, -1) @ v
 
-    model = model_of(Residual, Turning)
+    model = model_of(Residual, layer("Turning", attend))
     with torch.no_grad(), capture(model) as captured:
         model(torch.randn(1, 5, 32))
         with pytest.raises(UnsupportedError, match=r"_softmax in 1 \(Turning\)"):
@@ -654,11 +636,8 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
         weights /= weights.sum(-1, keepdims=True)
         return torch.from_numpy(np.einsum("bhqk,bhkd->bhqd", weights, v.numpy()))
 
-    class InCell(Residual):
-        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            return torch.ops.notebook.some_attention(q, k, v)
-
-    model, x = model_of(Residual, InCell), torch.randn(1, 5, 32)
+    in_cell = layer("InCell", lambda self, *qkv: torch.ops.notebook.some_attention(*qkv))
+    model, x = model_of(Residual, in_cell), torch.randn(1, 5, 32)
     with torch.no_grad():
         with capture(model[0]):
             model[0](x)

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 import headscope as hs
-from families import BY_NAME, built, here
+from families import BY_NAME, built
 from headscope.attention import precision
 from headscope.attention.precision import exact_products, matmul_precision
 from headscope.attention.scores import Mask, log_sum_exps
@@ -74,7 +74,7 @@ def right(precision: str) -> tuple[Trace, Report]:
     return trace, trace.verify()
 
 
-RIGHT = here("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
+RIGHT = ("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
 
 
 @pytest.mark.parametrize(("name", "implementation", "precision"), in_turn(RIGHT, ("sdpa", "eager"), PRECISIONS))
@@ -253,7 +253,7 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
         assert trace.verify().agrees
 
 
-FAMILIES = here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model")
+FAMILIES = ("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model")
 
 
 @pytest.mark.parametrize(
