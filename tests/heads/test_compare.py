@@ -391,7 +391,7 @@ SENTENCES = [
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Survey, Survey]:
     """Surveys of heads that do known things, and of those with two heads changed, with labels."""
     folder = tmp_path_factory.mktemp("known")
-    corpus = known_treebank(folder / "known.conllu", documents=20)
+    corpus = known_treebank(folder / "known.conllu", documents=10)
     noise = noise_scores(1, 13)
     first = [*wanted_scores()[:-1], noise[0]]
     other = [noise[0], first[2], *first[2:]]  # head 0 no longer does anything, head 1 looks further right

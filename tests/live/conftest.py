@@ -1,10 +1,11 @@
-"""What tests of captures need: attention functions that are gone after a test."""
+"""What tests of captures need: attention functions that are gone after a test, and passes without gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 
 @pytest.fixture
@@ -16,3 +17,10 @@ def registered() -> Iterator[None]:
     yield
     AttentionInterface._global_mapping.clear()
     AttentionInterface._global_mapping.update(before)
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    """No pass of the test has gradients."""
+    with torch.no_grad():
+        yield

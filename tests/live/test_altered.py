@@ -92,7 +92,7 @@ def edited(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Te
     return output
 
 
-pytestmark = pytest.mark.usefixtures("registered")
+pytestmark = pytest.mark.usefixtures("registered", "no_grad")
 
 EDGES = (Edge(), Edge(0, 0, 0, 0), Edge(2, 3, 10, 11), Edge(0, 1, 3, 5))
 
@@ -252,7 +252,7 @@ def test_a_knockout_that_is_switched_on_later() -> None:
     on = False
 
     model = bert(interface(lambda q, k, v: edited(Edge(), SDPA(q, k, v), q, k, v) if on else SDPA(q, k, v)))
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(input_ids=IDS)
         model(input_ids=IDS)
         on = True
@@ -332,7 +332,7 @@ def test_what_stands_between_a_class_of_one_s_own_and_the_operator(how: str, mon
 
     x = torch.randn(3, 4, 12, 8)
     model = Looking()
-    with monkeypatch.context() as context, torch.no_grad(), ByFunctionMode() if how == "a mode" else nullcontext():
+    with monkeypatch.context() as context, ByFunctionMode() if how == "a mode" else nullcontext():
         if how in ("a function", "an object"):
             replaced = wrapped if how == "a function" else Callables(wrapped)
             context.setattr(torch.nn.functional, "scaled_dot_product_attention", replaced)
@@ -380,7 +380,7 @@ def test_a_library_s_function_that_somebody_changed(
     implementation, patch = PATCHES[changed]
     model = bert()
     model.set_attn_implementation(implementation)
-    with monkeypatch.context() as context, torch.no_grad():
+    with monkeypatch.context() as context:
         if not inside:
             patch(context)
         with capture(model):
@@ -444,14 +444,14 @@ def test_every_consumer_is_spared() -> None:
             pytest.fail("this call has a changed edge")
 
     model = bert(subtracted(Edge()))
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=REFUSED), feed(model, Nobody()):
+    with pytest.raises(UnsupportedError, match=REFUSED), feed(model, Nobody()):
         model(input_ids=IDS)
 
 
 def test_dropout_leaves_nothing_to_compare() -> None:
     model = bert(by_hand(Edge())).train()
     refused = pytest.raises(UnsupportedError, match="applies dropout")
-    with torch.no_grad(), pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
+    with pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
         model(input_ids=IDS)
 
 
@@ -531,9 +531,8 @@ def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch
 def test_small_values_beside_large_ones() -> None:
     """A head whose values are ten thousand times smaller than another's is compared by its own."""
     model = bert(subtracted(Edge()))
-    with torch.no_grad():
-        for layer in model.encoder.layer:
-            layer.attention.self.value.weight[:8] *= 1e4
+    for layer in model.encoder.layer:
+        layer.attention.self.value.weight[:8] *= 1e4
     refused(r"row 1, head 2, query 4", model, IDS)
 
 
@@ -546,22 +545,21 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(observed, "refuse_altered", too_much)
     monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
-    with torch.no_grad():
-        for implementation in ("sdpa", "eager", "flex_attention"):
-            model = bert()
-            model.set_attn_implementation(implementation)
-            assert len(captured_of(model, IDS).traces) == 3
-        for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
-            model, inputs = built(name, padded=True)
-            with capture(model) as captured, torch.device("cpu"):
-                model(**inputs)
-            assert captured.traces
-        x = torch.randn(3, 12, 32)
-        layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
-        for module in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
-            with capture(module) as captured:
-                module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
-            assert len(captured.traces) == 3
+    for implementation in ("sdpa", "eager", "flex_attention"):
+        model = bert()
+        model.set_attn_implementation(implementation)
+        assert len(captured_of(model, IDS).traces) == 3
+    for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
+        model, inputs = built(name, padded=True)
+        with capture(model) as captured, torch.device("cpu"):
+            model(**inputs)
+        assert captured.traces
+    x = torch.randn(3, 12, 32)
+    layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+    for module in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
+        with capture(module) as captured:
+            module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
+        assert len(captured.traces) == 3
 
 
 def test_memory_is_linear() -> None:
@@ -569,7 +567,7 @@ def test_memory_is_linear() -> None:
 
     AttentionInterface.register("own", in_parts_of(1000))
     x, model = torch.randn(1, 1, 6000, 8), Long()
-    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
+    with torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
         model(x, x, x)
     assert len(captured.traces) == 1
     largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
@@ -582,8 +580,7 @@ def test_memory_is_linear() -> None:
 def mha() -> nn.MultiheadAttention:
     torch.manual_seed(0)
     module = nn.MultiheadAttention(32, 4, batch_first=True).eval()
-    with torch.no_grad():
-        module.in_proj_weight.mul_(3)
+    module.in_proj_weight.mul_(3)
     return module
 
 
@@ -635,7 +632,7 @@ def by_the_function(module: Any, context: pytest.MonkeyPatch, change: Any) -> No
 @pytest.mark.parametrize("change", [by_a_hook, by_a_global_hook, by_its_forward, by_the_function])
 def test_multihead_attention(change: Any, need_weights: bool, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = mha(), torch.randn(3, 12, 32, generator=torch.Generator().manual_seed(1))
-    with monkeypatch.context() as context, torch.no_grad():
+    with monkeypatch.context() as context:
         if not inside:
             change(module, context, without_one)
         with capture(module):
@@ -674,11 +671,10 @@ def test_hooks_that_only_look_are_no_obstacle() -> None:
     model, inputs = built("DebertaV2Model", padded=True)
     for part in model.modules():
         part.register_forward_hook(lambda *given: seen.append(given))
-    with torch.no_grad():
-        captured = captured_of(module, x, x, x)
-        assert all(trace.verify().agrees for trace in captured.traces)
-        captured = captured_of(model, **inputs)
-        assert all(trace.verify().agrees for trace in captured.traces)
+    captured = captured_of(module, x, x, x)
+    assert all(trace.verify().agrees for trace in captured.traces)
+    captured = captured_of(model, **inputs)
+    assert all(trace.verify().agrees for trace in captured.traces)
     assert seen
 
 
@@ -721,7 +717,7 @@ def test_classes_with_readers(name: str, change: Any, inside: bool, monkeypatch:
     """What a capture compares with its reading is what the module returns after all other hooks, whenever they came."""
     model, inputs = built(name)
     part = model.encoder.layer[1].attention.self
-    with monkeypatch.context() as context, torch.no_grad():
+    with monkeypatch.context() as context:
         if not inside:
             change(part, context, edit)
         with capture(model):
@@ -747,14 +743,13 @@ def test_contexts_that_a_hook_changes_have_no_projection(in_place: bool, inside:
         return (context,)
 
     projections = [layer.attention.output.dense for layer in model.encoder.layer]
-    with torch.no_grad():
-        if not inside:
+    if not inside:
+        projections[0].register_forward_pre_hook(hook)
+    projections[1].register_forward_pre_hook(lambda *_: None)
+    with capture(model) as captured:
+        if inside:
             projections[0].register_forward_pre_hook(hook)
-        projections[1].register_forward_pre_hook(lambda *_: None)
-        with capture(model) as captured:
-            if inside:
-                projections[0].register_forward_pre_hook(hook)
-            model(input_ids=IDS)
+        model(input_ids=IDS)
     trace = captured.traces[0]
     assert trace.verify(reference=False).agrees
     with pytest.raises(UnsupportedError, match="no Linear reads the contexts"):

@@ -17,6 +17,8 @@ from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 
 class Twice(Residual):
     """Attends twice each time it runs, the second time from keys to queries."""
@@ -29,10 +31,9 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
     settings = {**DECODER, "num_hidden_layers": 3, "num_key_value_heads": 4}
     model = Family("DiffLlamaModel", settings, factor=1.0).build()
     ids = torch.arange(3, 9)[None]
-    with torch.no_grad():
-        captured = captured_of(model, ids, use_cache=False)
-        model.set_attn_implementation("eager")  # type: ignore[operator]
-        eager = model(ids, use_cache=False, output_attentions=True).attentions
+    captured = captured_of(model, ids, use_cache=False)
+    model.set_attn_implementation("eager")  # type: ignore[operator]
+    eager = model(ids, use_cache=False, output_attentions=True).attentions
     assert captured.stacks == ("self", "self.2")
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
     for trace in captured.traces:
@@ -46,16 +47,15 @@ def test_a_part_can_be_silenced_alone() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(Residual(), Twice()).eval(), torch.randn(1, 6, 32)
     heads = [(1, head) for head in range(4)]
-    with torch.no_grad():
-        hidden = model[0](x)
-        layer: Twice = model[1]  # type: ignore[assignment]
-        q, k, v = layer.parts(hidden)
-        first, second = scaled_dot_product_attention(q, k, v), -0.3 * scaled_dot_product_attention(k, q, v)
-        left = {"self": torch.zeros_like(first), "self.1": second, "self.2": first}
-        for stack, context in left.items():
-            with ablate(model, heads, stack=stack):
-                found = model(x)
-            torch.testing.assert_close(found, hidden + layer.out(context.transpose(1, 2).flatten(2)))
+    hidden = model[0](x)
+    layer: Twice = model[1]  # type: ignore[assignment]
+    q, k, v = layer.parts(hidden)
+    first, second = scaled_dot_product_attention(q, k, v), -0.3 * scaled_dot_product_attention(k, q, v)
+    left = {"self": torch.zeros_like(first), "self.1": second, "self.2": first}
+    for stack, context in left.items():
+        with ablate(model, heads, stack=stack):
+            found = model(x)
+        torch.testing.assert_close(found, hidden + layer.out(context.transpose(1, 2).flatten(2)))
     with pytest.raises(InputError, match=r"there is no stack 'other'"):
         ablate(model, heads, stack="other")
 
@@ -70,13 +70,12 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
 
     torch.manual_seed(0)
     model, x = own(forward, layers=nn.ModuleList(Residual() for _ in range(4))), torch.randn(1, 6, 32)
-    with torch.no_grad():
-        captured = captured_of(model, x)
-        with ablate(model, [(2, head) for head in range(4)]):
-            silenced = model(x)
-        hidden = model.layers[0](x)
-        expected = model.layers[3](hidden + model.layers[2].out.bias)  # type: ignore[union-attr,operator]
-        weights = weights_of(model.layers[2], hidden)
+    captured = captured_of(model, x)
+    with ablate(model, [(2, head) for head in range(4)]):
+        silenced = model(x)
+    hidden = model.layers[0](x)
+    expected = model.layers[3](hidden + model.layers[2].out.bias)  # type: ignore[union-attr,operator]
+    weights = weights_of(model.layers[2], hidden)
     trace = captured.trace
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
@@ -117,12 +116,11 @@ def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, lay
     )
     model, x = PatchTSTModel(config).eval(), torch.randn(2, 32, channels)
     eager: list[torch.Tensor] = []
-    with torch.no_grad():
-        captured = captured_of(model, past_values=x)
-        model.set_attn_implementation("eager")
-        for layer in model.encoder.layers:
-            layer.self_attn.register_forward_hook(lambda module, args, output: eager.append(output[1]))
-        model(past_values=x, output_attentions=True)
+    captured = captured_of(model, past_values=x)
+    model.set_attn_implementation("eager")
+    for layer in model.encoder.layers:
+        layer.self_attn.register_forward_hook(lambda module, args, output: eager.append(output[1]))
+    model(past_values=x, output_attentions=True)
     assert captured.stacks == ("self", "self.2")
     for call, stack in enumerate(captured.stacks):
         for row, trace in enumerate(captured[stack]):
@@ -144,7 +142,6 @@ def block(parts: Callable[[torch.Tensor], Iterable[torch.Tensor]]) -> Any:
 
 
 @pytest.mark.parametrize("sides", [(5, 3), (4, 4)])
-@torch.no_grad()
 def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
@@ -163,7 +160,6 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
 @pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("copied", [False, True])
-@torch.no_grad()
 def test_parts_of_a_layers_input_are_not_maps_of_a_layer(sizes: int | list[int], axis: int, copied: bool) -> None:
     """Of equal sizes or not, of tokens or rows, in their memory or copied."""
     model = nn.Sequential(block(lambda x: [part + 0 if copied else part for part in x.split(sizes, axis)])).eval()
@@ -351,7 +347,6 @@ def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
     ("cls", "numbers"),
     [(Loop, (0, 1, 2)), (InPlace, (0, 1, 2)), (Skipping, (0, 2)), (Again, (0, 1, 2, 3, 4, 5))],
 )
-@torch.no_grad()
 def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[int, ...]) -> None:
     model, x = build(cls)
     captured = captured_of(model, x.clone())
@@ -370,7 +365,6 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
         x = model.step(layer, x.clone())  # type: ignore[operator]
 
 
-@torch.no_grad()
 def test_a_loop_in_a_part_of_a_model() -> None:
     model, x = build(lambda: inside(Loop()))
     captured = captured_of(model, x)
@@ -378,7 +372,6 @@ def test_a_loop_in_a_part_of_a_model() -> None:
 
 
 @pytest.mark.parametrize(("cls", "silenced"), [(Loop, 0), (Loop, 1), (Loop, 2), (Skipping, 2), (Again, 4)])
-@torch.no_grad()
 def test_heads_of_a_loop_s_layers_are_silenced(cls: type[Loop], silenced: int) -> None:
     loop, x = build(cls)
     with ablate(loop, [(silenced, head) for head in range(HEADS)]):
@@ -395,7 +388,6 @@ def test_heads_of_a_loop_s_layers_are_silenced(cls: type[Loop], silenced: int) -
         loop(x)
 
 
-@torch.no_grad()
 def test_self_and_cross_attention_in_one_loop() -> None:
     def forward(self: Any, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -419,7 +411,6 @@ def test_self_and_cross_attention_in_one_loop() -> None:
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-@torch.no_grad()
 def test_plain_lists_of_linears(sequential: bool) -> None:
     """Projections side by side are two maps of a layer; those that follow each other are layers."""
 
@@ -439,7 +430,6 @@ def test_plain_lists_of_linears(sequential: bool) -> None:
 
 
 @pytest.mark.parametrize("cls", [SkippingTheFirst, Shared, Functional])
-@torch.no_grad()
 def test_a_loop_whose_layers_are_unknown_is_refused(cls: type[Loop]) -> None:
     model, x = build(lambda: inside(cls()))
     with capture(model), pytest.raises(UnsupportedError, match=f"{cls.__name__} attends several times") as raised:
@@ -506,7 +496,6 @@ def language_model(mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> 
 
 @pytest.mark.parametrize("cls", [Head, WithAxis])
 @pytest.mark.parametrize("mix", JOINED)
-@torch.no_grad()
 def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
     model = language_model(MIXES[mix], cls)
     captured = captured_of(model, TEXTS)
@@ -534,7 +523,6 @@ def test_heads_of_one_layer(mix: str, cls: type[Head]) -> None:
             x = x + total
 
 
-@torch.no_grad()
 def test_one_layer_alone_and_one_selected() -> None:
     model = language_model()
     with capture(model.blocks[1].sa) as captured:
@@ -546,7 +534,6 @@ def test_one_layer_alone_and_one_selected() -> None:
     assert [(trace.numbers, trace.layers[0].k.shape[0]) for trace in captured.traces] == [((2,), HEADS)] * 2
 
 
-@torch.no_grad()
 def test_lists_in_stages_and_lists_that_run_again() -> None:
     def stage() -> nn.Module:
         return nn.Sequential(*(residual(MIXES["side by side"], Head) for _ in range(2)))
@@ -566,7 +553,6 @@ def test_lists_in_stages_and_lists_that_run_again() -> None:
 
 
 @pytest.mark.parametrize("mix", [name for name in MIXES if name not in JOINED])
-@torch.no_grad()
 def test_side_by_side_but_not_joined(mix: str) -> None:
     model = language_model(MIXES[mix])
     raised = refused("side by side, each with one head", model, TEXTS)
@@ -580,7 +566,6 @@ def test_side_by_side_but_not_joined(mix: str) -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@torch.no_grad()
 def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
@@ -600,7 +585,6 @@ def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
         x = x + layer(x)
 
 
-@torch.no_grad()
 def test_a_head_that_is_a_module_is_silenced_there() -> None:
     model = language_model()
     with ablate(model, [(1, 3)]), pytest.raises(InputError, match="attends with 1 in one call"):

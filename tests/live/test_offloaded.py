@@ -27,6 +27,8 @@ from headscope.errors import NoteWarning, UnsupportedError
 from headscope.live import ablate, capture
 from products import pairwise
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 IDS = torch.tensor([[2, 5, 6, 3], [2, 6, 3, 0]])
 VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
 
@@ -111,7 +113,6 @@ WAYS: list[dict[str, bool]] = [{}, {"disk": True}, {"sequence": True}]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@torch.no_grad()
 def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool]) -> None:
     """And is opened and described as the model is."""
     plain = bert()
@@ -141,7 +142,6 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
 
 
 @pytest.mark.parametrize("name", ["MPNetModel", "BloomModel", "GPT2Model"])
-@torch.no_grad()
 def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
     plain, inputs = built(name, padded=True)
     model = offload(plain)
@@ -151,7 +151,6 @@ def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
             np.testing.assert_allclose(trace[layer].weights[...], expected[layer].weights[...], atol=1e-6)
 
 
-@torch.no_grad()
 def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
     def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
         x = self.embed(ids)
@@ -188,7 +187,6 @@ def test_weights_on_the_meta_device_are_refused_by_name() -> None:
     assert hs.describe(model).total == hs.describe(bert()).total
 
 
-@torch.no_grad()
 def test_weights_that_go_to_the_meta_device_after_the_pass() -> None:
     model = bert()
     captured = captured_of(model, IDS)
@@ -214,7 +212,6 @@ plain_bert = BY_NAME["BertModel"].build
 
 
 @pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
-@torch.no_grad()
 def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
     """Weights in half precision are those that the model multiplies with; packed ones are refused by name."""
     model = quantised(plain_bert(), dtype)
@@ -258,7 +255,6 @@ def test_packed_weights_are_counted() -> None:
     assert raised.value.where == "0"
 
 
-@torch.no_grad()
 def test_modules_made_in_training_mode_are_no_reason_to_skip() -> None:
     """A layer that is replaced after eval() is in training mode, for which dropout asks, but not a Linear."""
     model = plain_bert()
@@ -312,18 +308,17 @@ def test_a_copy_is_a_model_by_itself(name: str, way: str, silenced: bool) -> Non
     build = encoder if name == "encoder" else BY_NAME[name].build
     inputs = ENCODED if name == "encoder" else BY_NAME[name].inputs(padded=False)
     model = build()
-    with torch.no_grad():
-        expected = output(model(**inputs))
-        with hs.ablate(model, {(0, 0)}) if silenced else hs.capture(model) as block:
-            twin = COPIED[way](model)
-            torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)
-            model(**inputs)
-            torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)
-        assert silenced or len(block.forwards) == 1
+    expected = output(model(**inputs))
+    with hs.ablate(model, {(0, 0)}) if silenced else hs.capture(model) as block:
+        twin = COPIED[way](model)
         torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)
-        with hs.capture(twin) as captured, hs.capture(build()) as other:
-            twin(**inputs)
-            other.model(**inputs)
+        model(**inputs)
+        torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)
+    assert silenced or len(block.forwards) == 1
+    torch.testing.assert_close(output(twin(**inputs)), expected, atol=1e-5, rtol=1e-5)
+    with hs.capture(twin) as captured, hs.capture(build()) as other:
+        twin(**inputs)
+        other.model(**inputs)
     assert captured.traces[0].verify().agrees
     assert other.traces[0].verify().agrees
 
@@ -338,7 +333,7 @@ def test_a_saved_model_needs_no_headscope() -> None:
 def test_a_shallow_copy_shares_its_layers() -> None:
     """A copy.copy of a model has the model's own layers: what they attend to is recorded."""
     model, inputs = built("BertModel")
-    with torch.no_grad(), hs.capture(model) as captured:
+    with hs.capture(model) as captured:
         copy.copy(model)(**inputs)
     assert captured.traces[0].verify().agrees
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
@@ -379,7 +374,7 @@ def test_a_pass_that_was_interrupted_is_over(error: type[BaseException]) -> None
             raise error
 
     model.encoder.layer[1].register_forward_pre_hook(interrupt)
-    with torch.no_grad(), hs.capture(model, tokenizer=words) as captured, hs.capture(other, tokenizer=words) as others:
+    with hs.capture(model, tokenizer=words) as captured, hs.capture(other, tokenizer=words) as others:
         with pytest.raises(error):
             model(**inputs)
         other(**inputs)
@@ -404,11 +399,10 @@ def test_a_pass_whose_block_another_thread_closed_is_over() -> None:
 
     def run() -> None:
         handle = model.encoder.layer[1].register_forward_pre_hook(wait)
-        with torch.no_grad():
+        model(**inputs)
+        handle.remove()
+        with hs.capture(model, tokenizer=words) as captured:
             model(**inputs)
-            handle.remove()
-            with hs.capture(model, tokenizer=words) as captured:
-                model(**inputs)
         traces.extend(captured.traces)
 
     thread = threading.Thread(target=run)
