@@ -35,6 +35,8 @@ from headscope.live.plan.classes import kind_of
 from headscope.live.seeing import sdpa_watch
 from headscope.live.seeing.operators import KEY
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 
 def attended(*given: Any, **options: Any) -> torch.Tensor:
     """A custom function between the module and PyTorch's."""
@@ -89,10 +91,9 @@ def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
     """Numbers in a mask become a table if they follow a rule."""
     torch.manual_seed(0)
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
-    with torch.no_grad():
-        alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
-        with capture(mixer) as captured:
-            watched = mixer(x, mask)
+    alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
+    with capture(mixer) as captured:
+        watched = mixer(x, mask)
     assert torch.equal(alone, watched)
     for row, trace in enumerate(captured.traces):
         kept = slice(0, len(trace.keys))
@@ -117,12 +118,11 @@ def test_one_head_without_an_axis_of_heads(kind: str) -> None:
     torch.manual_seed(0)
     mixer, x = Mixer(heads=0).eval(), torch.randn(2, 6, 32)
     mask = torch.randn(2, 6, 6) if kind == "per row" else MASKS[kind]
-    with torch.no_grad():
-        alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
-        with capture(mixer) as captured:
-            assert torch.equal(mixer(x, mask), alone)
-        with ablate(mixer, [(0, 0)]):
-            torch.testing.assert_close(mixer(x, mask), mixer.out.bias.expand(2, 6, -1))
+    alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
+    with capture(mixer) as captured:
+        assert torch.equal(mixer(x, mask), alone)
+    with ablate(mixer, [(0, 0)]):
+        torch.testing.assert_close(mixer(x, mask), mixer.out.bias.expand(2, 6, -1))
     for row, trace in enumerate(captured.traces):
         np.testing.assert_allclose(trace[0, 0].weights[:], expected[row, 0], atol=1e-6)
 
@@ -155,7 +155,6 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
-@torch.no_grad()
 def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         parts = [one(x).view(x.size(0), -1, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v)]
@@ -206,7 +205,6 @@ def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> No
     assert hs.describe(model).total == total
 
 
-@torch.no_grad()
 def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
     model = nn.Sequential(Mixer())
     captured = captured_of(model, torch.randn(1, 6, 32))
@@ -291,6 +289,7 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
+@torch.enable_grad()
 def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         """Its parts are called again in the backward pass, around the model itself."""
@@ -507,12 +506,11 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
     model, x = model_of(InSettings, InSettings), torch.randn(1, 7, 32)
     blocks = nn.ModuleDict({"seen": Residual(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
-    with torch.no_grad():
-        captured = captured_of(blocks, x)
-        hidden = blocks["seen"](x)
-        for layer, one in enumerate(model):
-            hidden, weights = by_hand(one, hidden)
-            np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
+    captured = captured_of(blocks, x)
+    hidden = blocks["seen"](x)
+    for layer, one in enumerate(model):
+        hidden, weights = by_hand(one, hidden)
+        np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
     mixed = model_of(Residual, InSettings, Residual)
     refused(r"in 1 \(InSettings\)", mixed, x)
 
@@ -547,10 +545,9 @@ def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Re
 @pytest.mark.parametrize("cls", list(LISTED))
 def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Residual], tmp_path: Any) -> None:
     model, x = model_of(Residual, cls, Residual), torch.randn(1, 7, 32)
-    with torch.no_grad():
-        alone = model(x)
-        with capture(model, strict=False) as captured:
-            assert torch.equal(model(x), alone)
+    alone = model(x)
+    with capture(model, strict=False) as captured:
+        assert torch.equal(model(x), alone)
     trace = captured.trace
     last = 2 if kind_of(cls).may_attend else 1
     assert trace.numbers == (0, last)  # the missing layer's number stays unused if its code shows that it may attend
@@ -558,10 +555,9 @@ def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Residual], t
     assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
     assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
     assert "unrecorded" in str(trace.verify())
-    with torch.no_grad():
-        hidden, weights = by_hand(model[0], x)
-        np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
-        _, weights = by_hand(model[2], model[1](hidden))
+    hidden, weights = by_hand(model[0], x)
+    np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
+    _, weights = by_hand(model[2], model[1](hidden))
     np.testing.assert_allclose(trace[last, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
 
 
@@ -575,7 +571,7 @@ def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
     model, x = model_of(Residual, HandAttention), torch.randn(1, 7, 32)
     with pytest.raises(UnsupportedError, match="HandAttention computes its attention itself"):
         capture(model)
-    with torch.no_grad(), capture(model, strict=False) as captured:
+    with capture(model, strict=False) as captured:
         model(x)
     assert [one.kind for one in captured.unrecorded] == ["HandAttention"]
 
@@ -602,7 +598,7 @@ class Experts(Residual):
 @pytest.mark.parametrize("cls", [Gated, Experts])
 def test_a_softmax_over_other_axes_is_not_attention(cls: type[Residual]) -> None:
     model, x = model_of(cls, cls), torch.randn(1, 7, 32)
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(x).log_softmax(-1)
     assert captured.unrecorded == ()
     assert captured.trace.numbers == (0, 1)
@@ -621,7 +617,7 @@ def test_changes_between_forward_passes_are_noticed() -> None:
         return sdpa(q, k, v) if q.shape[2] < 8 else torch.softmax(q @ k.mT / 8**0.5, -1) @ v
 
     model = model_of(Residual, layer("Turning", attend))
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(torch.randn(1, 5, 32))
         with pytest.raises(UnsupportedError, match=r"_softmax in 1 \(Turning\)"):
             model(torch.randn(1, 9, 32))
@@ -638,15 +634,14 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
 
     in_cell = layer("InCell", lambda self, *qkv: torch.ops.notebook.some_attention(*qkv))
     model, x = model_of(Residual, in_cell), torch.randn(1, 5, 32)
-    with torch.no_grad():
-        with capture(model[0]):
-            model[0](x)
-        modules = len(sys.modules)
-        for _ in range(2):  # the cell is run again
-            torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
-            assert len(sys.modules) == modules
-            with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
-                model(x)
+    with capture(model[0]):
+        model[0](x)
+    modules = len(sys.modules)
+    for _ in range(2):  # the cell is run again
+        torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
+        assert len(sys.modules) == modules
+        with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
+            model(x)
 
 
 def test_a_module_that_the_model_does_not_know_is_listed() -> None:
@@ -672,11 +667,10 @@ def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: 
 
     model, x = nn.Sequential(around(), around()), torch.randn(1, 5, 32)
     listed = pytest.raises(UnsupportedError, match=r"0\.mha") if weights else nullcontext()
-    with torch.no_grad(), listed, capture(model) as captured:
+    with listed, capture(model) as captured:
         model(x)
     if not weights:
-        with torch.no_grad():
-            expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
+        expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
         np.testing.assert_allclose(captured.trace[0].weights[:], expected[0], atol=1e-6)
         with pytest.raises(UnsupportedError, match="no W_O"):
             captured.trace[0, 1].output[:]
@@ -685,22 +679,21 @@ def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: 
 def test_threads_without_a_capture_are_left_alone() -> None:
     model, x = model_of(Residual, ByHand), torch.randn(1, 5, 32)
     included = torch._C._dispatch_tls_is_dispatch_key_included
-    with torch.no_grad():
-        with capture(model, strict=False):
-            model(x)
-            assert not included(KEY)
-            with pytest.raises(RuntimeError):
-                model(torch.randn(1, 5, 31))
-            assert not included(KEY)
-        with capture(model):
-            pass
+    with capture(model, strict=False):
+        model(x)
+        assert not included(KEY)
+        with pytest.raises(RuntimeError):
+            model(torch.randn(1, 5, 31))
+        assert not included(KEY)
+    with capture(model):
+        pass
     assert not included(KEY)
 
 
 def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
     """Only operators within the captured model's forward pass count."""
     model, x = model_of(Residual, Residual), torch.randn(1, 5, 32)
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(x)
         ByHand()(x)
     assert captured.unrecorded == ()
