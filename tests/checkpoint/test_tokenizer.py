@@ -24,7 +24,7 @@ from transformers import (
 )
 
 import headscope as hs
-from commands import imported, run
+from commands import run
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.errors import InputError
 from making import change_json
@@ -51,11 +51,6 @@ def bert(path: Path, vocabulary: list[str] | None = None, **files: Any) -> Token
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     names = {"wordpiece": "bert-uncased", "byte-level": "roberta", "unigram": "xlm-roberta"}
     return {kind: load_tokenizer(KINDS[name](tmp_path_factory.mktemp(kind))) for kind, name in names.items()}
-
-
-def test_importing_needs_no_tokenizers() -> None:
-    heavy = ("tokenizers", "numpy", "torch", "transformers", "fugashi")
-    assert imported("import headscope.checkpoint.tokenizer", heavy) == []
 
 
 def test_tokenizer_json_comes_first_and_cuts_only_when_asked(tmp_path: Path) -> None:
@@ -166,13 +161,6 @@ def test_ids(tmp_path: Path) -> None:
     assert set(encoded.words) == set(encoded.spans) == {None}
     assert tokenizer.encode_ids([5]).segments == (0,)
     assert (tokenizer.token(19), tokenizer.size, tokenizer.id("zz"), tokenizer.id("\ud800")) == ("#19", 13, None, None)
-
-
-def test_ids_without_any_tokenizer(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert", "vocab_size": 100, "pad_token_id": 0}))
-    assert tokenizer.encode_ids([1, 99, 0]).tokens == ("#1", "#99", "#0")
-    assert tokenizer.encode_ids([1, 99, 0]).special == (False, False, True)
-    assert (tokenizer.size, tokenizer.mask_token, tokenizer.mask_id, tokenizer.source) == (100, None, None, None)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])

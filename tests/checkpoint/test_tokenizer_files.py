@@ -300,12 +300,15 @@ def test_inputs(tokenizer: Tokenizer, case: str) -> None:
 
 
 def test_no_tokenizer_at_all(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}))
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert", "vocab_size": 100, "pad_token_id": 0}))
     for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
         with pytest.raises(CheckpointError, match="lacks the files of a tokenizer") as caught:
             call()
         assert "ids=" in str(caught.value)
-    assert tokenizer.encode_ids([5]).tokens == ("#5",)
+    assert tokenizer.encode_ids([1, 99, 0]).tokens == ("#1", "#99", "#0")
+    assert tokenizer.encode_ids([1, 99, 0]).special == (False, False, True)
+    assert (tokenizer.size, tokenizer.mask_token, tokenizer.mask_id, tokenizer.source) == (100, None, None, None)
+    assert load_tokenizer(folder_with(tmp_path, {"model_type": "bert"})).encode_ids([5]).tokens == ("#5",)
 
 
 @pytest.mark.parametrize(

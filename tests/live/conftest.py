@@ -1,4 +1,4 @@
-"""What tests of captures need: attention functions that are gone after a test, and passes without gradients."""
+"""What tests of captures need: the same random numbers, no attention functions of another test, no gradients."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def no_grad() -> Iterator[None]:
     """No pass of the test has gradients."""
     with torch.no_grad():
         yield
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws the same random numbers, whatever ran before."""
+    torch.manual_seed(0)

@@ -317,7 +317,6 @@ def test_modes_that_change_what_operators_do(mode: Callable[[], Any], implementa
 
 
 def test_a_mode_below_the_operator_of_a_class_of_one_s_own() -> None:
-    torch.manual_seed(0)
     with ByDispatchMode():
         refused(REFUSED, Mixer(), 3 * torch.randn(3, 12, 32))
 

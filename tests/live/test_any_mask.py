@@ -224,7 +224,6 @@ MASKED_TWICE = ("BertModel", "DistilBertModel", "ModernBertModel", "GPT2Model", 
 @pytest.mark.parametrize(("name", "kind"), in_turn(MASKED_TWICE, tuple(BOOLEAN)))
 def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> None:
     """Eager attention adds True as 1; `against` says so where it explains the difference."""
-    torch.manual_seed(0)
     model = BY_NAME[name].build()
     ids = torch.randint(5, 40, (2, 7))
     mask = BOOLEAN[kind][:, : 1 if name == "BartModel" else 4]  # its stacks have other numbers of heads
@@ -280,7 +279,6 @@ ENCODERS = ["BertModel", "DebertaModel", "DebertaV2Model", "DistilBertModel", "M
     ("name", "side"), in_turn((*ENCODERS, "GPT2Model", "LlamaModel", "MistralModel"), ("right", "left"))
 )
 def test_padding_is_kept_on_request(name: str, side: str) -> None:
-    torch.manual_seed(0)
     model = BY_NAME[name].build()
     ids, mask = torch.randint(5, 40, (2, 6)), torch.ones(2, 6, dtype=torch.long)
     cut = (4, 5) if side == "right" else (0, 1)
@@ -344,7 +342,6 @@ def test_a_shifted_row_beside_a_sink(name: str) -> None:
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) -> None:
-    torch.manual_seed(0)
     mha, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(1, 5, 16)
     hidden = ~torch.tril(torch.ones(5, 5), -1).bool()
     with torch.no_grad(), capture(mha, padding="keep") as kept:

@@ -368,7 +368,6 @@ Loop = Callable[[nn.Module, torch.Tensor], torch.Tensor]
 
 def looped(inner: nn.Module, loop: Loop) -> Any:
     """A loop around a whole module, over rows or over chunks."""
-    torch.manual_seed(0)
     return own(lambda self, ids: loop(self.inner, self.embed(ids)), embed=nn.Embedding(60, 32), inner=inner)
 
 
@@ -530,7 +529,6 @@ def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[
     from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel as Vision
 
-    torch.manual_seed(0)
     model = Vision(Qwen2VLVisionConfig(**VISION, attn_implementation=implementation)).eval()
     grid = torch.tensor([(1, *size) for size in sizes])
     ends = grid.prod(1).cumsum(0).tolist()

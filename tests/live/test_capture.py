@@ -400,7 +400,6 @@ def together(run: Callable[[int], Any], count: int = THREADS) -> list[Any]:
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> None:
     """All blocks are open and all forward passes are running at the same time."""
-    torch.manual_seed(0)
     model, inner, given = make()
     expected = [captured_of(model, given(at)).trace for at in range(THREADS)]
     opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
@@ -428,7 +427,6 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
 def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     make: Callable[[], Any], first: str
 ) -> None:
-    torch.manual_seed(0)
     model, inner, given = make()
     inside, changed = threading.Event(), threading.Event()
     slow: list[int] = []

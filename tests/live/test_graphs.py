@@ -153,7 +153,6 @@ WHOLE: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
 @pytest.mark.parametrize("layers", [1, 2])
 def test_graphs_of_modules(kind: str, layers: int) -> None:
     """Each is one module: the attention of a whole model in it has a stack for each call."""
-    torch.manual_seed(0)
     model, x = nn.Sequential(*(Plain() for _ in range(layers))).eval(), torch.randn(2, 6, 32)
     with torch.no_grad():
         graph = WHOLE[kind](model, x)
@@ -167,7 +166,6 @@ def test_graphs_of_modules(kind: str, layers: int) -> None:
 
 
 def test_a_scripted_layer_among_others() -> None:
-    torch.manual_seed(0)
     layers = [Plain() for _ in range(3)]
     model, x = nn.Sequential(layers[0], torch.jit.script(layers[1]), layers[2]), torch.randn(2, 6, 32)
     with torch.no_grad():

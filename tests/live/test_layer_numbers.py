@@ -44,7 +44,6 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
 
 
 def test_a_part_can_be_silenced_alone() -> None:
-    torch.manual_seed(0)
     model, x = nn.Sequential(Residual(), Twice()).eval(), torch.randn(1, 6, 32)
     heads = [(1, head) for head in range(4)]
     hidden = model[0](x)
@@ -68,7 +67,6 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
             x = self.layers[at](x)
         return x
 
-    torch.manual_seed(0)
     model, x = own(forward, layers=nn.ModuleList(Residual() for _ in range(4))), torch.randn(1, 6, 32)
     captured = captured_of(model, x)
     with ablate(model, [(2, head) for head in range(4)]):
@@ -101,7 +99,6 @@ def test_shared_layers_are_counted_as_they_run() -> None:
 def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, layers: int) -> None:
     from transformers import PatchTSTConfig, PatchTSTModel
 
-    torch.manual_seed(0)
     config = PatchTSTConfig(
         num_input_channels=channels,
         context_length=32,
@@ -143,7 +140,6 @@ def block(parts: Callable[[torch.Tensor], Iterable[torch.Tensor]]) -> Any:
 
 @pytest.mark.parametrize("sides", [(5, 3), (4, 4)])
 def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(*(block(lambda x: [x, x.transpose(0, 1).contiguous()]) for _ in range(2))).eval()
     x = torch.randn(*sides, 32)
     captured = captured_of(model, x)
@@ -209,7 +205,6 @@ def traced(model: nn.Module) -> tuple[int, ...]:
 
 
 def test_a_model_that_has_changed_is_read_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(Attention(), Attention())
     assert traced(model) == (0, 1)
     with monkeypatch.context() as changed:

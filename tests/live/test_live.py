@@ -34,7 +34,6 @@ BERT = BY_NAME["BertModel"]
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_ablation_in_torch_nn(batch_first: bool) -> None:
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=batch_first)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x = torch.randn(2, 5, 16)

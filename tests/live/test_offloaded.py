@@ -156,7 +156,6 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
         x = self.embed(ids)
         return self.mha(x, x, x, need_weights=False)[0]
 
-    torch.manual_seed(0)
     plain = own(forward, embed=nn.Embedding(60, 32), mha=nn.MultiheadAttention(32, 4, batch_first=True))
     model = copy.deepcopy(plain)
     kept = {name: x.detach() for name, x in model.mha.named_parameters()}

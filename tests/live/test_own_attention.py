@@ -89,7 +89,6 @@ MASKS = {
 )
 def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
     """Numbers in a mask become a table if they follow a rule."""
-    torch.manual_seed(0)
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
     alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
     with capture(mixer) as captured:
@@ -115,7 +114,6 @@ def test_more_axes_than_a_trace_has_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["none", "2d", "per row"])
 def test_one_head_without_an_axis_of_heads(kind: str) -> None:
-    torch.manual_seed(0)
     mixer, x = Mixer(heads=0).eval(), torch.randn(2, 6, 32)
     mask = torch.randn(2, 6, 6) if kind == "per row" else MASKS[kind]
     alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
@@ -297,7 +295,6 @@ def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
             x = checkpoint(part, x, use_reentrant=reentrant)
         return x
 
-    torch.manual_seed(0)
     model, x = own(forward, first=Mixer(), second=Mixer()), torch.randn(2, 6, 32, requires_grad=True)
     expected = torch.autograd.grad(model.second(model.first(x)).sum(), x)[0]
     with capture(model) as captured:

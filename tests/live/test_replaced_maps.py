@@ -267,7 +267,6 @@ def test_steps_of_a_generation_are_rows_of_the_whole_pass(way: str) -> None:
 @pytest.mark.parametrize("way", ["uniform", "shuffle", "identity"])
 def test_modules_of_torch_nn(way: str, extra: bool, returns_weights: bool) -> None:
     """One module by the formula, with keys that are no tokens."""
-    torch.manual_seed(0)
     mha = nn.MultiheadAttention(16, 4, batch_first=True, add_bias_kv=extra, add_zero_attn=extra).double().eval()
     model = own(lambda self, x: self.mha(x, x, x, need_weights=returns_weights)[0], mha=mha)
     x = torch.randn(2, 5, 16, dtype=torch.float64)
@@ -295,7 +294,6 @@ def test_modules_of_torch_nn(way: str, extra: bool, returns_weights: bool) -> No
 
 def test_gradients_flow_through_the_values() -> None:
     """Under a uniform map, the query's weights get no gradient; the values' get the mean's."""
-    torch.manual_seed(0)
     model = Mixer().double()
     x = torch.randn(1, 5, 32, dtype=torch.float64, requires_grad=True)
     with ablate(model, {(0, head): "uniform" for head in range(4)}):
