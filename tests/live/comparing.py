@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedTokenizerFast
 
 from families import FAMILIES, Family
 from headscope.errors import UnsupportedError
 from headscope.live import capture
+from tokenizer_folders import wordpiece_tokenizer
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
 
@@ -29,6 +31,15 @@ def refused(match: str, model: Any, *given: Any, **named: Any) -> UnsupportedErr
     with pytest.raises(UnsupportedError, match=match) as raised:
         captured_of(model, *given, **named)
     return raised.value
+
+
+def tokenizer() -> Any:
+    """A tokenizer of transformers with a few words."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
+    inner = wordpiece_tokenizer({piece: at for at, piece in enumerate(pieces)})
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
 
 
 class Seen(torch.overrides.TorchFunctionMode):

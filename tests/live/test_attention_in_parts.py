@@ -477,45 +477,36 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
     assert trace.ids == tuple(IDS[1, trace.positions].tolist())
 
 
-def test_heads_of_parts_are_silenced() -> None:
-    model = model_of(in_chunks(5))
-    with torch.no_grad(), ablate(model, [(1, 2)]), capture(model) as captured:
+@pytest.mark.parametrize(
+    ("attend", "at_once"), [(in_chunks(5), sdpa), (NOT_JOINED["rows"][0], partial(sdpa, is_causal=True))]
+)
+def test_heads_of_parts_are_silenced(attend: Attend, at_once: Attend) -> None:
+    """In every row, too; a capture lists what is in several parts, or has it as silenced."""
+    model = model_of(attend)
+    with torch.no_grad(), ablate(model, [(1, 2)]), capture(model, strict=False) as captured:
         watched = model(IDS)
     for at in (1, 2):
-        model.blocks[at].attend = sdpa
+        model.blocks[at].attend = at_once
     with torch.no_grad(), ablate(model, [(1, 2)]):
         torch.testing.assert_close(watched, model(IDS))
-    assert all(trace.ablated == {(1, 2)} for trace in captured.traces)
-    assert all(trace.verify().agrees for trace in captured.traces)
-
-
-def test_heads_are_silenced_in_every_row() -> None:
-    model = model_of(NOT_JOINED["rows"][0])
-    with torch.no_grad(), ablate(model, [(1, 2)]):
-        found = model(IDS)
-    for at in (1, 2):
-        model.blocks[at].attend = partial(sdpa, is_causal=True)
-    with torch.no_grad(), ablate(model, [(1, 2)]):
-        torch.testing.assert_close(found, model(IDS))
+    if at_once is sdpa:
+        assert captured.unrecorded == ()
+        assert all(trace.ablated == {(1, 2)} for trace in captured.traces)
+        assert all(trace.verify().agrees for trace in captured.traces)
 
 
 @pytest.mark.parametrize(
-    ("attend", "head", "how"),
+    ("attend", "head", "how", "message"),
     [
-        (NOT_JOINED["heads"][0], 0, "zero"),
-        (NOT_JOINED["rows without a batch"][0], 0, "zero"),
-        (in_chunks(4), 2, "mean"),
+        (NOT_JOINED["heads"][0], 0, "zero", "attends in parts"),
+        (NOT_JOINED["rows without a batch"][0], 0, "zero", "attends in parts"),
+        (in_chunks(4), 2, "mean", "attends in parts"),
+        (NOT_JOINED["heads"][0], 2, "zero", "there is no head 2"),
     ],
 )
-def test_heads_that_a_part_does_not_show_are_not_silenced(attend: Attend, head: int, how: str) -> None:
-    model = model_of(attend)
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, {(1, head): how}):
-        model(IDS)
-
-
-def test_a_head_that_no_call_has_is_not_silenced() -> None:
-    model = model_of(NOT_JOINED["heads"][0])
-    with torch.no_grad(), pytest.raises(InputError, match="there is no head 2"), ablate(model, [(1, 2)]):
+def test_heads_that_a_part_does_not_show_are_not_silenced(attend: Attend, head: int, how: str, message: str) -> None:
+    model, kind = model_of(attend), InputError if "no head" in message else UnsupportedError
+    with torch.no_grad(), pytest.raises(kind, match=message), ablate(model, {(1, head): how}):
         model(IDS)
 
 

@@ -316,6 +316,7 @@ def test_models_that_cannot_be_read_raise_before_anything_runs(name: str, settin
     assert caught.value.advice
 
 
+IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 SEGFORMER = {
     "hidden_sizes": [8, 8, 16, 16],
     "depths": [1] * 4,
@@ -329,8 +330,7 @@ SWIN = {"image_size": 64, "patch_size": 8, "embed_dim": 8, "depths": [2, 1], "nu
 def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: dict[str, Any]) -> None:
     family = Family(name, settings, takes="image")
     model = family.build()
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    captured = captured_of(model, pixel_values=images)
+    captured = captured_of(model, pixel_values=IMAGES)
     assert len(captured.traces) > 2
     assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
@@ -341,9 +341,8 @@ def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, A
     family = Family("SwinModel", settings, takes="image")
     model = family.build()
     model.set_attn_implementation("eager")
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), capture(model) as captured:
-        attentions = model(pixel_values=images, output_attentions=True).attentions
+        attentions = model(pixel_values=IMAGES, output_attentions=True).attentions
     last = np.cumsum(settings["depths"]) - 1
     for trace in captured.traces:
         report = trace.verify(against=attentions)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from comparing import captured_of, own
+from comparing import captured_of, own, tokenizer
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.utils.checkpoint import checkpoint
@@ -62,7 +62,7 @@ class Encoder(nn.Module):
         self.eval()
 
     def placed(self, ids: torch.Tensor) -> torch.Tensor:
-        """words and positions."""
+        """Words and positions."""
         return self.words(ids) + self.places(torch.arange(ids.shape[1]))
 
 
@@ -651,9 +651,7 @@ def test_names_are_verified(name: str) -> None:
 
 
 def test_one_text_whose_tokens_the_model_moves() -> None:
-    """words and spans are those of the tokenizer's tokens, so only its own order has them."""
-    from test_live import tokenizer
-
+    """Words and spans are those of the tokenizer's tokens, so only its own order has them."""
     plain = hs.trace(BERT.build(), "the cat", tokenizer=tokenizer())
     assert plain.tokens == ("[CLS]", "the", "cat", "[SEP]")
     assert plain.words is not None

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, softmax_of
+from comparing import captured_of, softmax_of, tokenizer
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import BertTokenizerFast
 
 import headscope as hs
 from families import BY_NAME, TEXT
@@ -24,7 +23,6 @@ from headscope.live import ablate, capture
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 IDS = torch.arange(3, 9)[None]
-VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
 
 
 class Plain(nn.Module):
@@ -85,7 +83,7 @@ def test_graphs_can_not_be_opened(kind: str) -> None:
 
 
 def _trace(model: Any) -> Any:
-    return hs.trace(model, "a b", tokenizer=BertTokenizerFast(vocab=VOCABULARY))
+    return hs.trace(model, "the cat", tokenizer=tokenizer())
 
 
 FACES: list[Callable[[Any], Any]] = [capture, hs.describe, _trace, lambda model: ablate(model, [(0, 0)])]

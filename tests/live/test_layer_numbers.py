@@ -97,21 +97,10 @@ def test_shared_layers_are_counted_as_they_run() -> None:
 
 @pytest.mark.parametrize(("channels", "layers"), [(3, 1), (3, 2), (4, 1), (4, 2)])
 def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, layers: int) -> None:
-    from transformers import PatchTSTConfig, PatchTSTModel
-
-    config = PatchTSTConfig(
-        num_input_channels=channels,
-        context_length=32,
-        patch_length=8,
-        patch_stride=8,
-        num_hidden_layers=layers,
-        d_model=32,
-        num_attention_heads=4,
-        ffn_dim=40,
-        channel_attention=True,
-        attn_implementation="sdpa",
-    )
-    model, x = PatchTSTModel(config).eval(), torch.randn(2, 32, channels)
+    sizes = {"num_hidden_layers": layers, "d_model": 32, "num_attention_heads": 4, "ffn_dim": 40}
+    patches = {"num_input_channels": channels, "context_length": 32, "patch_length": 8, "patch_stride": 8}
+    settings = {**sizes, **patches, "channel_attention": True}
+    model, x = Family("PatchTSTModel", settings, factor=1.0).build(), torch.randn(2, 32, channels)
     eager: list[torch.Tensor] = []
     captured = captured_of(model, past_values=x)
     model.set_attn_implementation("eager")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of, own, pass_of
+from comparing import captured_of, own, pass_of, tokenizer
 from torch import nn
 from transformers import AutoTokenizer, BertModel
 
@@ -27,7 +27,6 @@ from headscope import live
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
-from tokenizer_folders import wordpiece_tokenizer
 
 BERT = BY_NAME["BertModel"]
 
@@ -163,14 +162,6 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
     assert "tokens" in {check.name for check in report.checks}  # those passes draw the same numbers
     assert ("eager weights", "the model is in training mode, so two forward passes differ") in report.skipped
     assert part or {name for name, _ in report.skipped} == {"module output", "eager weights"}
-
-
-def tokenizer() -> Any:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
-    inner = wordpiece_tokenizer({piece: at for at, piece in enumerate(pieces)})
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
 
 
 def test_the_one_liner() -> None:

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own
+from comparing import captured_of, own, tokenizer
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
-from transformers import BertTokenizerFast
 
 import headscope as hs
 from commands import python
@@ -30,7 +29,6 @@ from products import pairwise
 pytestmark = pytest.mark.usefixtures("no_grad")
 
 IDS = torch.tensor([[2, 5, 6, 3], [2, 6, 3, 0]])
-VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
 
 
 class Kept(Mapping[str, torch.Tensor]):
@@ -129,8 +127,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
         for kind in ("Attn-N", "AttnResLn-N"):
             np.testing.assert_allclose(trace.norm_map(1, kind)[:], expected.norm_map(1, kind)[:], atol=1e-6)
         np.testing.assert_allclose(trace[1, 3].output[:], expected[1, 3].output[:], atol=1e-6)
-    tokenizer = BertTokenizerFast(vocab=VOCABULARY)
-    weights = [hs.trace(one, "a b", tokenizer=tokenizer)[1, 2].weights[:] for one in (plain, model)]
+    weights = [hs.trace(one, "the cat", tokenizer=tokenizer())[1, 2].weights[:] for one in (plain, model)]
     np.testing.assert_allclose(*weights, atol=1e-6)
     with ablate(plain, [(0, 1)]), ablate(model, [(0, 1)]):
         torch.testing.assert_close(model(IDS).logits, plain(IDS).logits)
@@ -171,11 +168,10 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
 def test_weights_on_the_meta_device_are_refused_by_name() -> None:
     with torch.device("meta"):
         model = bert()
-    tokenizer = BertTokenizerFast(vocab=VOCABULARY)
     faces: list[Callable[[], Any]] = [
         lambda: capture(model),
         lambda: ablate(model, [(0, 0)]),
-        lambda: hs.trace(model, "a b", tokenizer=tokenizer),
+        lambda: hs.trace(model, "the cat", tokenizer=tokenizer()),
         lambda: hs.open(model),
     ]
     for face in faces:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own
+from comparing import captured_of, own, refused
 from torch import nn
 
 from headscope.errors import UnsupportedError
@@ -197,8 +197,7 @@ def test_nested_tensors_are_refused(inside: bool) -> None:
     model: Any = (nn.TransformerEncoder(layer, 2) if inside else nn.MultiheadAttention(8, 2, batch_first=True)).eval()
     x = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(2, 8)])
     message = r"over nested tensors[\s\S]*to_padded_tensor"
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=message), capture(model):
-        model(x) if inside else model(x, key=x, value=x)
+    refused(message, model, x, **({} if inside else {"key": x, "value": x}))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
