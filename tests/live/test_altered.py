@@ -577,7 +577,6 @@ def test_memory_is_linear() -> None:
 
 
 def mha() -> nn.MultiheadAttention:
-    torch.manual_seed(0)
     module = nn.MultiheadAttention(32, 4, batch_first=True).eval()
     module.in_proj_weight.mul_(3)
     return module

@@ -44,7 +44,6 @@ def model_of(attend: Attend, cls: type[Attention] = Attention) -> Any:
             x = x + block(x)
         return x
 
-    torch.manual_seed(0)
     blocks = nn.ModuleList([Attention(sdpa), cls(attend), cls(attend), Attention(sdpa)])
     return own(forward, embed=nn.Embedding(60, 32), blocks=blocks)
 

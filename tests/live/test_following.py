@@ -744,7 +744,6 @@ def layered(norm: Callable[[torch.Tensor], torch.Tensor], between: Callable[...,
             x = between(layer(x), at)
         return x
 
-    torch.manual_seed(0)
     weights = [nn.Parameter(torch.randn(3, 16, 2, 8) / 4) for _ in range(3)]
     layers = nn.ModuleList(own(attend, weight=weight, out=nn.Linear(16, 16)) for weight in weights)
     return own(forward, words=nn.Embedding(40, 16), layers=layers)

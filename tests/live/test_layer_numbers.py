@@ -323,7 +323,6 @@ def inside(loop: Loop) -> nn.Module:
 
 
 def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
-    torch.manual_seed(0)
     return make().eval(), torch.randn(1, TOKENS, WIDTH)
 
 
@@ -472,7 +471,6 @@ def residual(mix: Mix, cls: type[Head]) -> nn.Module:
 
 def language_model(mix: Mix = MIXES["side by side"], cls: type[Head] = Head) -> Any:
     """A language model with three layers of four heads."""
-    torch.manual_seed(0)
     blocks = nn.Sequential(*(residual(mix, cls) for _ in range(3)))
     parts = {"embed": nn.Embedding(50, WIDTH), "blocks": blocks, "head": nn.Linear(WIDTH, 50)}
     return own(lambda self, ids: self.head(self.blocks(self.embed(ids))), **parts)

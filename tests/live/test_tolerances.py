@@ -223,7 +223,6 @@ def rotating(disabled: bool) -> Any:
         with torch.autocast("cpu", enabled=False) if disabled else nullcontext():
             return scaled_dot_product_attention(q, k, v)
 
-    torch.manual_seed(0)
     project = nn.Linear(16, 48)
     with torch.no_grad():
         project.weight.mul_(4)
@@ -303,7 +302,6 @@ def test_flash_attention_is_given_what_transformers_casts_to() -> None:
 
 
 def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
-    torch.manual_seed(0)
     sizes = {"hidden_size": 64 * heads, "num_hidden_layers": 1, "num_attention_heads": heads, "intermediate_size": 8}
     config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
