@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import gzip
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -563,22 +561,3 @@ def test_an_adapter_is_merged_and_not_loaded_by_name(tmp_path: Path) -> None:
     loaded.save_pretrained(tmp_path / "merged")
     assert holds(tmp_path / "merged", own)
     assert hs.open(tmp_path / "merged").trace(ids=IDS).verify().agrees
-
-
-TRIED = {
-    "fit.py": 2,
-    "read_anatomy.py": 1,
-    "refused_checkpoints.py": 1,
-}
-"""Advice to load a model of transformers, or a part of one, and save it: the tests above try each."""
-
-
-def test_every_advice_about_saving_a_model_is_tried() -> None:
-    folder = Path(hs.__file__).parent
-    counts: dict[str, int] = {}
-    for file in sorted((folder / "anatomy").rglob("*.py")):
-        texts = [node.value for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Constant)]
-        found = [t for t in texts if isinstance(t, str) and re.search(r"\bsave (it to|the (wrapped )?model)", t)]
-        if found:
-            counts[file.name] = len(found)
-    assert counts == TRIED
