@@ -468,10 +468,6 @@ def zipped(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
-def unzipped(folder: Path) -> None:
-    unpack_archive(folder / "model.zip", folder)
-
-
 def through(change: Callable[[bytes], bytes], folder: Path) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(change(file.read_bytes()))
@@ -489,20 +485,20 @@ def from_program(folder: Path) -> None:
     save_tensors({name: tensor.clone() for name, tensor in state.items()}, folder / "model.safetensors")
 
 
-def resaved(folder: Path) -> None:
-    torch.save(torch.load(folder / "pytorch_model.bin"), folder / "pytorch_model.bin")
-
-
 def renamed(before: str, after: str) -> Callable[[Path], object]:
     return lambda folder: (folder / before).rename(folder / after)
 
 
 ADVICE: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], object]]] = {
-    "compressed": (compressed, "load it with torch and save it again", resaved),
+    "compressed": (
+        compressed,
+        "load it with torch and save it again",
+        lambda folder: torch.save(torch.load(folder / "pytorch_model.bin"), folder / "pytorch_model.bin"),
+    ),
     "zip": (
         zipped,
         "unpack model.zip and pass the unpacked folder",
-        unzipped,
+        lambda folder: unpack_archive(folder / "model.zip", folder),
     ),
     "gzip": (partial(through, gzip.compress), "unpack it", partial(through, gzip.decompress)),
     "a pickle's content": (

@@ -15,6 +15,7 @@ import pytest
 import safetensors.numpy
 import torch
 from safetensors.torch import save_file
+from torch.utils.serialization import config
 
 from commands import python
 from headscope.checkpoint import Checkpoint, open_checkpoint
@@ -491,11 +492,8 @@ def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:
         remote = True
 
     for alignment in (64, 4096):
-        torch.utils.serialization.config.save.storage_alignment = alignment
-        try:
+        with config.patch({"save.storage_alignment": alignment}):
             path = save({f"{i}" * (i + 1): torch.zeros(i) for i in range(40)}, tmp_path / f"{alignment}.bin")
-        finally:
-            torch.utils.serialization.config.save.storage_alignment = 64
         near, far = LocalFile(path), Far(path)
         for entry in read_zip_directory(near).values():
             if "/data/" in entry.name:
