@@ -31,11 +31,6 @@ from small_bert import small_bert
 Tensors = dict[str, torch.Tensor]
 
 
-def same(tensors: Tensors) -> Tensors:
-    """The names that transformers saves."""
-    return tensors
-
-
 def deberta_v3(tensors: Tensors) -> Tensors:
     """Names of microsoft/deberta-v3-base: other heads on top, which transformers' classes don't have."""
     names = {
@@ -76,11 +71,6 @@ def esm2(tensors: Tensors) -> Tensors:
     }
 
 
-def with_positions(tensors: Tensors) -> Tensors:
-    """Files of transformers 4 hold the positions 0, 1, …."""
-    return {"embeddings.position_ids": torch.arange(66)[None], **tensors}
-
-
 def within(old: str, new: str) -> Callable[[Tensors], Tensors]:
     """The base model's names begin with another prefix than the class's."""
     return lambda tensors: {
@@ -109,7 +99,7 @@ class Published:
     stem: str
     suffix: str
     fields: dict[str, Any]
-    names: Callable[[Tensors], Tensors] = same
+    names: Callable[[Tensors], Tensors] = lambda tensors: tensors  # those that transformers saves
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -187,7 +177,7 @@ PUBLISHED = (
             "max_position_embeddings": 66, "model_type": "mpnet", "pad_token_id": 1,
             "relative_attention_num_buckets": 32, "torch_dtype": "float32", "transformers_version": "4.11.3",
         },
-        with_positions,
+        lambda tensors: {"embeddings.position_ids": torch.arange(66)[None], **tensors},  # as transformers 4 saved
         config={"layer_norm_eps": 1e-5},
     ),
     Published(

@@ -414,10 +414,6 @@ def silenced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Survey, Survey]:
     )
 
 
-def first_of(surveys: tuple[Survey, Survey]) -> dict[str, Any]:
-    return rows_of(surveys[0], "effects")[0, 0]
-
-
 def rows_of(survey: Survey, name: str) -> dict[tuple[int, int], dict[str, Any]]:
     rows = parquet.read_table(survey.folder / f"{name}.parquet").to_pylist()
     return {(row["layer"], row["head"]): row for row in rows}
@@ -529,5 +525,6 @@ def test_screen_json_and_parquet_have_both(silenced: tuple[Survey, Survey], tmp_
         for row in result.rows()
     ]
     found = answer("compare", *folders)
-    assert found["effects"] == {"output": first_of(silenced)["output"], "unit": first_of(silenced)["unit"]}
+    first = rows_of(silenced[0], "effects")[0, 0]
+    assert found["effects"] == {"output": first["output"], "unit": first["unit"]}
     assert found["heads"][6]["effect_a_low"] == result.rows()[6]["effect_a_low"]

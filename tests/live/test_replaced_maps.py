@@ -169,12 +169,6 @@ def test_stacks_of_an_encoder_and_a_decoder(name: str, way: str, stack: str) -> 
     assert all(not captured[other][0].swapped for other in others)
 
 
-def test_identity_needs_queries_that_are_keys() -> None:
-    family = BY_NAME["BartModel"]
-    with pytest.raises(InputError, match="none can look at itself"):
-        run(family.build(), "identity", family.inputs(padded=False), "cross")
-
-
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "DebertaV2Model"])
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list])
 def test_an_array_is_used_as_it_is(name: str, kind: Any) -> None:
@@ -207,11 +201,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("way", "message"), REFUSED)
-def test_a_map_that_does_not_fit_is_refused(way: Any, message: str) -> None:
-    family = BY_NAME["LlamaModel"]
+@pytest.mark.parametrize(
+    ("name", "stack", "way", "message"),
+    [*(("LlamaModel", None, *row) for row in REFUSED), ("BartModel", "cross", "identity", "none can look at itself")],
+)
+def test_a_map_that_does_not_fit_is_refused(name: str, stack: str | None, way: Any, message: str) -> None:
+    model, inputs = built(name)
     with pytest.raises(InputError, match=message) as raised:
-        run(family.build(), way, family.inputs(padded=False))
+        run(model, way, inputs, stack)
     assert raised.value.advice
 
 
