@@ -358,8 +358,7 @@ class EachProjected(Attention):
 
 
 def test_rows_that_are_projected_one_by_one_are_reported() -> None:
-    model = model_of(sdpa, EachProjected)
-    refused("in 3 parts at unknown positions", model, IDS)
+    refused("in 3 parts at unknown positions", model_of(sdpa, EachProjected), IDS)
 
 
 Loop = Callable[[nn.Module, torch.Tensor], torch.Tensor]

@@ -443,8 +443,7 @@ DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2]] * 2)
 )
 def test_what_follows_no_rule_is_never_kept_as_a_map(mod: Any, mask: Any) -> None:
     model = Flexible(mod=mod, mask=flex.create_block_mask(mask, 2, HEADS, TOKENS, TOKENS, device="cpu")).eval()
-    message = r"follows no rule[\s\S]*scaled_dot_product"
-    refused(message, model, torch.randn(2, TOKENS, 32))
+    refused(r"follows no rule[\s\S]*scaled_dot_product", model, torch.randn(2, TOKENS, 32))
 
 
 def test_blocks_that_contradict_the_function_are_refused() -> None:
@@ -452,8 +451,7 @@ def test_blocks_that_contradict_the_function_are_refused() -> None:
     count, indices = torch.ones(1, 1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 2, dtype=torch.int32)
     mask = flex.BlockMask.from_kv_blocks(count, indices, BLOCK_SIZE=128, seq_lengths=(256, 256))
     model = Flexible(mask=mask).eval()
-    message = r"contradicts itself[\s\S]*create_block_mask"
-    refused(message, model, torch.randn(1, 256, 32))
+    refused(r"contradicts itself[\s\S]*create_block_mask", model, torch.randn(1, 256, 32))
 
 
 @pytest.mark.parametrize("mask_mod", [causal, window], ids=["causal", "window"])

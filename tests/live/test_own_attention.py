@@ -657,8 +657,7 @@ def test_a_module_that_the_model_does_not_know_is_listed() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.hidden[0](super().forward(x))
 
-    model = model_of(Residual, Hiding)
-    refused(r"in 1 \(Residual\)", model, torch.randn(1, 5, 32))
+    refused(r"in 1 \(Residual\)", model_of(Residual, Hiding), torch.randn(1, 5, 32))
 
 
 @pytest.mark.parametrize("weights", [False, True])
