@@ -10,8 +10,11 @@ import numpy as np
 
 from headscope.anatomy import FAMILIES, Anatomy, Family, read_anatomy
 from headscope.anatomy.fit import class_parameters, find_class
+from headscope.anatomy.read_anatomy import base_specs
+from headscope.anatomy.sizes import read_dimensions
 from headscope.checkpoint import Checkpoint, TensorEntry
-from making import BERT_CONFIG, SPECIAL_IDS, bert_header
+from making import BERT_CONFIG, bert_header
+from random_models import FAMILIES as RANDOM
 
 TINY = {
     "vocab_size": 40,
@@ -22,42 +25,32 @@ TINY = {
     "max_position_embeddings": 16,
     "type_vocab_size": 2,
 }
-ROTARY = {name: value for name, value in TINY.items() if name != "type_vocab_size"}
-DEBERTA = {
-    "relative_attention": True,
-    "position_buckets": 4,
-    "norm_rel_ebd": "layer_norm",
-    "pos_att_type": ["c2p", "p2c"],
-    "conv_kernel_size": 3,
-}
 TINY_BERT = {**BERT_CONFIG, **TINY}
-TINY_CONFIGS: dict[str, dict[str, Any]] = {
-    "bert": {"model_type": "bert", **TINY, "pad_token_id": 0},
-    "roberta": {"model_type": "roberta", **TINY, "type_vocab_size": 1, "pad_token_id": 1},
-    "xlm-roberta": {"model_type": "xlm-roberta", **TINY, "type_vocab_size": 1, "pad_token_id": 1},
-    "camembert": {"model_type": "camembert", **TINY, "type_vocab_size": 1, "pad_token_id": 1},
-    "distilbert": {
-        "model_type": "distilbert",
-        "vocab_size": 40,
-        "dim": 12,
-        "n_layers": 2,
-        "n_heads": 3,
-        "hidden_dim": 20,
-        "max_position_embeddings": 16,
-    },
-    "electra": {"model_type": "electra", **TINY, "embedding_size": 6},
-    "albert": {"model_type": "albert", **TINY, "embedding_size": 6, "num_hidden_groups": 2},
-    "ernie": {"model_type": "ernie", **TINY, "use_task_id": True},
-    "megatron-bert": {"model_type": "megatron-bert", **TINY},
-    "roformer": {"model_type": "roformer", **TINY, "embedding_size": 6},
-    "modernbert": {"model_type": "modernbert", **ROTARY, **SPECIAL_IDS},
-    "esm": {"model_type": "esm", **ROTARY, "position_embedding_type": "rotary", "pad_token_id": 1},
-    "nomic_bert": {"model_type": "nomic_bert", **ROTARY, "type_vocab_size": 2},
-    "gte": {"model_type": "gte", **ROTARY, "type_vocab_size": 1, "pad_token_id": 1},
-    "mpnet": {"model_type": "mpnet", **ROTARY, "pad_token_id": 1},
-    "deberta-v2": {"model_type": "deberta-v2", **TINY, **DEBERTA},
-    "eurobert": {"model_type": "eurobert", **ROTARY, **SPECIAL_IDS, "num_key_value_heads": 1},
+
+
+def every_kind() -> list[tuple[Family, str, str]]:
+    """Family, model type and class stem, longer stems first."""
+    kinds = [(family, kind, stem) for family in FAMILIES for kind, stem in family.model_types.items()]
+    return sorted(kinds, key=lambda kind: -len(kind[2]))
+
+
+SMALLER = {name: size for name, size in TINY.items() if name != "type_vocab_size"}
+SMALLER |= {"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20, "embedding_size": 6, "num_key_value_heads": 1}
+MORE: dict[str, dict[str, Any]] = {
+    "albert": {"num_hidden_groups": 2},
+    "deberta-v2": {"conv_kernel_size": 3, "share_att_key": False, "position_biased_input": True, "type_vocab_size": 2},
+    "gte": {"type_vocab_size": 1},
 }
+"""What the random checkpoints' configs don't have."""
+TINY_CONFIGS: dict[str, dict[str, Any]] = {
+    kind: {
+        "model_type": kind,
+        **{name: SMALLER.get(name, value) for name, value in RANDOM[stem].items()},
+        **MORE.get(kind, {}),
+    }
+    for _, kind, stem in every_kind()
+}
+"""The configs of random checkpoints, in smaller sizes."""
 
 
 class FakeCheckpoint:
@@ -121,24 +114,15 @@ def class_header(class_name: str) -> tuple[dict[str, Any], dict[str, tuple[int, 
 
 
 def base_header(family: Family, kind: str) -> dict[str, tuple[int, ...]]:
-    from headscope.anatomy.read_anatomy import base_specs
-    from headscope.anatomy.sizes import read_dimensions
-
     config = TINY_CONFIGS[kind]
     sizes = replace(
         read_dimensions(config, family, {}, ""),
         d_embedding=config.get("embedding_size", 12),
         vocab=40,
         positions=16,
-        types=config.get("type_vocab_size", 0),
+        types=config.get("type_vocab_size", 2),
     )
     return {spec.name: sizes.shape(spec) for spec, _ in base_specs(family, sizes, config)}
-
-
-def every_kind() -> list[tuple[Family, str, str]]:
-    """Family, model type and class stem, longer stems first."""
-    kinds = [(family, kind, stem) for family in FAMILIES for kind, stem in family.model_types.items()]
-    return sorted(kinds, key=lambda kind: -len(kind[2]))
 
 
 def every_class() -> list[str]:

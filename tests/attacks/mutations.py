@@ -10,6 +10,8 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 Mutation = Callable[[random.Random, bytes, list[bytes]], bytes]
 """From a file, and others of its kind, to a damaged one."""
 
@@ -260,8 +262,6 @@ def mutate_table(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
 
 def mutate_array(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
     """The shape, type and numbers of a .npy file, and the JSON after it."""
-    import numpy as np
-
     source = io.BytesIO(data)
     array, record = np.load(source), source.read()
     change = rng.randrange(5)

@@ -27,6 +27,7 @@ from attacks.hostile import (
     LEGACY_DATA,
     PICKLES,
     UNSAFE,
+    Make,
     archive,
     legacy,
     shards,
@@ -319,10 +320,10 @@ def legacy_files(folder: Path) -> list[bytes]:
     return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
 
 
-def _made(folder: Path, attacks: dict[str, Any]) -> list[bytes]:
+def _made(folder: Path, attacks: dict[str, Make]) -> list[bytes]:
     """The files that the makers of hostile checkpoints make, the smaller ones."""
     files = []
-    for make, _kind in attacks.values():
+    for make in attacks.values():
         with TemporaryDirectory(dir=folder) as inner:
             make(Path(inner))
             files += [path.read_bytes() for path in Path(inner).iterdir() if path.stat().st_size < 3000]
@@ -366,8 +367,9 @@ def tokenizer_json_files(folder: Path) -> list[bytes]:
     wordpiece.add_special_tokens(["[MASK]", "[CLS]", "[SEP]"])
     wordpiece.enable_truncation(8)
     wordpiece.enable_padding(length=8)
-    pieces, merges = _byte_level()
-    byte_level = Tokenizer(models.BPE(pieces, merges))
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "T", "h", "e", "Ġ", "c", "a", "t", "he", "at", "Ġc", "Ġcat"]
+    merges = [("h", "e"), ("a", "t"), ("Ġ", "c"), ("Ġc", "at")]
+    byte_level = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, merges))
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     byte_level.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     unigram = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -2.0), ("c", -3.0), ("▁the", -1.5), ("at", -2.5)], 0))
@@ -379,11 +381,6 @@ def tokenizer_json_files(folder: Path) -> list[bytes]:
     words.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
     words.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return [made.to_str().encode() for made in (wordpiece, byte_level, unigram, words)]
-
-
-def _byte_level() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "T", "h", "e", "Ġ", "c", "a", "t", "he", "at", "Ġc", "Ġcat"]
-    return {piece: index for index, piece in enumerate(pieces)}, [("h", "e"), ("a", "t"), ("Ġ", "c"), ("Ġc", "at")]
 
 
 def _write_config(folder: Path, **config: Any) -> None:

@@ -87,19 +87,8 @@ def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any, part: in
             read_config(tmp_path)
 
 
-def bert_with(folder: Path, name: str, **fields: Any) -> hs.Model:
-    """The small BERT with these fields in a file."""
-    change_json(small_bert(folder) / name, **fields)
-    return hs.open(folder)
-
-
-def test_an_epsilon_beyond_float32_is_refused(tmp_path: Path) -> None:
-    model = bert_with(tmp_path, "config.json", layer_norm_eps=1e308)
-    with pytest.raises(ConfigError, match="layer_norm_eps"):
-        model.trace("the cat")
-
-
 MECAB = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
+EPSILON: tuple[dict[str, Any], type[HeadscopeError], str] = ({"layer_norm_eps": 1e308}, ConfigError, "layer_norm_eps")
 SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
     *(
         ({**MECAB, option: value}, HeadscopeError, option)
@@ -118,12 +107,16 @@ SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "kind", "message"), SETTINGS)
-def test_any_settings_of_a_tokenizer(
-    tmp_path: Path, settings: dict[str, Any], kind: type[HeadscopeError], message: str | None
+@pytest.mark.parametrize(
+    ("file", "settings", "kind", "message"),
+    [("config.json", *EPSILON), *(("tokenizer_config.json", *row) for row in SETTINGS)],
+)
+def test_any_settings(
+    tmp_path: Path, file: str, settings: dict[str, Any], kind: type[HeadscopeError], message: str | None
 ) -> None:
-    """A long value makes a short message, and a dictionary may have any type."""
-    model = bert_with(tmp_path, "tokenizer_config.json", **settings)
+    """An epsilon may be beyond float32, a long value makes a short message, and a dictionary may have any type."""
+    change_json(small_bert(tmp_path) / file, **settings)
+    model = hs.open(tmp_path)
     with pytest.raises(kind, match=message) as refused:
         model.trace("the cat")
     assert len(str(refused.value)) < 1000
@@ -138,23 +131,31 @@ def test_a_trace_whose_model_is_called_anything(tmp_path: Path, model: str) -> N
     assert page_file(again)[0]
 
 
-def test_an_infinite_effect_in_the_survey_of_a_stranger() -> None:
+def with_infinity(content: bytes) -> bytes:
     """The change from infinity was a warning and NaN."""
-    files, folder = fuzz.prepared("survey by a stranger")
-    name, _, content = next(data for data in files if data.startswith(b"effects/")).partition(b"\0")
     array, record = array_and_record(content)
-    infinite = array_bytes(np.full_like(array, np.inf), label_of(content), record)
-    with pytest.raises(InputError, match="an infinite number among the effects"):
-        READERS["survey by a stranger"].read(name + b"\0" + infinite, folder)
+    return array_bytes(np.full_like(array, np.inf), label_of(content), record)
 
 
-def test_written_tokens_without_a_column_in_the_survey_of_a_stranger() -> None:
+def without_a_column(content: bytes) -> bytes:
     """The rows of the survey ended in a KeyError."""
+    return sealed_parquet(table_of_bytes(content).drop_columns("sure"), label_of(content))
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "message"),
+    [
+        (b"effects/", with_infinity, "an infinite number among the effects"),
+        (b"writes.parquet", without_a_column, "something that no survey does: KeyError: 'sure'"),
+    ],
+)
+def test_numbers_and_columns_in_the_survey_of_a_stranger(
+    start: bytes, change: Callable[[bytes], bytes], message: str
+) -> None:
     files, folder = fuzz.prepared("survey by a stranger")
-    name, _, content = next(data for data in files if data.startswith(b"writes.parquet")).partition(b"\0")
-    table = table_of_bytes(content).drop_columns("sure")
-    with pytest.raises(InputError, match="something that no survey does: KeyError: 'sure'"):
-        READERS["survey by a stranger"].read(name + b"\0" + sealed_parquet(table, label_of(content)), folder)
+    name, _, content = next(data for data in files if data.startswith(start)).partition(b"\0")
+    with pytest.raises(InputError, match=message):
+        READERS["survey by a stranger"].read(name + b"\0" + change(content), folder)
 
 
 # No code of a file runs.
@@ -250,9 +251,10 @@ def test_a_survey_unpickles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     small_bert(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    UNSAFE[name][0](tmp_path)
+    make, kind = ATTACKS[f"unsafe: {name}"]
+    make(tmp_path)
     monkeypatch.setattr("torch.load", lambda *_, **__: pytest.fail("torch.load was called"))
-    with pytest.raises(UNSAFE[name][1]):
+    with pytest.raises(kind):
         hs.survey(tmp_path, ["the cat sat"], statistics="same", report=False)
     assert not Path(SENTINEL).exists()
 
@@ -380,11 +382,6 @@ def test_what_a_run_finds_is_counted_and_kept(tmp_path: Path, monkeypatch: pytes
     assert {path.name for path in tmp_path.iterdir()} == {f"broken-{index}" for index in panics}
 
 
-def check(read: Callable[[bytes, Path], object], data: bytes) -> None:
-    with suppress(HeadscopeError):
-        read(data, Path())
-
-
 @given(st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=3)), max_size=5))
 def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
     reached, header = 0, {}
@@ -421,4 +418,5 @@ pieces = st.sampled_from(
 
 @given(st.lists(opcodes | pieces | st.binary(max_size=3), max_size=40).map(b"".join))
 def test_any_opcodes(data: bytes) -> None:
-    check(readers.read_pickle, legacy(b"\x80\x02" + data + b".", LEGACY_DATA))
+    with suppress(HeadscopeError):
+        readers.read_pickle(legacy(b"\x80\x02" + data + b".", LEGACY_DATA), Path())

@@ -23,17 +23,12 @@ import headscope as hs
 from headscope.checkpoint import open_checkpoint
 from headscope.errors import CheckpointError, HeadscopeError, NotFoundError, UnsupportedError
 from hub_server import HubServer, go_offline, serve
-from making import LARGE, bert_checkpoint, write_config, write_safetensors
-from random_models import FAMILIES, ids, random_model, run
+from making import BERT_CONFIG, LARGE, bert_checkpoint, write_config, write_safetensors
+from random_models import DEBERTA_V3, FAMILIES, assert_same, ids, random_model, run
 from random_models import SIZES as BERTS_SIZES
 from small_bert import small_bert
 
 Tensors = dict[str, torch.Tensor]
-
-
-def same(tensors: Tensors) -> Tensors:
-    """The names that transformers saves."""
-    return tensors
 
 
 def deberta_v3(tensors: Tensors) -> Tensors:
@@ -76,11 +71,6 @@ def esm2(tensors: Tensors) -> Tensors:
     }
 
 
-def with_positions(tensors: Tensors) -> Tensors:
-    """Files of transformers 4 hold the positions 0, 1, …."""
-    return {"embeddings.position_ids": torch.arange(66)[None], **tensors}
-
-
 def within(old: str, new: str) -> Callable[[Tensors], Tensors]:
     """The base model's names begin with another prefix than the class's."""
     return lambda tensors: {
@@ -109,7 +99,7 @@ class Published:
     stem: str
     suffix: str
     fields: dict[str, Any]
-    names: Callable[[Tensors], Tensors] = same
+    names: Callable[[Tensors], Tensors] = lambda tensors: tensors  # those that transformers saves
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -150,11 +140,9 @@ PUBLISHED = (
         "DebertaV2",
         "ForMaskedLM",
         {
-            **SIZES, "model_type": "deberta-v2", "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
-            "hidden_dropout_prob": 0.1, "initializer_range": 0.02, "max_position_embeddings": 64,
-            "relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
-            "pos_att_type": "p2c|c2p", "layer_norm_eps": 1e-7, "max_relative_positions": -1,
-            "position_biased_input": False, "type_vocab_size": 0,
+            **SIZES, **DEBERTA_V3, "model_type": "deberta-v2", "attention_probs_dropout_prob": 0.1,
+            "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02,
+            "max_position_embeddings": 64, "layer_norm_eps": 1e-7,
         },
         deberta_v3,
     ),
@@ -189,7 +177,7 @@ PUBLISHED = (
             "max_position_embeddings": 66, "model_type": "mpnet", "pad_token_id": 1,
             "relative_attention_num_buckets": 32, "torch_dtype": "float32", "transformers_version": "4.11.3",
         },
-        with_positions,
+        lambda tensors: {"embeddings.position_ids": torch.arange(66)[None], **tensors},  # as transformers 4 saved
         config={"layer_norm_eps": 1e-5},
     ),
     Published(
@@ -268,11 +256,9 @@ PUBLISHED = (
         "Bert",
         "ForPreTraining",
         {
-            **SIZES, "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1,
-            "gradient_checkpointing": False, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-            "initializer_range": 0.02, "layer_norm_eps": 1e-12, "max_position_embeddings": 64, "model_type": "bert",
-            "pad_token_id": 0, "position_embedding_type": "absolute", "transformers_version": "4.6.0.dev0",
-            "type_vocab_size": 2, "use_cache": True,
+            **SIZES, **BERT_CONFIG, "architectures": ["BertForMaskedLM"], "gradient_checkpointing": False,
+            "max_position_embeddings": 64, "position_embedding_type": "absolute",
+            "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "use_cache": True,
         },
         google,
     ),
@@ -318,13 +304,9 @@ def test_published_checkpoints_are_read(tmp_path: Path, case: Published, kind: s
     model = hs.open(tmp_path)
     trace = model.trace(ids=row, hidden_states=True)
     assert not model.anatomy.problems
-    for layer, attention in enumerate(outputs.attentions):
-        np.testing.assert_allclose(trace[layer].weights[:], attention[0].numpy(), atol=2e-5)
-    for state, theirs in zip(trace.hidden_states, outputs.hidden_states, strict=True):
-        np.testing.assert_allclose(state.array, theirs[0].numpy(), atol=2e-5, rtol=2e-5)
-    for name in ("logits", "prediction_logits"):
-        if name in outputs and case.repository != "microsoft/deberta-v3-base":
-            np.testing.assert_allclose(trace.outputs["logits"].array, outputs[name][0].numpy(), atol=3e-5, rtol=3e-5)
+    assert_same(trace, outputs)
+    logits = "logits" in outputs or "prediction_logits" in outputs
+    assert ("logits" in trace.outputs) == (logits and case.repository != "microsoft/deberta-v3-base")
     base = getattr(module, module.base_model_prefix, module)
     assert model.parameters.total == sum(parameter.numel() for parameter in base.parameters())
     assert trace.verify(reference=False).agrees
@@ -336,6 +318,13 @@ def nomic(folder: Path, **fields: Any) -> Path:
     saved(folder, case, "safetensors")
     (folder / "config.json").write_text(json.dumps({**NOMIC, **fields}))
     return folder
+
+
+OTHER_CODE = (
+    "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel",
+    "someone/modeling_hf_nomic_bert.NomicBertModel--modeling.Other",
+    "modeling_eurobert.EuroBertModel",
+)
 
 
 @pytest.mark.parametrize(
@@ -350,29 +339,17 @@ def nomic(folder: Path, **fields: Any) -> Path:
         ("rotary_emb_scale_base", 512),
         ("rotary_scaling_factor", 2),
         ("use_rms_norm", True),
+        *(("auto_map", {"AutoModel": code}) for code in OTHER_CODE),
     ],
 )
 def test_what_the_custom_code_could_do_is_named(tmp_path: Path, field: str, value: Any) -> None:
-    with pytest.raises(UnsupportedError, match=f"{field} is"):
+    with pytest.raises(UnsupportedError, match="custom code" if field == "auto_map" else f"{field} is"):
         hs.open(nomic(tmp_path, **{field: value})).trace(ids=[5, 6])
 
 
 def test_the_published_base_of_the_rotation_counts(tmp_path: Path) -> None:
     model = hs.open(nomic(tmp_path, rotary_emb_base=50))
     assert set(model.anatomy.rotation_bases) == {50.0}
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel",
-        "someone/modeling_hf_nomic_bert.NomicBertModel--modeling.Other",
-        "modeling_eurobert.EuroBertModel",
-    ],
-)
-def test_other_custom_code_is_refused(tmp_path: Path, code: str) -> None:
-    with pytest.raises(UnsupportedError, match="custom code"):
-        hs.open(nomic(tmp_path, auto_map={"AutoModel": code})).trace(ids=[5, 6])
 
 
 def test_new_models_of_alibaba_name_the_field_and_a_way_out(tmp_path: Path) -> None:
@@ -445,7 +422,6 @@ def test_reads_are_what_the_file_holds(hub: HubServer) -> None:
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 def test_pickles_over_ranges(hub: HubServer, zipped: bool) -> None:
-    torch = pytest.importorskip("torch")
     state = {f"layer.{i}.weight": torch.randn(300, 300) for i in range(40)}
     state["tied"] = state["layer.0.weight"]
     folder = hub.root / "owner" / "pickled"

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from safetensors.torch import save_file
+from torch.utils.serialization import config
 
-from commands import imported, python
+from commands import python
 from headscope.checkpoint import Checkpoint, open_checkpoint
 from headscope.checkpoint.pickle_header import data_start, read_pickle_header, read_zip_directory
 from headscope.checkpoint.raw_files import LocalFile
@@ -70,9 +72,6 @@ def test_native_dtypes_are_maps_of_the_file(tmp_path: Path, dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
-    torch = pytest.importorskip("torch")
-    from safetensors.torch import save_file
-
     bits = 16 if name == "bfloat16" else 8
     codes = torch.arange(2**bits, dtype=torch.int32).to(torch.uint16 if bits == 16 else torch.uint8)
     tensor = codes.view(getattr(torch, name)).reshape(16, -1)
@@ -114,13 +113,6 @@ def test_dtypes_without_an_array_keep_their_name(tmp_path: Path) -> None:
     assert [(entry.dtype, entry.nbytes) for entry in checkpoint.tensors.values()] == [("F8_E8M0", 2), ("F4", 2)]
     with pytest.raises(UnsupportedError, match="F8_E8M0"):
         checkpoint.read("x")
-
-
-def test_opening_imports_no_numpy(tmp_path: Path) -> None:
-    folder = bert_checkpoint(tmp_path, BASE)
-    script = "from headscope.checkpoint import open_checkpoint\n"
-    script += f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')"
-    assert imported(script, ("numpy", "torch", "huggingface_hub", "safetensors")) == []
 
 
 def shard(folder: Path, *, weight_map: dict[str, str] | None = None) -> Path:
@@ -500,11 +492,8 @@ def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:
         remote = True
 
     for alignment in (64, 4096):
-        torch.utils.serialization.config.save.storage_alignment = alignment
-        try:
+        with config.patch({"save.storage_alignment": alignment}):
             path = save({f"{i}" * (i + 1): torch.zeros(i) for i in range(40)}, tmp_path / f"{alignment}.bin")
-        finally:
-            torch.utils.serialization.config.save.storage_alignment = 64
         near, far = LocalFile(path), Far(path)
         for entry in read_zip_directory(near).values():
             if "/data/" in entry.name:
@@ -534,13 +523,17 @@ def test_zip64(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_checkpoint(tmp_path).read("x"), np.arange(5, dtype=np.float32), strict=True)
 
 
-def test_reading_needs_no_torch(tmp_path: Path) -> None:
-    save(state_dict(), tmp_path / "pytorch_model.bin")
+def test_opening_needs_no_numpy_and_reading_no_torch(tmp_path: Path) -> None:
+    """Nor does importing the tokenizers need a library."""
+    folder = bert_checkpoint(tmp_path / "bert", BASE)
+    save(state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
     script = (
-        "import sys; from headscope.checkpoint import open_checkpoint\n"
-        f"checkpoint = open_checkpoint({str(tmp_path)!r})\n"
-        "early = [name for name in ('numpy', 'torch', 'pickle', 'zipfile') if name in sys.modules]\n"
-        "print(early, checkpoint.read('base').sum(), 'torch' in sys.modules)"
+        "import sys, headscope.checkpoint.tokenizer; from headscope.checkpoint import open_checkpoint\n"
+        f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')\n"
+        f"pickled = open_checkpoint({str(tmp_path / 'pickled')!r})\n"
+        "heavy = 'numpy torch transformers huggingface_hub safetensors tokenizers fugashi pickle zipfile'\n"
+        "early = [name for name in heavy.split() if name in sys.modules]\n"
+        "print(early, pickled.read('base').sum(), 'torch' in sys.modules)"
     )
     printed = python(script)
     assert printed.startswith("[] ")

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from test_tokenizer_parity import KINDS
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    __version__,
+)
 
 import headscope as hs
-from commands import imported, run
+from commands import run
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.errors import InputError
 from making import change_json
@@ -27,6 +34,7 @@ from tokenizer_folders import (
     Folder,
     folder_with,
     unigram_json,
+    wordpiece_json,
     wordpiece_tokenizer,
     wordpiece_vocabulary,
 )
@@ -43,11 +51,6 @@ def bert(path: Path, vocabulary: list[str] | None = None, **files: Any) -> Token
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     names = {"wordpiece": "bert-uncased", "byte-level": "roberta", "unigram": "xlm-roberta"}
     return {kind: load_tokenizer(KINDS[name](tmp_path_factory.mktemp(kind))) for kind, name in names.items()}
-
-
-def test_importing_needs_no_tokenizers() -> None:
-    heavy = ("tokenizers", "numpy", "torch", "transformers", "fugashi")
-    assert imported("import headscope.checkpoint.tokenizer", heavy) == []
 
 
 def test_tokenizer_json_comes_first_and_cuts_only_when_asked(tmp_path: Path) -> None:
@@ -76,9 +79,8 @@ def test_dropout_is_switched_off(tmp_path: Path) -> None:
 
 
 def test_mask_named_nowhere_is_still_a_mask(tmp_path: Path) -> None:
-    plain = {"type": "WordPiece", "vocab": {token: i for i, token in enumerate(SMALL)}, "unk_token": "[UNK]"}
-    state = {"version": "1.0", "model": {**plain, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}}
-    state["pre_tokenizer"] = {"type": "BertPreTokenizer"}
+    vocabulary = {token: i for i, token in enumerate(SMALL)}
+    state = wordpiece_json(vocabulary, pre_tokenizer={"type": "BertPreTokenizer"})
     tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}, tokenizer=state))
     assert tokenizer.encode("the [MASK]").tokens == ("the", "[MASK]")
     assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id) == ("[MASK]", 4, 0)
@@ -161,13 +163,6 @@ def test_ids(tmp_path: Path) -> None:
     assert (tokenizer.token(19), tokenizer.size, tokenizer.id("zz"), tokenizer.id("\ud800")) == ("#19", 13, None, None)
 
 
-def test_ids_without_any_tokenizer(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert", "vocab_size": 100, "pad_token_id": 0}))
-    assert tokenizer.encode_ids([1, 99, 0]).tokens == ("#1", "#99", "#0")
-    assert tokenizer.encode_ids([1, 99, 0]).special == (False, False, True)
-    assert (tokenizer.size, tokenizer.mask_token, tokenizer.mask_id, tokenizer.source) == (100, None, None, None)
-
-
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
 @given(text=st.text(min_size=1, max_size=60), pair=st.none() | st.text(min_size=1, max_size=20))
 @settings(max_examples=150)
@@ -235,9 +230,6 @@ PAIR = ("the cat", "sat on it")
 
 def saved(folder: Path, **options: Any) -> Path:
     """A small BERT whose tokenizer the installed transformers saved as one of no class of its own."""
-    from transformers import PreTrainedTokenizerFast
-    from transformers import __version__ as version
-
     small_bert(folder)
     vocabulary = {line: at for at, line in enumerate((folder / "vocab.txt").read_text().splitlines())}
     (folder / "vocab.txt").unlink()
@@ -245,7 +237,7 @@ def saved(folder: Path, **options: Any) -> Path:
     PreTrainedTokenizerFast(tokenizer_object=wordpiece_tokenizer(vocabulary), **specials, **options).save_pretrained(
         str(folder)
     )
-    change_json(folder / "config.json", transformers_version=version)
+    change_json(folder / "config.json", transformers_version=__version__)
     return folder
 
 
@@ -253,8 +245,6 @@ def saved(folder: Path, **options: Any) -> Path:
     "options", [{}, {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}], ids=["default", "named"]
 )
 def test_segments_are_those_of_the_version_that_saved_them(tmp_path: Path, options: dict[str, Any]) -> None:
-    from transformers import AutoTokenizer
-
     folder = saved(tmp_path, **options)
     encoded = AutoTokenizer.from_pretrained(str(folder))(*PAIR)
     tokenizer = hs.open(folder).tokenizer
@@ -334,8 +324,6 @@ def test_a_vocabulary_of_another_tokenizer_is_named(tmp_path: Path, mark: str) -
     listed = [*pieces, *(f"[unused{at}]" for at in range(count - len(pieces)))]
     (folder / "vocab.txt").write_text("\n".join(listed) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
-    from transformers import BertTokenizer
-
     library = BertTokenizer(vocab=dict(map(reversed, enumerate(listed))))  # type: ignore[arg-type]
     assert library.tokenize("the cat sat") == ["[UNK]"] * 3
     tokenizer = hs.open(folder).tokenizer

@@ -300,12 +300,15 @@ def test_inputs(tokenizer: Tokenizer, case: str) -> None:
 
 
 def test_no_tokenizer_at_all(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert"}))
+    tokenizer = load_tokenizer(folder_with(tmp_path, {"model_type": "bert", "vocab_size": 100, "pad_token_id": 0}))
     for call in (lambda: tokenizer.encode("the"), lambda: tokenizer.encode_words(["the"])):
         with pytest.raises(CheckpointError, match="lacks the files of a tokenizer") as caught:
             call()
         assert "ids=" in str(caught.value)
-    assert tokenizer.encode_ids([5]).tokens == ("#5",)
+    assert tokenizer.encode_ids([1, 99, 0]).tokens == ("#1", "#99", "#0")
+    assert tokenizer.encode_ids([1, 99, 0]).special == (False, False, True)
+    assert (tokenizer.size, tokenizer.mask_token, tokenizer.mask_id, tokenizer.source) == (100, None, None, None)
+    assert load_tokenizer(folder_with(tmp_path, {"model_type": "bert"})).encode_ids([5]).tokens == ("#5",)
 
 
 @pytest.mark.parametrize(
@@ -386,6 +389,7 @@ def test_sentencepiece_alone(tmp_path: Path) -> None:
         load_tokenizer(folder).encode("le chat")
 
 
+TWEETS = {"tokenizer_class": "BertweetTokenizer", "normalization": True}
 OWN_CODE = {"tokenizer_class": "BertTokenizer", "auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}}
 NEED_MORE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an unknown model": (
@@ -394,6 +398,7 @@ NEED_MORE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         r"the tokenizer's class is unknown: .*mystery",
     ),
     "code of its own": ({}, {"vocab_txt": SMALL, "tokenizer_config": OWN_CODE}, "code from the checkpoint"),
+    "a normalizer of tweets": ({}, {"tokenizer": unigram_json(), "tokenizer_config": TWEETS}, "tweet normalizer"),
     "casing that nothing proves": (
         {"model_type": "bert"},
         {"vocab_txt": [*BERT_SPECIALS, *(f"word{i}" for i in range(300)), "Stray"]},
@@ -414,14 +419,8 @@ def test_vocabularies_that_are_not_enough(tmp_path: Path, kind: str) -> None:
     for call in (lambda: tokenizer.encode("word1"), lambda: tokenizer.encode_words(["word1"])):
         with pytest.raises(UnsupportedError, match=message):
             call()
-    assert tokenizer.encode_ids([5]).tokens == (files["vocab_txt"][5],)
-
-
-def test_tweet_normalizer_beside_a_tokenizer_json(tmp_path: Path) -> None:
-    options = {"tokenizer_class": "BertweetTokenizer", "normalization": True}
-    folder = folder_with(tmp_path, {}, tokenizer=unigram_json(), tokenizer_config=options)
-    with pytest.raises(UnsupportedError, match="tweet normalizer"):
-        load_tokenizer(folder).encode("the")
+    if "vocab_txt" in files:
+        assert tokenizer.encode_ids([5]).tokens == (files["vocab_txt"][5],)
 
 
 def test_the_same_refusal_twice(tmp_path: Path) -> None:

@@ -326,11 +326,6 @@ def test_other_types_of_models_are_refused(tmp_path: Path) -> None:
         tokenizer.encode("the cat")
 
 
-def residues(folder: Path) -> tuple[Folder, transformers.EsmTokenizer]:
-    (folder / "vocab.txt").write_text("\n".join(RESIDUES))
-    return Folder(folder, {"model_type": "esm"}), transformers.EsmTokenizer(str(folder / "vocab.txt"))
-
-
 SEQUENCES = [
     "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ",
     "M K T A Y",
@@ -342,24 +337,14 @@ SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize("text", [*SEQUENCES, *TEXTS])
-def test_residues_are_transformers(tmp_path: Path, text: str) -> None:
-    folder, theirs = residues(tmp_path)
-    ours = load_tokenizer(folder)
-    assert list(ours.encode(text).ids) == theirs(text)["input_ids"]
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_pairs_of_residues_are_transformers(tmp_path: Path, pair: tuple[str, str]) -> None:
-    folder, theirs = residues(tmp_path)
-    encoded = load_tokenizer(folder).encode(*pair)
-    assert list(encoded.ids) == theirs(*pair)["input_ids"]
-    assert set(encoded.segments) == {0}
-
-
-def test_the_mask_of_residues(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(residues(tmp_path)[0])
-    assert (tokenizer.mask_token, tokenizer.mask_id, tokenizer.size) == ("<mask>", 32, 33)
+def test_residues_are_transformers(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(RESIDUES))
+    ours, theirs = load_tokenizer(Folder(tmp_path, {"model_type": "esm"})), EsmTokenizer(str(tmp_path / "vocab.txt"))
+    assert (ours.mask_token, ours.mask_id, ours.size) == ("<mask>", 32, 33)
+    for inputs in (*((text,) for text in (*SEQUENCES, *TEXTS)), *PAIRS):
+        encoded = ours.encode(*inputs)
+        assert list(encoded.ids) == theirs(*inputs)["input_ids"], inputs
+        assert set(encoded.segments) == {0}
 
 
 # A special token that is null: the tokenizer has none, though its class has one. Files are transformers' own.

@@ -269,15 +269,6 @@ def test_plain_counts_a_bias_and_fast_refuses_it() -> None:
         fast_of(q, k, scale=0.35, mask=Mask(bias=torch.from_numpy(bias)), roles=roles_for(n))
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (9, 9), (4, 9), (9, 4)])
-def test_allowed_keys_are_counted_without_a_map(mask: str, queries: int, keys: int) -> None:
-    rule = MASKS[mask](keys)
-    allowed = rule.allowed(np.arange(queries), np.arange(keys), (queries, keys))
-    expected = np.full(queries, keys) if allowed is None else allowed.sum(-1)
-    np.testing.assert_array_equal(allowed_counts(rule, queries, keys), expected)
-
-
 def test_half_precision_is_widened() -> None:
     arrays = {name: torch.from_numpy(array).half() for name, array in drawn(30).items()}
     fast = fast_of(**arrays, scale=0.35, roles=roles_for(30))
@@ -326,10 +317,6 @@ def test_a_window_costs_the_window() -> None:
     assert cells[1] < 2000 * 2000 / 4
 
 
-def stacked(rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v")}
-
-
 @pytest.mark.parametrize("way", ["blocks", "fused"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [4, 2])
@@ -342,7 +329,8 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
     W_O = rows[0]["W_O"]
     masks = [Mask(causal=causal, keys=keys) for keys in (None, np.arange(n) < 17, np.arange(n) >= 6)]
     roles = [roles_for(n), Roles.none(n, n), roles_for(n)]
-    prepared, layer = prepare(roles), LayerArrays(**stacked(rows), scale=0.35, mask=masks)
+    q, k, v = (torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v"))
+    prepared, layer = prepare(roles), LayerArrays(q, k, v, scale=0.35, mask=masks)
     for _ in range(2):  # what is kept of the masks serves again
         found = prepared.of(layer, gram=gram_of(torch.from_numpy(W_O)), way=way)
         assert found.shape == (len(CATALOG), 3, 4, n)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from transformers.utils import logging
 
+from headscope.traces import Trace
 from making import SPECIAL_IDS
 
 logging.disable_progress_bar()
@@ -124,6 +126,27 @@ def run(module: Any, rows: list[list[int]], segments: list[list[int]] | None = N
         inputs["token_type_ids"] = torch.tensor([row + [0] * (longest - len(row)) for row in segments])
     with torch.inference_mode():
         return module(**inputs, output_attentions=True, output_hidden_states=True)
+
+
+RENAMED = {"logits": "prediction_logits", "seq_relationship_logits": "logits"}
+"""What headscope calls an output -> what some classes of transformers call it."""
+
+
+def assert_same(trace: Trace, outputs: Any, row: int = 0, limit: float = 2e-5) -> None:
+    """Every head's weights, every hidden state and everything on top, of one row of a batch, padding left out."""
+    size = len(trace)
+    for layer, attention in enumerate(outputs.attentions):
+        np.testing.assert_allclose(trace[layer].weights[:], attention[row, :, :size, :size].numpy(), atol=limit)
+    for state, theirs in zip(trace.hidden_states, outputs.hidden_states, strict=True):
+        np.testing.assert_allclose(state, theirs[row, :size].numpy(), atol=limit, rtol=limit)
+    for name in trace.outputs:
+        if name.startswith("hidden_states") or (name == "pooler_output" and name not in outputs):
+            continue  # compared above; a class with something on top doesn't return its pooler's output
+        key = name if name in outputs and RENAMED.get(name) not in outputs else RENAMED.get(name, name)
+        theirs = (outputs.hidden_states[-1] if name == "last_hidden_state" else outputs[key])[row].numpy()
+        if "tokens" in trace.outputs[name].dims:
+            theirs = theirs[:size]
+        np.testing.assert_allclose(trace.outputs[name], theirs, atol=limit, rtol=limit, err_msg=name)
 
 
 @functools.cache

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedTokenizerFast
 
 from families import FAMILIES, Family
 from headscope.errors import UnsupportedError
 from headscope.live import capture
+from tokenizer_folders import wordpiece_tokenizer
 
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
 
@@ -29,6 +31,15 @@ def refused(match: str, model: Any, *given: Any, **named: Any) -> UnsupportedErr
     with pytest.raises(UnsupportedError, match=match) as raised:
         captured_of(model, *given, **named)
     return raised.value
+
+
+def tokenizer() -> Any:
+    """A tokenizer of transformers with a few words."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
+    inner = wordpiece_tokenizer({piece: at for at, piece in enumerate(pieces)})
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
 
 
 class Seen(torch.overrides.TorchFunctionMode):
@@ -65,13 +76,27 @@ class Mixer(nn.Module):
         return self.out(mixed if not self.heads else mixed.transpose(1, 2).flatten(2))
 
 
-def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """(batch, heads, queries, keys) by the formula; 0 for a query without keys."""
-    q, k, _ = mixer.parts(x)
-    raw = q @ k.mT * q.shape[-1] ** -0.5
+class Residual(Mixer):
+    """The same, added to what it reads."""
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
+
+
+def softmax_of(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """softmax(q k^T / sqrt(d) + mask), literally; a query without keys has weights of 0."""
+    raw = q @ k.mT / q.shape[-1] ** 0.5
     if mask is not None:
         raw = raw.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else raw + mask
-    weights = raw.softmax(-1).nan_to_num(0)
+    return raw.softmax(-1).nan_to_num(0)
+
+
+def weights_of(mixer: Any, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """(batch, heads, queries, keys) of a Mixer by the formula."""
+    weights = softmax_of(*mixer.parts(x)[:2], mask)
     return weights if mixer.heads else weights[:, None]
 
 

@@ -1,10 +1,11 @@
-"""What tests of captures need: attention functions that are gone after a test."""
+"""What tests of captures need: the same random numbers, no attention functions of another test, no gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 
 @pytest.fixture
@@ -16,3 +17,16 @@ def registered() -> Iterator[None]:
     yield
     AttentionInterface._global_mapping.clear()
     AttentionInterface._global_mapping.update(before)
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    """No pass of the test has gradients."""
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws the same random numbers, whatever ran before."""
+    torch.manual_seed(0)

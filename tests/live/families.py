@@ -292,11 +292,8 @@ IN_GROUPS = Family("AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_lay
 BY_NAME = {family.name: family for family in reversed(FAMILIES)}
 
 
-def built(name: str, *, padded: bool = False) -> tuple[Any, dict[str, Any]]:
+def built(
+    name: str, dtype: torch.dtype = torch.float32, *, padded: bool = False, left: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """A family's model and its inputs."""
-    return BY_NAME[name].build(), BY_NAME[name].inputs(padded)
-
-
-def here(*names: str) -> list[str]:
-    """Those of these names that the installed version takes through its attention interface."""
-    return [name for name in names if name in BY_NAME]
+    return BY_NAME[name].build(dtype), BY_NAME[name].inputs(padded, left)

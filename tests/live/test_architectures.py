@@ -25,9 +25,9 @@ from comparing import PADDABLE, assert_same_weights, captured_of, eager_attentio
 from torch import nn
 from transformers import models
 
-from families import BY_NAME, FAMILIES, IN_GROUPS, Family
+from families import BY_NAME, FAMILIES, IN_GROUPS, Family, built
 from headscope.errors import TraceError, UnsupportedError
-from headscope.live import ablate, capture
+from headscope.live import capture
 from headscope.live.plan.classes import kind_of, names_used
 from headscope.live.plan.refusals import REASONS, WITHOUT_WEIGHTS
 from headscope.live.seeing.readers import READERS, reader_of
@@ -281,11 +281,10 @@ class OwnLinear(nn.Linear):
 
 def llama(change: Any) -> tuple[Any, Any]:
     """A Llama whose first layer's output projection was changed, and its trace."""
-    family = BY_NAME["LlamaModel"]
-    model = family.build()
+    model, inputs = built("LlamaModel")
     attention = model.layers[0].self_attn
     attention.o_proj = change(attention.o_proj)
-    captured = captured_of(model, **family.inputs(padded=False))
+    captured = captured_of(model, **inputs)
     return model, captured.traces[0]
 
 
@@ -317,18 +316,6 @@ def test_when_the_model_is_gone() -> None:
     report = trace.verify()
     assert report.agrees
     assert ("eager weights", "the model no longer exists") in report.skipped
-
-
-def test_selected_and_silenced_heads() -> None:
-    model = BY_NAME["BertModel"].build()
-    inputs = BY_NAME["BertModel"].inputs(padded=True)
-    whole = captured_of(model, **inputs)
-    with torch.no_grad(), ablate(model, [(1, 3)]), capture(model, layers=[1], heads=[2, 3]) as some:
-        model(**inputs)
-    for row in range(2):
-        np.testing.assert_array_equal(some.traces[row][1, 2].output, whole.traces[row][1, 2].output)
-        assert some.traces[row][1, 3].silenced
-        assert not some.traces[row][1, 3].output.any()
 
 
 def stepped(model: Any) -> None:
@@ -391,12 +378,11 @@ def test_weights_that_changed_and_came_back() -> None:
 
 
 def test_other_layers_may_change() -> None:
-    family = BY_NAME["BertModel"]
-    model = family.build()
+    model, inputs = built("BertModel")
     with torch.no_grad(), capture(model) as captured:
-        model(**family.inputs(padded=False))
+        model(**inputs)
         pruned(model)
-        model(**family.inputs(padded=False))
+        model(**inputs)
     first, second = captured.forwards[0][0], captured.forwards[1][0]
     assert first[0, 1].output.shape == second[1, 0].output.shape
     assert second.verify().skipped == ()

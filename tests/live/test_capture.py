@@ -23,9 +23,10 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 import headscope as hs
-from families import BY_NAME, Family, built, here
+from families import BY_NAME, DEBERTA, DEBERTA_V2, Family, built
 from headscope.errors import InputError, UnsupportedError
-from headscope.live import Call, Consumer, Forward, Stack, capture, feed
+from headscope.live import Call, Consumer, Forward, Stack, ablate, capture, feed
+from headscope.live.names.sources import MEMORIES
 from patience import PATIENCE
 
 BERT = BY_NAME["BertModel"]
@@ -73,15 +74,16 @@ def test_a_model_goes_with_its_last_reference(made: Callable[[], nn.Module]) -> 
                     model(input_ids=torch.arange(4, 9)[None])
                 else:
                     model(*[x] * (3 if isinstance(model, nn.MultiheadAttention) else 1))
-            trace, gone = captured.trace, weakref.ref(model)
+            trace, gone, at = captured.trace, weakref.ref(model), id(model)
+            assert at in MEMORIES
             del model, captured
-            assert gone() is None or not captures
+            assert (gone() is None and at not in MEMORIES) or not captures
             assert len(trace.layers) > 0
         finally:
             gc.enable()
 
 
-@pytest.mark.parametrize("name", here("BertModel", "LlamaModel", "T5Model", "CLIPModel", "SiglipVisionModel"))
+@pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "T5Model", "CLIPModel", "SiglipVisionModel"])
 @pytest.mark.parametrize("raises", [False, True])
 def test_everything_is_as_before(name: str, raises: bool) -> None:
     family = BY_NAME[name]
@@ -121,16 +123,19 @@ def test_select_layers_heads_and_precision() -> None:
         trace[0, 0]
 
 
-def test_selected_heads_under_grouped_queries() -> None:
-    model, inputs = built("LlamaModel")
-    with torch.no_grad():
-        whole = captured_of(model, **inputs)
-        with capture(model, heads=[2]) as some:
-            model(**inputs)
-    assert whole.traces[0].layers[0].k.shape[0] == 2
-    np.testing.assert_array_equal(some.traces[0][1, 2].k, whole.traces[0][1, 2].k)
-    np.testing.assert_array_equal(np.asarray(some.traces[0][1, 2].weights), np.asarray(whole.traces[0][1, 2].weights))
-    assert some.traces[0].verify().agrees
+@pytest.mark.parametrize(("name", "kv_heads"), [("BertModel", 4), ("LlamaModel", 2)])
+def test_selected_and_silenced_heads(name: str, kv_heads: int) -> None:
+    model, inputs = built(name, padded=True)
+    whole = captured_of(model, **inputs)
+    assert whole.traces[0].layers[0].k.shape[0] == kv_heads
+    with torch.no_grad(), ablate(model, [(1, 3)]), capture(model, layers=[1], heads=[2, 3]) as some:
+        model(**inputs)
+    for trace, reference in zip(some.traces, whole.traces, strict=True):
+        for part in ("k", "weights", "output"):
+            np.testing.assert_array_equal(*(np.asarray(getattr(one[1, 2], part)) for one in (trace, reference)))
+        assert trace[1, 3].silenced
+        assert not trace[1, 3].output.any()
+        assert trace.verify().agrees
 
 
 @pytest.mark.parametrize(("option", "value", "message"), [("heads", [4], "no head 4"), ("layers", [2], "no layer 2")])
@@ -161,18 +166,6 @@ def test_the_only_trace_or_an_error() -> None:
         model.encoder.layer[0](torch.randn(1, 3, 32))
     with pytest.raises(InputError, match="outside a forward"):
         captured.trace
-
-
-def test_nested_captures_see_the_same() -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=False)
-    with torch.no_grad(), capture(model) as outer:
-        model(**inputs)
-        with capture(model.encoder.layer[1]) as inner, capture(model, layers=[0]) as other:
-            model(**inputs)
-        model(**inputs)
-    assert (len(outer.forwards), len(inner.forwards), len(other.forwards)) == (3, 1, 1)
-    np.testing.assert_array_equal(inner.traces[0][1, 1].q, outer.traces[2][1, 1].q)
-    assert AttentionInterface._global_mapping["sdpa"] is transformers.integrations.sdpa_attention.sdpa_attention_forward
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
@@ -219,26 +212,19 @@ def test_data_parallel_over_one_place_works_and_over_more_is_refused() -> None:
         capture(wrapped)
 
 
-def biased(name: str) -> Any:
-    """A trace whose layers all have the same position bias."""
+@pytest.mark.parametrize("name", ["TransformerEncoder", "T5Model"])
+def test_a_shared_bias_is_kept_once(name: str) -> None:
+    """As a map if it follows no rule, otherwise as a number for each distance."""
     if name == "TransformerEncoder":
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
         model: Any = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-        captured = captured_of(model, torch.randn(1, 5, 16), mask=torch.randn(5, 5))
-        return captured.trace
-    model, captured, _ = pass_of(BY_NAME[name], padded=False)
-    assert captured["cross"][0].layers[0].mask.everything
-    return captured["encoder"][0]
-
-
-@pytest.mark.parametrize("name", ["TransformerEncoder", *here("T5Model")])
-def test_a_shared_bias_is_kept_once(name: str) -> None:
-    """As a map if it follows no rule, otherwise as a number for each distance."""
-    first, second = biased(name).layers
-    if name == "TransformerEncoder":
+        first, second = captured_of(model, torch.randn(1, 5, 16), mask=torch.randn(5, 5)).trace.layers
         assert first.mask.bias is not None
         assert first.mask.bias is second.mask.bias
     else:
+        _, captured, _ = pass_of(BY_NAME[name], padded=False)
+        assert captured["cross"][0].layers[0].mask.everything
+        first, second = captured["encoder"][0].layers
         assert first.mask.bias is None
         assert first.terms.buckets is second.terms.buckets
         np.testing.assert_array_equal(first.terms.by_distance, second.terms.by_distance)
@@ -299,19 +285,31 @@ OFF_THE_INTERFACE = {
 """Model -> what the error says about it."""
 
 
-@pytest.mark.parametrize("name", OFF_THE_INTERFACE)
-def test_models_outside_the_interface_raise_before_anything_runs(name: str) -> None:
+NOT_READ: list[tuple[str, dict[str, Any], str]] = [
+    ("DebertaModel", {**DEBERTA, "talking_head": True}, "talking_head"),
+    ("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p", "p2p"]}, "pos_att_type p2p"),
+    ("DebertaV2Model", {**DEBERTA_V2, "pos_att_type": ["p2p"]}, "pos_att_type p2p"),
+    ("BloomModel", {"hidden_size": 36, "n_head": 6, "pretraining_tp": 2, "slow_but_exact": True}, "slow_but_exact"),
+]
+"""Settings that a reader can't read."""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"), [*((name, {}, message) for name, message in OFF_THE_INTERFACE.items()), *NOT_READ]
+)
+def test_models_that_cannot_be_read_raise_before_anything_runs(name: str, settings: Any, message: str) -> None:
     cls = getattr(transformers, name)
-    config = cls.config_class()
+    config = cls.config_class(**settings)
     if name not in ("FunnelModel", "ReformerModel"):
         config.num_hidden_layers = 1
     with torch.device("meta"):
         model = cls(config)
-    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*({OFF_THE_INTERFACE[name]})") as caught:
+    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*({message})") as caught:
         capture(model)
     assert caught.value.advice
 
 
+IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 SEGFORMER = {
     "hidden_sizes": [8, 8, 16, 16],
     "depths": [1] * 4,
@@ -325,8 +323,7 @@ SWIN = {"image_size": 64, "patch_size": 8, "embed_dim": 8, "depths": [2, 1], "nu
 def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: dict[str, Any]) -> None:
     family = Family(name, settings, takes="image")
     model = family.build()
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    captured = captured_of(model, pixel_values=images)
+    captured = captured_of(model, pixel_values=IMAGES)
     assert len(captured.traces) > 2
     assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
@@ -337,9 +334,8 @@ def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, A
     family = Family("SwinModel", settings, takes="image")
     model = family.build()
     model.set_attn_implementation("eager")
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), capture(model) as captured:
-        attentions = model(pixel_values=images, output_attentions=True).attentions
+        attentions = model(pixel_values=IMAGES, output_attentions=True).attentions
     last = np.cumsum(settings["depths"]) - 1
     for trace in captured.traces:
         report = trace.verify(against=attentions)
@@ -396,7 +392,6 @@ def together(run: Callable[[int], Any], count: int = THREADS) -> list[Any]:
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> None:
     """All blocks are open and all forward passes are running at the same time."""
-    torch.manual_seed(0)
     model, inner, given = make()
     expected = [captured_of(model, given(at)).trace for at in range(THREADS)]
     opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
@@ -424,7 +419,6 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
 def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     make: Callable[[], Any], first: str
 ) -> None:
-    torch.manual_seed(0)
     model, inner, given = make()
     inside, changed = threading.Event(), threading.Event()
     slow: list[int] = []
@@ -461,12 +455,17 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
-    model, _, given = make()
+    """Of the whole model, of a part of it, and of some layers."""
+    model, part, given = make()
     with torch.no_grad(), hs.capture(model) as outer:
         inner = captured_of(model, given(0))
-        model(given(1))
+        with hs.capture(part) as second, hs.capture(model, layers=[0]) as first:
+            model(given(1))
     assert [len(trace.queries) for trace in outer.traces] == [5, 6]
     assert len(inner.trace.layers) == len(outer.traces[0].layers) == 2
+    for one, layer in ((first, 0), (second, 1)):
+        assert (len(one.forwards), len(one.trace.layers)) == (1, 1)
+        np.testing.assert_array_equal(one.trace.layers[0].q, outer.traces[1].layers[layer].q)
 
 
 def test_a_forward_pass_of_a_thread_without_a_block() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, refused
+from comparing import Mixer, captured_of, own, refused
 from torch import nn
 from torch.nn.attention import flex_attention as flex
-from torch.nn.functional import scaled_dot_product_attention
 
 from families import BY_NAME
 from headscope.errors import UnsupportedError
@@ -76,21 +75,14 @@ def weights_by_hand(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> np.
     return powers / powers.sum(-1, keepdims=True)
 
 
-class Layer(nn.Module):
+class Layer(Mixer):
     """Four heads of 8, or a single one without an axis of heads, which keep the weights of their last call."""
 
-    def __init__(self, heads: int = 4) -> None:
-        super().__init__()
-        self.heads, self.into, self.out = heads, nn.Linear(32, 96), nn.Linear(32, 32)
-        self.weights = np.empty(0)
+    weights = np.empty(0)
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.into(x).chunk(3, -1)
-        if self.heads:
-            q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
-        self.weights = weights_by_hand(q, k, mask)
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return x + self.out(mixed.transpose(1, 2).flatten(2) if self.heads else mixed)
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        self.weights = weights_by_hand(*self.parts(x)[:2], mask)
+        return x + super().forward(x, mask)
 
 
 class Torch(nn.Module):
@@ -98,8 +90,7 @@ class Torch(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
-        self.weights = np.empty(0)
+        self.attention, self.weights = nn.MultiheadAttention(32, 4, batch_first=True), np.empty(0)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         q, k, _ = (
@@ -108,22 +99,6 @@ class Torch(nn.Module):
         )
         self.weights = weights_by_hand(q, k, ~mask if mask.dtype == torch.bool else mask)
         return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
-
-
-class Stack(nn.Module):
-    """Three layers. Before the second, somebody changes the mask, and before the third, changes it back."""
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor, change: Change, given: torch.Tensor | None = None) -> Any:
-        before, given = mask.clone(), mask if given is None else given
-        x = self.layers[0](x, given)
-        change(mask)
-        x = self.layers[1](x, given)
-        mask.data.copy_(before)
-        return self.layers[2](x, given)
 
 
 def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
@@ -141,9 +116,18 @@ def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
             np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-6)
 
 
-def stack(make: Callable[[], nn.Module]) -> Stack:
-    torch.manual_seed(0)
-    return Stack(*(make() for _ in range(3))).eval()
+def stack(make: Callable[[], nn.Module]) -> Any:
+    """Three layers. Before the second, somebody changes the mask, and before the third, changes it back."""
+
+    def forward(self: Any, x: torch.Tensor, mask: torch.Tensor, change: Change, given: Any = None) -> Any:
+        before, given = mask.clone(), mask if given is None else given
+        x = self.layers[0](x, given)
+        change(mask)
+        x = self.layers[1](x, given)
+        mask.data.copy_(before)
+        return self.layers[2](x, given)
+
+    return own(forward, layers=nn.ModuleList(make() for _ in range(3)))
 
 
 GIVEN: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, Any]]]] = {

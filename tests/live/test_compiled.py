@@ -76,6 +76,7 @@ def assert_same(want: list[Any], traces: list[Any], tolerance: float) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_same_traces_and_the_graph_as_it_was(backend: str) -> None:
+    """Heads are silenced in the block as those of the model itself; the graph knows nothing of it."""
     check_backend(backend)
     model, inputs = BERT.build(), BERT.inputs(padded=True)
     want = traces_of(model, model, inputs)
@@ -84,9 +85,16 @@ def test_same_traces_and_the_graph_as_it_was(backend: str) -> None:
         alone = graph(**inputs).last_hidden_state
         with capture(graph) as captured:
             output = graph(**inputs).last_hidden_state
+        with hs.ablate(model, {(0, 1)}):
+            expected = model(**inputs).last_hidden_state
+        with hs.ablate(graph, {(0, 1)}), capture(graph) as ablated:
+            silenced = graph(**inputs).last_hidden_state
         torch.testing.assert_close(graph(**inputs).last_hidden_state, alone, rtol=0, atol=0)
     assert counter.frame_count == 1
     torch.testing.assert_close(output, alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(silenced, expected, rtol=0, atol=0)
+    assert not torch.allclose(silenced, alone, atol=1e-3)
+    assert ablated.traces[0].ablated == {(0, 1)}
     assert_same(want, captured.traces, 1e-6)
     report = captured.traces[0].verify()
     assert report.agrees
@@ -134,23 +142,6 @@ def test_a_model_compiled_in_place_also_with_gradients() -> None:
     assert counter.frame_count == 0
     assert all(parameter.grad is not None for name, parameter in model.named_parameters() if "query" in name)
     assert_same(want, captured.traces, 1e-6)
-
-
-def test_heads_of_a_compiled_model_are_silenced() -> None:
-    """As those of the model itself, in the block; the graph knows nothing of it."""
-    model, inputs = SHORT.build(), SHORT.inputs(padded=False)
-    graph, counter = compiled(model)
-    with torch.no_grad():
-        alone = graph(**inputs).last_hidden_state
-        with hs.ablate(model, {(0, 1)}):
-            want = model(**inputs).last_hidden_state
-        with hs.ablate(graph, {(0, 1)}), capture(graph) as captured:
-            silenced = graph(**inputs).last_hidden_state
-        torch.testing.assert_close(graph(**inputs).last_hidden_state, alone, rtol=0, atol=0)
-    torch.testing.assert_close(silenced, want, rtol=0, atol=0)
-    assert not torch.allclose(silenced, alone)
-    assert captured.traces[0].ablated == {(0, 1)}
-    assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize("model", [nn.TransformerEncoderLayer(8, 2, batch_first=True), nn.MultiheadAttention(8, 2)])

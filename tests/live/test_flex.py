@@ -27,7 +27,7 @@ from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.masks.analyst import find_rules
 from headscope.live.masks.cells import BLOCK_CELLS
-from headscope.live.masks.flex import Flexed, Scoring, read_score_mod
+from headscope.live.masks.flex import Flexed, read_score_mod
 from largest import Largest
 from products import in_turn
 
@@ -59,14 +59,10 @@ def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     yield
 
 
-def slow_if(repeats: bool) -> Any:
-    return [pytest.mark.slow] if repeats else ()
-
-
 @pytest.mark.parametrize(
     ("family", "padding"),
     [  # what is special about a family is its trap; the others go the ways of BERT and Llama
-        pytest.param(family, "right" if family in PADDABLE else "none", marks=slow_if(not family.trap))
+        pytest.param(family, "right" if family in PADDABLE else "none", marks=[] if family.trap else pytest.mark.slow)
         for family in READ
     ]
     + [(BY_NAME[name], padding) for name in WHOLE for padding in ("none", "left")],
@@ -380,13 +376,8 @@ def test_any_chain_of_operators_is_read_truly_or_not_at_all(steps: list[int]) ->
         return
     if {10, 11, 12} & {*steps}:  # no sum of terms, unless it masks every cell whatever the score is
         assert not any(scoring.allowed(*map(torch.tensor, place)) for place in np.ndindex(1, HEADS, TOKENS, TOKENS))
-    assert_does(mod, scoring)
-
-
-def assert_does(mod: Mod, scoring: Scoring) -> None:
-    """Compare what was read with the function, at random scores and places."""
     generator = torch.Generator().manual_seed(7)
-    for _ in range(20):
+    for _ in range(20):  # random scores and places
         score = torch.randn((), generator=generator) * 10
         place = [torch.randint(0, size, (), generator=generator) for size in (1, HEADS, TOKENS, TOKENS)]
         expected = scoring.factor * score + scoring.bias(*place)
@@ -452,8 +443,7 @@ DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2]] * 2)
 )
 def test_what_follows_no_rule_is_never_kept_as_a_map(mod: Any, mask: Any) -> None:
     model = Flexible(mod=mod, mask=flex.create_block_mask(mask, 2, HEADS, TOKENS, TOKENS, device="cpu")).eval()
-    message = r"follows no rule[\s\S]*scaled_dot_product"
-    refused(message, model, torch.randn(2, TOKENS, 32))
+    refused(r"follows no rule[\s\S]*scaled_dot_product", model, torch.randn(2, TOKENS, 32))
 
 
 def test_blocks_that_contradict_the_function_are_refused() -> None:
@@ -461,8 +451,7 @@ def test_blocks_that_contradict_the_function_are_refused() -> None:
     count, indices = torch.ones(1, 1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 2, dtype=torch.int32)
     mask = flex.BlockMask.from_kv_blocks(count, indices, BLOCK_SIZE=128, seq_lengths=(256, 256))
     model = Flexible(mask=mask).eval()
-    message = r"contradicts itself[\s\S]*create_block_mask"
-    refused(message, model, torch.randn(1, 256, 32))
+    refused(r"contradicts itself[\s\S]*create_block_mask", model, torch.randn(1, 256, 32))
 
 
 @pytest.mark.parametrize("mask_mod", [causal, window], ids=["causal", "window"])

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from comparing import captured_of, eager_attentions
+from transformers import DynamicCache
 
 import headscope as hs
 from families import BART, BY_NAME, DECODER, GPT, T5, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.traces import Trace
-from products import in_turn, pairwise
+from products import in_turn
 
 WINDOW = 4
 NEW = 6
@@ -81,15 +82,29 @@ def agrees_with(trace: Trace, attentions: list[torch.Tensor], row: int) -> None:
         np.testing.assert_allclose(np.asarray(trace[layer].weights), expected, atol=2e-5)
 
 
+def agrees_alone(trace: Trace, model: Any) -> None:
+    """Compare the trace's weights with those of an eager run of its tokens, and verify it."""
+    ids = torch.tensor([trace.ids])
+    for layer, theirs in enumerate(eager(model, ids, torch.ones_like(ids))):
+        np.testing.assert_allclose(np.asarray(trace[layer].weights), theirs[0].numpy(), atol=2e-5)
+    assert trace.verify().agrees
+
+
 WAYS = {
     "dynamic": {},
     "static": {"cache_implementation": "static"},
     "no cache": {"use_cache": False},
 }
+ONE = ("dynamic", "static", "no cache", "dynamic")
+"""The ways of one sequence alone, of one model after another."""
 
 
-@pytest.mark.parametrize(("name", "way", "rows"), pairwise(NAMES, tuple(WAYS), (1, 3)))
+@pytest.mark.parametrize(
+    ("name", "way", "rows"),
+    [(name, way, 3) for name in NAMES for way in WAYS] + [(name, way, 1) for name, way in zip(NAMES, ONE, strict=True)],
+)
 def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows: int) -> None:
+    """And the keys of each step are named, and looked at as a pass over the whole sequence does."""
     model = model_of(name)
     captured, final, mask = generated(model, rows, **WAYS[way])
     attentions = eager(model, final[:, :-1], mask[:, :-1])
@@ -107,6 +122,16 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
         assert report.agrees, report
         assert all(record.mask.bias is None and record.mask.causal for record in trace.layers)
         assert name != "mistral" or {record.mask.window for record in trace.layers} == {(WINDOW - 1, None)}
+    assert len(captured.forwards) == NEW
+    for at, traces in enumerate(captured.forwards):
+        for trace in traces:
+            real = torch.nonzero(mask[trace.row]).flatten()[: int(mask[trace.row].sum()) - NEW + at]
+            queries, keys = real[-len(trace.queries) :], real[-len(trace.keys) :]
+            assert trace.keys.ids == tuple(final[trace.row, keys].tolist())
+            assert trace.queries.ids == tuple(final[trace.row, queries].tolist())
+            for layer in trace.numbers:
+                cells = attentions[layer][trace.row][:, queries][:, :, keys]
+                np.testing.assert_allclose(trace[layer].weights[:], cells, atol=2e-5)
     if rows == 1:
         assert captured.generation.ids == generations[0].ids
     else:
@@ -138,38 +163,14 @@ def test_padding_is_kept_in_every_pass_of_a_generation(name: str, way: str) -> N
     assert all(trace.verify().agrees for trace in captured.generations)
 
 
-@pytest.mark.parametrize("way", ["dynamic", "static"])
-@pytest.mark.parametrize("name", NAMES)
-def test_keys_of_every_step_are_named(name: str, way: str) -> None:
-    """And look at them as a pass over the whole sequence does."""
-    model = model_of(name)
-    captured, final, mask = generated(model, 3, **WAYS[way])
-    attentions = eager(model, final[:, :-1], mask[:, :-1])
-    assert len(captured.forwards) == NEW
-    for at, traces in enumerate(captured.forwards):
-        for trace in traces:
-            real = torch.nonzero(mask[trace.row]).flatten()[: int(mask[trace.row].sum()) - NEW + at]
-            queries, keys = real[-len(trace.queries) :], real[-len(trace.keys) :]
-            assert trace.keys.ids == tuple(final[trace.row, keys].tolist())
-            assert trace.queries.ids == tuple(final[trace.row, queries].tolist())
-            for layer in trace.numbers:
-                cells = attentions[layer][trace.row][:, queries][:, :, keys]
-                np.testing.assert_allclose(trace[layer].weights[:], cells, atol=2e-5)
-
-
 @pytest.mark.parametrize(("name", "rows"), in_turn(NAMES, (1, 3)))
 def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
     """Each final beam is a separate sequence, compared with an eager run of its tokens."""
     model = model_of(name)
     captured, _, _ = generated(model, rows, num_beams=3)
-    generations = captured.generations
-    assert [trace.row for trace in generations] == list(range(3 * rows))
-    for trace in generations:
-        ids = torch.tensor([trace.ids])
-        attentions = eager(model, ids, torch.ones_like(ids))
-        for layer, theirs in enumerate(attentions):
-            np.testing.assert_allclose(np.asarray(trace[layer].weights), theirs[0].numpy(), atol=2e-5)
-        assert trace.verify().agrees
+    assert [trace.row for trace in captured.generations] == list(range(3 * rows))
+    for trace in captured.generations:
+        agrees_alone(trace, model)
 
 
 def test_steps_that_are_undone_are_followed() -> None:
@@ -181,11 +182,7 @@ def test_steps_that_are_undone_are_followed() -> None:
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, prompt_lookup_num_tokens=3
         )
     assert any(len(trace.queries) > 1 for trace in captured.traces[1:])
-    trace = captured.generation
-    ids = torch.tensor([trace.ids])
-    for layer, theirs in enumerate(eager(model, ids, torch.ones_like(ids))):
-        np.testing.assert_allclose(np.asarray(trace[layer].weights), theirs[0].numpy(), atol=2e-5)
-    assert trace.verify().agrees
+    agrees_alone(captured.generation, model)
 
 
 def test_two_sequences_in_one_block_are_two() -> None:
@@ -198,8 +195,6 @@ def test_two_sequences_in_one_block_are_two() -> None:
 
 def test_sequences_that_take_turns_are_told_apart() -> None:
     """Two caches, extended alternately: each step's keys are those of its own cache."""
-    from transformers import DynamicCache
-
     model = model_of("gpt2")
     texts = [prompts(1, seed)[0] for seed in (1, 2)]
     caches = [DynamicCache(), DynamicCache()]
@@ -215,8 +210,6 @@ def test_sequences_that_take_turns_are_told_apart() -> None:
 
 
 def test_a_cache_from_before_the_block() -> None:
-    from transformers import DynamicCache
-
     model = model_of("gpt2")
     cache = DynamicCache()
     with torch.no_grad():

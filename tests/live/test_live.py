@@ -17,24 +17,22 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of, own, pass_of
+from comparing import captured_of, own, pass_of, tokenizer
 from torch import nn
 from transformers import AutoTokenizer, BertModel
 
 import headscope
-from families import BY_NAME, DECODER, TEXT, Family, built, here
+from families import BY_NAME, DECODER, TEXT, Family, built
 from headscope import live
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
 from headscope.live import ablate, capture, describe, modules_of_checkpoint, trace
-from tokenizer_folders import wordpiece_tokenizer
 
 BERT = BY_NAME["BertModel"]
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_ablation_in_torch_nn(batch_first: bool) -> None:
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=batch_first)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x = torch.randn(2, 5, 16)
@@ -75,9 +73,7 @@ def passes_of(model: nn.Module) -> list[Any]:
     return passes
 
 
-@pytest.mark.parametrize(
-    "name", here("BertModel", "LlamaModel", "BartModel", "ModernBertModel", "CLIPModel", "ViTModel")
-)
+@pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "BartModel", "ModernBertModel", "CLIPModel", "ViTModel"])
 def test_verify_runs_the_model_twice(name: str) -> None:
     """Once with other ids, however many there are, and once in eager attention; an image has none."""
     model, captured, _ = pass_of(BY_NAME[name], padded=name != "ViTModel")
@@ -166,14 +162,6 @@ def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
     assert "tokens" in {check.name for check in report.checks}  # those passes draw the same numbers
     assert ("eager weights", "the model is in training mode, so two forward passes differ") in report.skipped
     assert part or {name for name, _ in report.skipped} == {"module output", "eager weights"}
-
-
-def tokenizer() -> Any:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "##s", "mat"]
-    inner = wordpiece_tokenizer({piece: at for at, piece in enumerate(pieces)})
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
 
 
 def test_the_one_liner() -> None:
@@ -316,11 +304,11 @@ def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
 
 @pytest.fixture(scope="module")
 def published() -> Any:
-    return AutoTokenizer.from_pretrained(BUNDLED)
+    """The bundled model and its tokenizer, as transformers loads them."""
+    return BertModel.from_pretrained(BUNDLED).eval(), AutoTokenizer.from_pretrained(BUNDLED)
 
 
-def tokens_by(vocabulary: Any, ids: torch.Tensor) -> tuple[str, ...]:
-    model = BertModel.from_pretrained(BUNDLED).eval()
+def tokens_by(model: Any, vocabulary: Any, ids: torch.Tensor) -> tuple[str, ...]:
     with headscope.capture(model, tokenizer=vocabulary) as found, torch.no_grad():
         model(ids)
     return found.trace.tokens
@@ -341,13 +329,14 @@ WAYS: dict[str, Callable[[dict[str, int]], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_vocabulary_in_either_direction_names_the_tokens(published: Any, way: str) -> None:
-    ids = published("The cat sat on 3 mats.", return_tensors="pt").input_ids
-    assert tokens_by(WAYS[way](published.get_vocab()), ids) == tuple(published.convert_ids_to_tokens(ids[0]))
+    model, tokenizer = published
+    ids = tokenizer("The cat sat on 3 mats.", return_tensors="pt").input_ids
+    assert tokens_by(model, WAYS[way](tokenizer.get_vocab()), ids) == tuple(tokenizer.convert_ids_to_tokens(ids[0]))
 
 
-def test_an_id_that_a_vocabulary_lacks_keeps_its_number() -> None:
-    assert tokens_by({"the": 6, "3": 7}, torch.tensor([[6, 7, 8]])) == ("the", "3", "8")
-    assert tokens_by({6: "the"}, torch.tensor([[6, 7]])) == ("the", "7")
+def test_an_id_that_a_vocabulary_lacks_keeps_its_number(published: Any) -> None:
+    assert tokens_by(published[0], {"the": 6, "3": 7}, torch.tensor([[6, 7, 8]])) == ("the", "3", "8")
+    assert tokens_by(published[0], {6: "the"}, torch.tensor([[6, 7]])) == ("the", "7")
 
 
 @pytest.mark.parametrize(
@@ -358,9 +347,9 @@ def test_an_id_that_a_vocabulary_lacks_keeps_its_number() -> None:
         ({"the": 6, 7: "a"}, "expected ids and tokens, got 'the': 6"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused(vocabulary: Any, message: str) -> None:
+def test_what_is_no_vocabulary_is_refused(published: Any, vocabulary: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        headscope.capture(BertModel.from_pretrained(BUNDLED), tokenizer=vocabulary)
+        headscope.capture(published[0], tokenizer=vocabulary)
 
 
 # The rooms of headscope.live: each says what it is about, and shows an example that runs.
@@ -370,17 +359,12 @@ ROOMS = sorted(path.parent.name for path in Path(live.__file__).parent.glob("*/_
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_the_example_of_a_room_runs(room: str) -> None:
+def test_the_example_of_a_room_runs_and_its_files_are_named(room: str) -> None:
+    """And what to read first, and who may call it."""
     module = import_module(f"headscope.live.{room}")
     outcome = doctest.testmod(module)
     assert outcome.attempted >= 3
     assert not outcome.failed
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_names_its_files(room: str) -> None:
-    """And what to read first, and who may call it."""
-    module = import_module(f"headscope.live.{room}")
     text = module.__doc__ or ""
     folder = Path(live.__file__).parent / room
     names = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}

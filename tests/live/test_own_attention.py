@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from comparing import Mixer, captured_of, own, refused, weights_of
+from comparing import Mixer, Residual, captured_of, own, refused, weights_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -28,11 +28,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import headscope as hs
-from families import BY_NAME, DECODER, Family
+from families import BY_NAME, DECODER, Family, built
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
 from headscope.live.plan.classes import kind_of
+from headscope.live.seeing import sdpa_watch
 from headscope.live.seeing.operators import KEY
+
+pytestmark = pytest.mark.usefixtures("no_grad")
 
 
 def attended(*given: Any, **options: Any) -> torch.Tensor:
@@ -62,10 +65,13 @@ class InheritsTwice(Inherits):
 
 
 LOWER = torch.ones(6, 6, dtype=torch.bool).tril()
+OF_KEYS = torch.randn(4, 1, 6, generator=torch.Generator().manual_seed(2))
 MASKS = {
     "none": None,
     "2d": LOWER,
     "per head": torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1)),
+    "per head and key": OF_KEYS,
+    "per head and key, and lower": OF_KEYS.masked_fill(~LOWER, float("-inf")),
     "4d": (torch.arange(6) < 4)[None, None, None],
     "a column": torch.zeros(6, 1),
     "a bool column": torch.ones(6, 1, dtype=torch.bool),
@@ -82,12 +88,11 @@ MASKS = {
     [*((Mixer, kind) for kind in MASKS), *((cls, "2d") for cls in (ByFunction, Inherits, InheritsTwice))],
 )
 def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
-    torch.manual_seed(0)
+    """Numbers in a mask become a table if they follow a rule."""
     mixer, x, mask = cls().eval(), torch.randn(2, 6, 32), MASKS[kind]
-    with torch.no_grad():
-        alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
-        with capture(mixer) as captured:
-            watched = mixer(x, mask)
+    alone, expected = mixer(x, mask), weights_of(mixer, x, LOWER if "causal" in kind else mask)
+    with capture(mixer) as captured:
+        watched = mixer(x, mask)
     assert torch.equal(alone, watched)
     for row, trace in enumerate(captured.traces):
         kept = slice(0, len(trace.keys))
@@ -95,53 +100,29 @@ def test_any_class_and_any_mask(cls: type[Mixer], kind: str) -> None:
         total = sum(trace[0, head].output for head in range(4)) + mixer.out.bias.detach().numpy()
         np.testing.assert_allclose(total, alone[row, kept], atol=1e-5)
         assert trace.verify().agrees
-
-
-ADDED = {
-    "a number for each head and key": (torch.randn(4, 1, 6, generator=torch.Generator().manual_seed(2)), ("by_key",)),
-    "the same, causal": (
-        torch.randn(4, 1, 6, generator=torch.Generator().manual_seed(2)).masked_fill(
-            ~torch.ones(6, 6, dtype=torch.bool).tril(), float("-inf")
-        ),
-        ("by_key",),
-    ),
-    "numbers that follow no rule": (MASKS["per head"], ()),
-}
-
-
-@pytest.mark.parametrize("kind", ADDED)
-def test_numbers_in_a_mask_become_a_table_if_they_follow_a_rule(kind: str) -> None:
-    torch.manual_seed(0)
-    mixer, x = Mixer().eval(), torch.randn(2, 6, 32)
-    mask, terms = ADDED[kind]
-    captured = captured_of(mixer, x, mask)
-    expected = weights_of(mixer, x, mask)
-    for row, trace in enumerate(captured.traces):
-        np.testing.assert_allclose(trace[0].weights[:], expected[row].detach(), atol=1e-6)
-        assert trace[0].terms.named == terms
-        assert (trace[0].mask.bias is None) == bool(terms)
-        assert trace[0].mask.causal == ("causal" in kind)
-
-
-@pytest.mark.parametrize("kind", ["none", "2d", "per row"])
-def test_one_head_without_an_axis_of_heads(kind: str) -> None:
-    torch.manual_seed(0)
-    mixer, x = Mixer(heads=0).eval(), torch.randn(2, 6, 32)
-    mask = torch.randn(2, 6, 6) if kind == "per row" else MASKS[kind]
-    with torch.no_grad():
-        alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
-        with capture(mixer) as captured:
-            assert torch.equal(mixer(x, mask), alone)
-        with ablate(mixer, [(0, 0)]):
-            torch.testing.assert_close(mixer(x, mask), mixer.out.bias.expand(2, 6, -1))
-    for row, trace in enumerate(captured.traces):
-        np.testing.assert_allclose(trace[0, 0].weights[:], expected[row, 0], atol=1e-6)
+        if "per head" in kind:
+            by_key = "key" in kind
+            assert trace[0].terms.named == ("by_key",) * by_key
+            assert (trace[0].mask.bias is None) == by_key
+            assert trace[0].mask.causal == ("lower" in kind)
 
 
 def test_more_axes_than_a_trace_has_are_refused() -> None:
     model = own(lambda self, x: scaled_dot_product_attention(x, x, x))
-    with pytest.raises(UnsupportedError, match=r"Own calls[\s\S]*5 dimensions"), capture(model):
-        model(torch.randn(1, 2, 3, 4, 8))
+    refused(r"Own calls[\s\S]*5 dimensions", model, torch.randn(1, 2, 3, 4, 8))
+
+
+@pytest.mark.parametrize("kind", ["none", "2d", "per row"])
+def test_one_head_without_an_axis_of_heads(kind: str) -> None:
+    mixer, x = Mixer(heads=0).eval(), torch.randn(2, 6, 32)
+    mask = torch.randn(2, 6, 6) if kind == "per row" else MASKS[kind]
+    alone, expected = mixer(x, mask), weights_of(mixer, x, mask)
+    with capture(mixer) as captured:
+        assert torch.equal(mixer(x, mask), alone)
+    with ablate(mixer, [(0, 0)]):
+        torch.testing.assert_close(mixer(x, mask), mixer.out.bias.expand(2, 6, -1))
+    for row, trace in enumerate(captured.traces):
+        np.testing.assert_allclose(trace[0, 0].weights[:], expected[row, 0], atol=1e-6)
 
 
 EMPTY: dict[str, nn.Module] = {
@@ -172,7 +153,6 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
-@torch.no_grad()
 def test_nested_tensors_in_a_class_of_its_own_are_listed(layout: torch.layout) -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         parts = [one(x).view(x.size(0), -1, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v)]
@@ -223,7 +203,6 @@ def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> No
     assert hs.describe(model).total == total
 
 
-@torch.no_grad()
 def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
     model = nn.Sequential(Mixer())
     captured = captured_of(model, torch.randn(1, 6, 32))
@@ -308,6 +287,7 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
+@torch.enable_grad()
 def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         """Its parts are called again in the backward pass, around the model itself."""
@@ -315,7 +295,6 @@ def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
             x = checkpoint(part, x, use_reentrant=reentrant)
         return x
 
-    torch.manual_seed(0)
     model, x = own(forward, first=Mixer(), second=Mixer()), torch.randn(2, 6, 32, requires_grad=True)
     expected = torch.autograd.grad(model.second(model.first(x)).sum(), x)[0]
     with capture(model) as captured:
@@ -348,36 +327,17 @@ class Backend:
         return sdpa(*given)
 
 
-class Base(Mixer):
-    """Four heads of 8, with PyTorch's attention called by its name."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return scaled_dot_product_attention(q, k, v)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.out(self.attend(*self.parts(x)).transpose(1, 2).flatten(2))
-
-
-def layer(name: str, attend: Callable[..., torch.Tensor], **attributes: Any) -> type[Base]:
+def layer(name: str, attend: Callable[..., torch.Tensor], **attributes: Any) -> type[Residual]:
     """A class of this name that attends so, with these attributes."""
-    return type(name, (Base,), {"attend": attend, **attributes})
+    return type(name, (Residual,), {"attend": attend, **attributes})
 
 
+# The function is in an object that is not looked into.
 SETTINGS = SimpleNamespace(kernel=sdpa)
+InSettings = layer("InSettings", lambda self, *qkv: self.settings.kernel(*qkv), settings=SETTINGS)
 
 
-class InSettings(Base):
-    """The function is in an object that is not looked into."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings = SETTINGS
-
-    def attend(self, *qkv: torch.Tensor) -> torch.Tensor:
-        return self.settings.kernel(*qkv)
-
-
-class Given(Base):
+class Given(Residual):
     """The constructor is given the function, or what leads to it, so no code of the class names it."""
 
     def __init__(self, kernel: Any = sdpa) -> None:
@@ -388,7 +348,7 @@ class Given(Base):
         return self.kernel(*qkv)
 
 
-def given(name: str, kernel: Callable[[], Any]) -> type[Base]:
+def given(name: str, kernel: Callable[[], Any]) -> type[Residual]:
     """A class of this name that makes its function so."""
     return type(name, (Given,), {"__init__": lambda self: Given.__init__(self, kernel())})
 
@@ -429,14 +389,11 @@ READ += [given("GivenPartial", lambda: functools.partial(first)), given("GivenMe
 READ += [given("GivenObject", Caller), given("Scripted", _scripted)]
 
 
-class ByHand(Base):
-    """A softmax, in a class whose name doesn't mention attention."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+# A softmax, in a class whose name doesn't mention attention.
+ByHand = layer("ByHand", lambda self, q, k, v: torch.softmax(q @ k.mT / 8**0.5, -1) @ v)
 
 
-class ByBias(Base):
+class ByBias(Residual):
     """Scores made by an operator that adds a bias."""
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -445,7 +402,7 @@ class ByBias(Base):
         return torch.bmm(torch.clamp(scores, 0, 1), heads[2]).view(q.shape)
 
 
-class ByFastPath(Base):
+class ByFastPath(Residual):
     """PyTorch's fused kernel of a whole multi-head attention."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -488,6 +445,7 @@ OTHERS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     ),
     "ByKernel": (lambda self, *qkv: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*qkv)[0], FLASH),
 }
+included = torch._C._dispatch_tls_is_dispatch_key_included
 LISTED = {
     ByHand: "aten::_softmax",
     ByBias: "aten::bmm",
@@ -496,8 +454,7 @@ LISTED = {
 }
 
 
-def model_of(*classes: type[Base]) -> nn.Sequential:
-    torch.manual_seed(0)
+def model_of(*classes: type[Residual]) -> nn.Sequential:
     return nn.Sequential(*(cls() for cls in classes)).eval()
 
 
@@ -515,9 +472,9 @@ def mode(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("cls", READ)
-def test_pytorchs_attention_is_read_by_whatever_name_it_is_called(cls: type[Base], mode: None) -> None:
+def test_pytorchs_attention_is_read_and_silenced_by_whatever_name_it_is_called(cls: type[Residual], mode: None) -> None:
     """The layer is between others that are read: none may be missing or take another's number."""
-    model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
+    model, x = model_of(Residual, cls, Residual), torch.randn(2, 7, 32)
     alone = model(x)
     with capture(model) as captured:
         watched = model(x)
@@ -532,40 +489,26 @@ def test_pytorchs_attention_is_read_by_whatever_name_it_is_called(cls: type[Base
             for head in range(4):
                 np.testing.assert_allclose(trace[layer, head].weights[:], weights[row, head].detach(), atol=1e-6)
     assert all(trace.verify().agrees for trace in captured.traces)
-
-
-@pytest.mark.parametrize("cls", READ)
-def test_heads_are_silenced_by_whatever_name_attention_is_called(cls: type[Base]) -> None:
-    model, x = model_of(Base, cls, Base), torch.randn(2, 7, 32)
-    with torch.no_grad():
-        with ablate(model, [(1, head) for head in range(4)]):
-            watched = model(x)
-        first = model[0](x)
-        torch.testing.assert_close(watched, model[2](first + model[1].out.bias))  # type: ignore[union-attr,operator]
-
-
-@pytest.mark.parametrize("cls", READ)
-def test_gradients_flow_as_they_would(cls: type[Base]) -> None:
-    model, x = model_of(Base, cls), torch.randn(1, 5, 32)
-    alone = torch.autograd.grad(model(x).sum(), list(model.parameters()))
-    with capture(model):
-        watched = torch.autograd.grad(model(x).sum(), list(model.parameters()))
-    for a, b in zip(alone, watched, strict=True):
-        torch.testing.assert_close(a, b)
+    with ablate(model, [(1, head) for head in range(4)]):
+        silenced = model(x)
+    torch.testing.assert_close(silenced, model[2](model[0](x) + model[1].out.bias))  # type: ignore[union-attr,operator]
+    if torch.is_grad_enabled():
+        gradients = (torch.autograd.grad(output.sum(), list(model.parameters())) for output in (alone, watched))
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b)
 
 
 def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
     """Alone it is a stack; among others that were numbered without it, it is listed."""
     model, x = model_of(InSettings, InSettings), torch.randn(1, 7, 32)
-    blocks = nn.ModuleDict({"seen": Base(), "others": model}).eval()
+    blocks = nn.ModuleDict({"seen": Residual(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
-    with torch.no_grad():
-        captured = captured_of(blocks, x)
-        hidden = blocks["seen"](x)
-        for layer, one in enumerate(model):
-            hidden, weights = by_hand(one, hidden)
-            np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
-    mixed = model_of(Base, InSettings, Base)
+    captured = captured_of(blocks, x)
+    hidden = blocks["seen"](x)
+    for layer, one in enumerate(model):
+        hidden, weights = by_hand(one, hidden)
+        np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
+    mixed = model_of(Residual, InSettings, Residual)
     refused(r"in 1 \(InSettings\)", mixed, x)
 
 
@@ -584,10 +527,10 @@ def test_a_model_whose_only_attention_is_given_to_it() -> None:
 
 
 @pytest.mark.parametrize("cls", list(LISTED))
-def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Base], mode: None) -> None:
+def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Residual], mode: None) -> None:
     if cls is ByFastPath and torch.is_grad_enabled():
         cls = ByHand  # this kernel has no gradient
-    model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
+    model, x = model_of(Residual, cls, Residual), torch.randn(1, 7, 32)
     captured = capture(model)
     message = rf"{LISTED[cls]} in 1 \({cls.__name__}\)[\s\S]*strict=False"
     with pytest.raises(UnsupportedError, match=message), captured:
@@ -597,12 +540,16 @@ def test_what_is_not_recorded_raises_at_the_end_of_the_forward_pass(cls: type[Ba
 
 
 @pytest.mark.parametrize("cls", list(LISTED))
-def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_path: Any) -> None:
-    model, x = model_of(Base, cls, Base), torch.randn(1, 7, 32)
-    with torch.no_grad():
-        alone = model(x)
-        with capture(model, strict=False) as captured:
-            assert torch.equal(model(x), alone)
+def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Residual], tmp_path: Any) -> None:
+    model, x = model_of(Residual, cls, Residual), torch.randn(1, 7, 32)
+    alone = model(x)
+    with capture(model, strict=False) as captured:
+        assert torch.equal(model(x), alone)
+        assert not included(KEY)
+        with pytest.raises(RuntimeError):
+            model(x[..., 1:])
+        assert not included(KEY), "the thread is left alone between passes, and after one that ended in an error"
+    assert not included(KEY)
     trace = captured.trace
     last = 2 if kind_of(cls).may_attend else 1
     assert trace.numbers == (0, last)  # the missing layer's number stays unused if its code shows that it may attend
@@ -610,10 +557,9 @@ def test_what_is_not_recorded_is_listed_with_strict_false(cls: type[Base], tmp_p
     assert f"unrecorded attention: {LISTED[cls]} in 1" in repr(trace)
     assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
     assert "unrecorded" in str(trace.verify())
-    with torch.no_grad():
-        hidden, weights = by_hand(model[0], x)
-        np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
-        _, weights = by_hand(model[2], model[1](hidden))
+    hidden, weights = by_hand(model[0], x)
+    np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1], atol=1e-6)
+    _, weights = by_hand(model[2], model[1](hidden))
     np.testing.assert_allclose(trace[last, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
 
 
@@ -624,22 +570,19 @@ def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
         def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :]
 
-    model, x = model_of(Base, HandAttention), torch.randn(1, 7, 32)
+    model, x = model_of(Residual, HandAttention), torch.randn(1, 7, 32)
     with pytest.raises(UnsupportedError, match="HandAttention computes its attention itself"):
         capture(model)
-    with torch.no_grad(), capture(model, strict=False) as captured:
+    with capture(model, strict=False) as captured:
         model(x)
     assert [one.kind for one in captured.unrecorded] == ["HandAttention"]
 
 
-class Gated(Base):
-    """A softmax over its channels, beside attention that is read."""
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q, k, v) * torch.softmax(q, -1)
+# A softmax over its channels, beside attention that is read.
+Gated = layer("Gated", lambda self, q, k, v: sdpa(q, k, v) * torch.softmax(q, -1))
 
 
-class Experts(Base):
+class Experts(Residual):
     """Products of batches of matrices that mix no tokens, one of them as large as a map."""
 
     def __init__(self) -> None:
@@ -655,9 +598,9 @@ class Experts(Base):
 
 
 @pytest.mark.parametrize("cls", [Gated, Experts])
-def test_a_softmax_over_other_axes_is_not_attention(cls: type[Base]) -> None:
+def test_a_softmax_over_other_axes_is_not_attention(cls: type[Residual]) -> None:
     model, x = model_of(cls, cls), torch.randn(1, 7, 32)
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(x).log_softmax(-1)
     assert captured.unrecorded == ()
     assert captured.trace.numbers == (0, 1)
@@ -672,14 +615,11 @@ def test_a_router_in_transformers_is_not_attention() -> None:
 
 
 def test_changes_between_forward_passes_are_noticed() -> None:
-    class Turning(Base):
-        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            if q.shape[2] < 8:
-                return sdpa(q, k, v)
-            return torch.softmax(q @ k.mT / 8**0.5, -1) @ v
+    def attend(self: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(q, k, v) if q.shape[2] < 8 else torch.softmax(q @ k.mT / 8**0.5, -1) @ v
 
-    model = model_of(Base, Turning)
-    with torch.no_grad(), capture(model) as captured:
+    model = model_of(Residual, layer("Turning", attend))
+    with capture(model) as captured:
         model(torch.randn(1, 5, 32))
         with pytest.raises(UnsupportedError, match=r"_softmax in 1 \(Turning\)"):
             model(torch.randn(1, 9, 32))
@@ -694,35 +634,30 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
         weights /= weights.sum(-1, keepdims=True)
         return torch.from_numpy(np.einsum("bhqk,bhkd->bhqd", weights, v.numpy()))
 
-    class InCell(Base):
-        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            return torch.ops.notebook.some_attention(q, k, v)
-
-    model, x = model_of(Base, InCell), torch.randn(1, 5, 32)
-    with torch.no_grad():
-        with capture(model[0]):
-            model[0](x)
-        modules = len(sys.modules)
-        for _ in range(2):  # the cell is run again
-            torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
-            assert len(sys.modules) == modules
-            with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
-                model(x)
+    in_cell = layer("InCell", lambda self, *qkv: torch.ops.notebook.some_attention(*qkv))
+    model, x = model_of(Residual, in_cell), torch.randn(1, 5, 32)
+    with capture(model[0]):
+        model[0](x)
+    modules = len(sys.modules)
+    for _ in range(2):  # the cell is run again
+        torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
+        assert len(sys.modules) == modules
+        with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
+            model(x)
 
 
 def test_a_module_that_the_model_does_not_know_is_listed() -> None:
-    class Hiding(Base):
+    class Hiding(Residual):
         """Keeps a layer where named_modules() doesn't find it."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.hidden = [Base().eval()]
+            self.hidden = [Residual().eval()]
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.hidden[0](super().forward(x))
 
-    model = model_of(Base, Hiding)
-    refused(r"in 1 \(Base\)", model, torch.randn(1, 5, 32))
+    refused(r"in 1 \(Residual\)", model_of(Residual, Hiding), torch.randn(1, 5, 32))
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -733,52 +668,29 @@ def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: 
 
     model, x = nn.Sequential(around(), around()), torch.randn(1, 5, 32)
     listed = pytest.raises(UnsupportedError, match=r"0\.mha") if weights else nullcontext()
-    with torch.no_grad(), listed, capture(model) as captured:
+    with listed, capture(model) as captured:
         model(x)
     if not weights:
-        with torch.no_grad():
-            expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
+        expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
         np.testing.assert_allclose(captured.trace[0].weights[:], expected[0], atol=1e-6)
         with pytest.raises(UnsupportedError, match="no W_O"):
             captured.trace[0, 1].output[:]
 
 
-def test_threads_without_a_capture_are_left_alone() -> None:
-    model, x = model_of(Base, ByHand), torch.randn(1, 5, 32)
-    included = torch._C._dispatch_tls_is_dispatch_key_included
-    with torch.no_grad():
-        with capture(model, strict=False):
-            model(x)
-            assert not included(KEY)
-            with pytest.raises(RuntimeError):
-                model(torch.randn(1, 5, 31))
-            assert not included(KEY)
-        with capture(model):
-            pass
-    assert not included(KEY)
-
-
 def test_another_models_forward_inside_a_capture_is_not_watched() -> None:
     """Only operators within the captured model's forward pass count."""
-    model, x = model_of(Base, Base), torch.randn(1, 5, 32)
-    with torch.no_grad(), capture(model) as captured:
+    model, x = model_of(Residual, Residual), torch.randn(1, 5, 32)
+    with capture(model) as captured:
         model(x)
         ByHand()(x)
     assert captured.unrecorded == ()
 
 
-def test_bert_is_not_slowed_by_a_kernel_of_ours() -> None:
+def test_bert_is_not_slowed_by_a_kernel_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interface's functions are read without an observer: no operator of a BERT layer passes through one."""
-    from headscope.live.seeing import sdpa_watch
-
     seen: list[str] = []
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    original = sdpa_watch._missed
-    sdpa_watch._missed = lambda session, running, op, *rest: seen.append(op.name())  # type: ignore[assignment]
-    try:
-        captured = captured_of(model, **family.inputs(padded=False))
-    finally:
-        sdpa_watch._missed = original
+    model, inputs = built("BertModel")
+    monkeypatch.setattr(sdpa_watch, "_missed", lambda session, running, op, *rest: seen.append(op.name()))
+    captured = captured_of(model, **inputs)
     assert seen == []
     assert captured.traces

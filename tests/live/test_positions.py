@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 from comparing import captured_of, eager_attentions
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 
 import headscope as hs
 from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError
 from headscope.page.trace import page_bytes
-from headscope.traces import Cut, Trace
+from headscope.traces import Cut
 from products import pairwise
+from small_bert import small_bert
 
 bert = BY_NAME["BertModel"].build
-
-
-def mistral(window: int) -> Any:
-    return Family("MistralModel", {**DECODER, "sliding_window": window}).build()
 
 
 def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[str, torch.Tensor]:
@@ -37,11 +30,6 @@ def batch(holes: dict[int, list[int]], rows: int = 1, tokens: int = 12) -> dict[
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def captured(model: Any, inputs: dict[str, torch.Tensor]) -> list[Trace]:
-    found = captured_of(model, **inputs)
-    return found.traces
-
-
 HOLES = [[5], [3, 4, 8], [0, 1, 6], [6, 10, 11], [0, 4, 5, 11]]
 
 
@@ -50,9 +38,10 @@ HOLES = [[5], [3, 4, 8], [0, 1, 6], [6, 10, 11], [0, 4, 5, 11]]
 )
 def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int], engine: str) -> None:
     """Distances and neighbours are those of the sequence that the model read, masked tokens included."""
-    model = bert() if name == "bert" else mistral(int(name.split()[-1]))
+    sliding = Family("MistralModel", {**DECODER, "sliding_window": 40 if "40" in name else 4})
+    model = bert() if name == "bert" else sliding.build()
     inputs = batch({0: hidden})
-    (trace,) = captured(model, inputs)
+    (trace,) = captured_of(model, **inputs).traces
     weights = eager_attentions(model, inputs)["self"]
     real = inputs["attention_mask"][0].numpy().astype(bool)
     first, last = np.flatnonzero(real)[[0, -1]]
@@ -81,7 +70,7 @@ def test_a_token_that_is_masked_out_keeps_its_place(name: str, hidden: list[int]
 def test_the_page_measures_the_same(tmp_path: Path) -> None:
     """The numbers in the page's data and the saved file keep the positions too."""
     model, inputs = bert(), batch({0: [4, 5, 6]})
-    (trace,) = captured(model, inputs)
+    (trace,) = captured_of(model, **inputs).traces
     real = inputs["attention_mask"][0].numpy().astype(bool)
     gap = abs(np.arange(12)[None, :] - np.arange(12)[:, None])
     expected = [(one[0] * gap)[:, real].sum(-1).mean(-1) for one in eager_attentions(model, inputs)["self"]]
@@ -96,7 +85,7 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
     model = bert()
     inputs = batch({0: [10, 11], 1: [0, 1, 2, 6], 2: []}, rows=3)
     weights = eager_attentions(model, inputs)["self"]
-    traces = captured(model, inputs)
+    traces = captured_of(model, **inputs).traces
     assert [trace.row for trace in traces] == [0, 1, 2]
     assert [trace.positions.tolist() for trace in traces] == [[*range(10)], [*range(3, 12)], [*range(12)]]
     for trace in (*traces, *(hs.load(one.save(tmp_path / f"{one.row}.safetensors")) for one in traces)):
@@ -108,21 +97,9 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
 
 
 def test_a_text_alone_is_row_0_from_0_on() -> None:
-    (trace,) = captured(bert(), batch({}))
+    (trace,) = captured_of(bert(), **batch({})).traces
     assert (trace.row, trace.positions.tolist(), trace.key_positions.tolist()) == (0, [*range(12)], [*range(12)])
     assert trace.cut == Cut.none(12, 12)
-
-
-def test_a_file_of_before_has_no_cut(tmp_path: Path) -> None:
-    """Files without the field load, with row 0 and all positions."""
-    trace = captured(bert(), batch({1: [0, 1]}, rows=2))[1]
-    path = trace.save(tmp_path / "right.safetensors")
-    with safe_open(path, "np") as file:
-        metadata = file.metadata()
-    about = json.loads(metadata["headscope"])
-    assert about.pop("cut") == {"row": 1, "queries": [*range(2, 12)], "keys": [*range(2, 12)], "sizes": [12, 12]}
-    save_file(load_file(path), tmp_path / "changed.safetensors", {**metadata, "headscope": json.dumps(about)})
-    assert hs.load(tmp_path / "changed.safetensors").cut == Cut.none(10, 10)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -138,8 +115,6 @@ def test_an_empty_text_in_a_batch_is_named(empty: list[int], message: str, atten
 
 
 def test_an_empty_text_in_a_list_is_named(tmp_path: Path) -> None:
-    from small_bert import small_bert
-
     model = hs.open(small_bert(tmp_path))
     with pytest.raises(InputError, match=r"text\[1\]: text is empty"):
         model.trace(["the cat", "", "the mat"])
@@ -151,7 +126,7 @@ def test_positions_and_special_tokens_index_one_axis_of_other_arrays() -> None:
     """A tuple would be an index of as many axes: of two tokens, a single cell."""
     words = ["[CLS]", "a", "[SEP]", *map(str, range(3, 40))]
     hidden = np.arange(24.0).reshape(12, 2)
-    (trace,) = captured(bert(), batch({0: [0, 1, 4, *range(5, 11)]}))
+    (trace,) = captured_of(bert(), **batch({0: [0, 1, 4, *range(5, 11)]})).traces
     assert len(trace) == 10
     model = bert()
     with hs.capture(model, tokenizer=words) as found, torch.no_grad():

@@ -245,18 +245,26 @@ GENERATING = [
 ]
 
 
+PROMPTS = {
+    "input_ids": torch.randint(3, 99, (2, 7), generator=torch.Generator().manual_seed(1)),
+    "attention_mask": torch.tensor([[1] * 7, [0, 0, *[1] * 5]]),
+}
+
+
+def generation(model: Any, **options: Any) -> tuple[Any, torch.Tensor]:
+    """A capture of the tokens that a model generates after two prompts, and the sequences."""
+    with torch.no_grad(), capture(model, **options) as captured:
+        sequences = model.generate(**PROMPTS, max_new_tokens=5, do_sample=False, pad_token_id=0, eos_token_id=None)
+    return captured, sequences
+
+
 @pytest.mark.parametrize("family", GENERATING, ids=str)
 def test_generated_sequences_have_the_terms_of_one_pass(family: Family) -> None:
     """The joined trace has the weights that one pass over the whole sequence has, with padding on the left, too."""
     model = family.build()
-    model.generation_config.eos_token_id = None
-    model.generation_config.pad_token_id = 0
-    ids = torch.randint(3, 99, (2, 7), generator=torch.Generator().manual_seed(1))
-    mask = torch.ones_like(ids)
-    mask[1, :2] = 0
+    captured, generated = generation(model)
+    ids, mask = PROMPTS.values()
     with torch.no_grad():
-        with capture(model) as captured:
-            generated = model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=False)
         sequences = [trace for trace in captured.generations if not trace.stack.startswith("cross")]
         assert len(sequences) == 2
         for row, trace in enumerate(sequences):
@@ -275,40 +283,18 @@ def test_generated_sequences_have_the_terms_of_one_pass(family: Family) -> None:
             np.testing.assert_allclose(trace[1].weights[:], whole[1].weights[:], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("DebertaModel", {**DEBERTA, "talking_head": True}, "talking_head"),
-        ("DebertaModel", {**DEBERTA, "pos_att_type": ["c2p", "p2p"]}, "pos_att_type p2p"),
-        ("DebertaV2Model", {**DEBERTA_V2, "pos_att_type": ["p2p"]}, "pos_att_type p2p"),
-        ("BloomModel", {"hidden_size": 36, "n_head": 6, "pretraining_tp": 2, "slow_but_exact": True}, "slow_but_exact"),
-    ],
-)
-def test_settings_that_cannot_be_read_raise(name: str, settings: dict[str, Any], message: str) -> None:
-    config = getattr(transformers, name.replace("Model", "Config"))(**settings)
-    with torch.device("meta"):
-        model = getattr(transformers, name)(config)
-    with pytest.raises(UnsupportedError, match=rf"{name}[\s\S]*{message}"):
-        capture(model)
-
-
 @pytest.mark.parametrize("family", GENERATING[-2:], ids=str)
 def test_a_generation_with_padding_that_is_kept(family: Family) -> None:
     """Padding that looks at all keys of its pass alike has more of them in one pass; beside a sink it looks at none."""
-    model = family.build()
-    ids, mask = torch.randint(3, 99, (2, 7), generator=torch.Generator().manual_seed(1)), torch.ones(2, 7).long()
-    mask[1, :2] = 0
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    with torch.no_grad(), capture(model, padding="keep") as captured:
-        model.generate(ids, attention_mask=mask, **options)
+    model = family.build()  # verifying runs it
+    captured, _ = generation(model, padding="keep")
     assert all(trace.verify().agrees for trace in captured.traces)
     if family.name == "Gemma2ForCausalLM":
         with pytest.raises(UnsupportedError, match="looks at all keys alike"):
             _ = captured.generations
         return
-    assert [len(trace) for trace in captured.generations] == [10, 10]
-    for trace in captured.generations:
-        assert trace.verify().agrees, trace.verify()
+    assert [len(trace) for trace in captured.generations] == [11, 11]
+    assert all(trace.verify().agrees for trace in captured.generations)
 
 
 def test_a_cache_is_found_under_any_name_and_a_missing_argument_is_named() -> None:

@@ -159,8 +159,7 @@ def test_the_output_is_eager_attention_under_the_map(family: Family, way: str) -
     in_turn(("BartModel", "T5Model"), ("uniform", "shuffle", "squared"), ("encoder", "decoder", "cross")),
 )
 def test_stacks_of_an_encoder_and_a_decoder(name: str, way: str, stack: str) -> None:
-    family = BY_NAME[name]
-    model, inputs = family.build(torch.float64), family.inputs(padded=False)
+    model, inputs = built(name, torch.float64)
     output, captured = run(model, squared if way == "squared" else way, inputs, stack)
     trace = captured[stack][0]
     nothing = np.zeros((2, len(trace.queries)), dtype=bool)
@@ -170,17 +169,10 @@ def test_stacks_of_an_encoder_and_a_decoder(name: str, way: str, stack: str) -> 
     assert all(not captured[other][0].swapped for other in others)
 
 
-def test_identity_needs_queries_that_are_keys() -> None:
-    family = BY_NAME["BartModel"]
-    with pytest.raises(InputError, match="none can look at itself"):
-        run(family.build(), "identity", family.inputs(padded=False), "cross")
-
-
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "DebertaV2Model"])
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list])
 def test_an_array_is_used_as_it_is(name: str, kind: Any) -> None:
-    family = BY_NAME[name]
-    model, inputs = family.build(torch.float64), family.inputs(padded=False)
+    model, inputs = built(name, torch.float64)
     inputs = {name: x[:1] for name, x in inputs.items()}
     tokens = inputs["input_ids"].shape[1]
     cells = np.random.default_rng(0).random((tokens, tokens))
@@ -209,11 +201,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("way", "message"), REFUSED)
-def test_a_map_that_does_not_fit_is_refused(way: Any, message: str) -> None:
-    family = BY_NAME["LlamaModel"]
+@pytest.mark.parametrize(
+    ("name", "stack", "way", "message"),
+    [*(("LlamaModel", None, *row) for row in REFUSED), ("BartModel", "cross", "identity", "none can look at itself")],
+)
+def test_a_map_that_does_not_fit_is_refused(name: str, stack: str | None, way: Any, message: str) -> None:
+    model, inputs = built(name)
     with pytest.raises(InputError, match=message) as raised:
-        run(family.build(), way, family.inputs(padded=False))
+        run(model, way, inputs, stack)
     assert raised.value.advice
 
 
@@ -240,8 +235,7 @@ def test_a_map_has_no_rows_for_padding() -> None:
 @pytest.mark.parametrize(("name", "left"), [("BertModel", False), ("LlamaModel", False), ("LlamaModel", True)])
 def test_a_text_in_a_batch_is_the_text_alone(name: str, way: str, left: bool) -> None:
     """But where positions count padding on the left, as BERT's: the text alone is then another input."""
-    family = BY_NAME[name]
-    model, inputs = family.build(torch.float64), family.inputs(padded=True, left=left)
+    model, inputs = built(name, torch.float64, padded=True, left=left)
     kept = inputs["attention_mask"][1].bool()
     whole, _ = run(model, way, inputs)
     alone, _ = run(model, way, {"input_ids": inputs["input_ids"][1:, kept]})
@@ -251,8 +245,7 @@ def test_a_text_in_a_batch_is_the_text_alone(name: str, way: str, left: bool) ->
 @pytest.mark.parametrize("way", NAMED)
 def test_steps_of_a_generation_are_rows_of_the_whole_pass(way: str) -> None:
     """With a cache, each step has one query; the map of the whole text has its row."""
-    family = BY_NAME["LlamaModel"]
-    model, inputs = family.build(torch.float64), family.inputs(padded=False)
+    model, inputs = built("LlamaModel", torch.float64)
     whole, _ = run(model, way, inputs)
     first, rest = inputs["input_ids"][:, :3], inputs["input_ids"][:, 3:]
     with torch.no_grad(), ablate(model, {(LAYER, HEAD): way}), capture(model) as captured:
@@ -271,7 +264,6 @@ def test_steps_of_a_generation_are_rows_of_the_whole_pass(way: str) -> None:
 @pytest.mark.parametrize("way", ["uniform", "shuffle", "identity"])
 def test_modules_of_torch_nn(way: str, extra: bool, returns_weights: bool) -> None:
     """One module by the formula, with keys that are no tokens."""
-    torch.manual_seed(0)
     mha = nn.MultiheadAttention(16, 4, batch_first=True, add_bias_kv=extra, add_zero_attn=extra).double().eval()
     model = own(lambda self, x: self.mha(x, x, x, need_weights=returns_weights)[0], mha=mha)
     x = torch.randn(2, 5, 16, dtype=torch.float64)
@@ -299,7 +291,6 @@ def test_modules_of_torch_nn(way: str, extra: bool, returns_weights: bool) -> No
 
 def test_gradients_flow_through_the_values() -> None:
     """Under a uniform map, the query's weights get no gradient; the values' get the mean's."""
-    torch.manual_seed(0)
     model = Mixer().double()
     x = torch.randn(1, 5, 32, dtype=torch.float64, requires_grad=True)
     with ablate(model, {(0, head): "uniform" for head in range(4)}):

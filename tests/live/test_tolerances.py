@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import cache
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from comparing import Seen, captured_of, pass_of
+import transformers
+from comparing import Seen, captured_of, own, pass_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 import headscope as hs
-from families import BY_NAME, built, here
+from families import BY_NAME, built
 from headscope.attention import precision
 from headscope.attention.precision import exact_products, matmul_precision
 from headscope.attention.scores import Mask, log_sum_exps
@@ -25,7 +27,7 @@ from headscope.errors import UnsupportedError
 from headscope.live import capture
 from headscope.live.seeing.observed import product_dtype
 from headscope.results.lazy_maps import TILE_CELLS
-from headscope.traces import LayerRecord, Trace, load
+from headscope.traces import LayerRecord, Trace, layer_records, load
 from headscope.verify import Check, Report, Worst
 from peak import Peak
 from products import in_turn, pairwise
@@ -73,7 +75,7 @@ def right(precision: str) -> tuple[Trace, Report]:
     return trace, trace.verify()
 
 
-RIGHT = here("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
+RIGHT = ("BertModel", "RobertaModel", "LlamaModel", "MistralModel", "ModernBertModel", "GPT2Model", "T5Model")
 
 
 @pytest.mark.parametrize(("name", "implementation", "precision"), in_turn(RIGHT, ("sdpa", "eager"), PRECISIONS))
@@ -114,7 +116,7 @@ def checked(report: Report, name: str) -> Check:
 
 def assert_both_sides(patch: pytest.MonkeyPatch, trace: Trace, before: Report, check: str, factor: float) -> None:
     injected = Injected(patch, checked(before, check), factor)
-    report = trace.verify()
+    report = trace.verify(reference=check in ("weights (eager)", "hidden states"))
     assert injected.done
     assert checked(report, check).agrees == (factor < 1)
     assert all(one.agrees for one in report.checks if one.name != check)
@@ -213,24 +215,19 @@ def test_a_log_sum_exp_that_is_off_shows_in_the_row_sums(precision: str) -> None
 HALVES = [torch.bfloat16, torch.float16]
 
 
-class Own(nn.Module):
+def rotating(disabled: bool) -> Any:
     """A custom module that rotates in fp32, as many do, and calls the kernel."""
 
-    def __init__(self, disabled: bool = False) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.project = nn.Linear(16, 48)
-        self.disabled = disabled
-        with torch.no_grad():
-            self.project.weight.mul_(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.project(x).float().unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
         q, k = q * torch.cos(q), k * torch.sin(k) + k
-        if self.disabled:
-            with torch.autocast("cpu", enabled=False):
-                return scaled_dot_product_attention(q, k, v)
-        return scaled_dot_product_attention(q, k, v)
+        with torch.autocast("cpu", enabled=False) if disabled else nullcontext():
+            return scaled_dot_product_attention(q, k, v)
+
+    project = nn.Linear(16, 48)
+    with torch.no_grad():
+        project.weight.mul_(4)
+    return own(forward, project=project)
 
 
 def assert_sums(trace: Trace) -> None:
@@ -241,7 +238,7 @@ def assert_sums(trace: Trace) -> None:
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("disabled", [False, True])
 def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtype, disabled: bool) -> None:
-    model, x = Own(disabled), torch.randn(2, 11, 16, generator=torch.Generator().manual_seed(1))
+    model, x = rotating(disabled), torch.randn(2, 11, 16, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
         with Seen() as seen:
             model(x)
@@ -256,18 +253,30 @@ def test_a_module_that_gives_fp32_to_the_kernel_under_autocast(dtype: torch.dtyp
         assert trace.verify().agrees
 
 
+FAMILIES = ("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model")
+
+
 @pytest.mark.parametrize(
-    ("name", "implementation", "dtype"),
-    pairwise(here("LlamaModel", "MistralModel", "ModernBertModel", "BertModel", "T5Model"), ("sdpa", "eager"), HALVES),
+    ("name", "way", "dtype"),
+    [
+        *pairwise(FAMILIES, ("sdpa", "eager"), HALVES),
+        *(("MultiheadAttention", way, dtype) for way in (False, True) for dtype in HALVES),
+    ],
 )
-def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtype) -> None:
-    """RoPE leaves q and k in fp32, and autocast casts them at the product."""
-    model, inputs = built(name, padded=True)
-    model.set_attn_implementation(implementation)
+def test_models_under_autocast(name: str, way: str | bool, dtype: torch.dtype) -> None:
+    """RoPE leaves q and k in fp32, and autocast casts them at the product; nn.MultiheadAttention returns weights."""
+    if isinstance(way, str):
+        model, inputs = built(name, padded=True)
+        model.set_attn_implementation(way)
+    else:
+        torch.manual_seed(0)
+        model = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+        inputs = {**dict.fromkeys(("query", "key", "value"), 3 * torch.randn(2, 9, 16)), "need_weights": way}
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
-        alone = model(**inputs).last_hidden_state
+        alone = model(**inputs)[0]
         with capture(model) as captured:
-            assert torch.equal(model(**inputs).last_hidden_state, alone)
+            output = model(**inputs)[0]
+        assert torch.equal(output, alone) or name == "MultiheadAttention"
         for trace in captured.traces:
             assert_sums(trace)
             for record in trace.layers:
@@ -276,22 +285,6 @@ def test_models_under_autocast(name: str, implementation: str, dtype: torch.dtyp
                     np.testing.assert_array_equal(kept, again)
             report = trace.verify()
             assert report.agrees, report
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_multihead_attention_under_autocast(dtype: torch.dtype, need_weights: bool) -> None:
-    torch.manual_seed(0)
-    mha = nn.MultiheadAttention(16, 2, batch_first=True).eval()
-    x = 3 * torch.randn(2, 9, 16)
-    with torch.no_grad(), torch.autocast("cpu", dtype=dtype), capture(mha) as captured:
-        mha(x, x, x, need_weights=need_weights)
-    for trace in captured.traces:
-        assert_sums(trace)
-        kept = trace.layers[0].q
-        np.testing.assert_array_equal(kept, torch.from_numpy(kept).to(dtype).float().numpy())
-        report = trace.verify()
-        assert report.agrees, report
 
 
 def test_flash_attention_is_given_what_transformers_casts_to() -> None:
@@ -310,9 +303,6 @@ def test_flash_attention_is_given_what_transformers_casts_to() -> None:
 
 
 def bert(dtype: torch.dtype, tokens: int, heads: int) -> Any:
-    import transformers
-
-    torch.manual_seed(0)
     sizes = {"hidden_size": 64 * heads, "num_hidden_layers": 1, "num_attention_heads": heads, "intermediate_size": 8}
     config = transformers.BertConfig(**sizes, vocab_size=99, max_position_embeddings=tokens)
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
@@ -342,28 +332,20 @@ def test_weights_are_as_exact_as_eager_attention_s(tokens: int, dtype: torch.dty
 
 
 def test_log_sum_exps_are_computed_on_demand_and_saved_in_fp64(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.traces import layer_records
-
-    calls = []
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args[0].shape)
-        return original(*args, **kwargs)
-
-    original: Callable[..., Any] = layer_records.log_sum_exps
+    counted = Mock(wraps=layer_records.log_sum_exps)
     monkeypatch.setattr(layer_records, "log_sum_exps", counted)
     _, captured, _ = pass_of(BY_NAME["BertModel"], padded=False)
     trace = captured.traces[0]
     assert trace.nbytes > 0
-    assert not calls
+    assert not counted.call_count
     first = trace[1, 0].weights[0, 0]
     assert trace[1, 2].weights[3, 3] > 0
-    assert len(calls) == 1, "once for a layer"
+    assert counted.call_count == 1, "once for a layer"
     again = load(trace.save(tmp_path / "t.safetensors"))
-    assert len(calls) == 2
+    assert counted.call_count == 2
     assert again[1, 0].weights[0, 0] == first
     np.testing.assert_array_equal(again.layers[0].lse, trace.layers[0].lse)
-    assert len(calls) == 2, "what was saved is read"
+    assert counted.call_count == 2, "what was saved is read"
 
 
 def test_memory_of_log_sum_exps_is_linear() -> None:

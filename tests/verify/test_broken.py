@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load
+from transformers import BertModel
 
 import commands
 import headscope as hs
+from headscope.attention.scores import Mask
 from headscope.page.trace import page_bytes
+from headscope.runs.predicting import outcomes, shifts
 from headscope.traces import broken_line
 from small_bert import PLACES, broken_bert
 
@@ -21,30 +27,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encount
 
 TEXT = "The cat sat on the mat."
 ALL = ((0, 0), (0, 1), (1, 0), (1, 1))
-REACHED = {
-    "query": ((0, 0), (1, 0), (1, 1)),
-    "query of the last head": ((1, 1),),
-    "infinite query": ((0, 0), (1, 0), (1, 1)),
-    "overflowing query": ((0, 0), (1, 0), (1, 1)),
-    "key bias": ((1, 0),),
-    "value": ((1, 0), (1, 1)),
-    "embedding": ALL,
-    "embedding norm": ALL,
-    "layer norm": ((1, 0), (1, 1)),
-    "last norm": (),
+WHERE = {
+    "query": (((0, 0), (1, 0), (1, 1)), "in layer 0: the queries of head 0"),
+    "query of the last head": (((1, 1),), "in layer 1: the queries of head 1"),
+    "infinite query": (((0, 0), (1, 0), (1, 1)), "in layer 0: the queries of head 0"),
+    "overflowing query": (((0, 0), (1, 0), (1, 1)), "in layer 0: the queries of head 0"),
+    "key bias": (((1, 0),), "in layer 1: the keys of head 0"),
+    "value": (((1, 0), (1, 1)), "in layer 0: the values of head 0"),
+    "embedding": (ALL, "before layer 0, in the embeddings"),
+    "embedding norm": (ALL, "before layer 0, in the embeddings"),
+    "layer norm": (((1, 0), (1, 1)), "after the attention of layer 0"),
+    "last norm": ((), "after the attention of layer 1"),
 }
-BEGINS = {
-    "query": "in layer 0: the queries of head 0",
-    "query of the last head": "in layer 1: the queries of head 1",
-    "infinite query": "in layer 0: the queries of head 0",
-    "overflowing query": "in layer 0: the queries of head 0",
-    "key bias": "in layer 1: the keys of head 0",
-    "value": "in layer 0: the values of head 0",
-    "embedding": "before layer 0, in the embeddings",
-    "embedding norm": "before layer 0, in the embeddings",
-    "layer norm": "after the attention of layer 0",
-    "last norm": "after the attention of layer 1",
-}
+"""The heads that a place's fault reaches, and where it begins."""
+REACHED = {place: heads for place, (heads, _) in WHERE.items()}
+BEGINS = {place: begins for place, (_, begins) in WHERE.items()}
 places = pytest.mark.parametrize("place", PLACES)
 run = partial(commands.run, code=1)
 
@@ -57,10 +54,8 @@ def folders(tmp_path_factory):
 
 @places
 def test_the_same_weights_are_nan_as_in_transformers(folders: dict[str, Path], place: str) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     trace = hs.open(folders[place]).trace(TEXT)
-    model = transformers.BertModel.from_pretrained(folders[place], attn_implementation="eager").eval()
+    model = BertModel.from_pretrained(folders[place], attn_implementation="eager").eval()
     with torch.no_grad():
         eager = model(input_ids=torch.tensor([trace.ids]), output_attentions=True).attentions
     for layer, found in enumerate(eager):
@@ -151,10 +146,6 @@ def test_statistics_are_nan_where_the_weights_are(folders: dict[str, Path], plac
 
 def test_a_mean_over_the_other_queries_is_no_mean() -> None:
     """Behind a causal mask only the queries from the broken token on are NaN: the head's mean is, too."""
-    from dataclasses import replace
-
-    from headscope.attention.scores import Mask
-
     whole = hs.open("-").trace(TEXT)
     layers = []
     for record in whole.layers:
@@ -181,8 +172,6 @@ def test_verify_head_and_fill(folders: dict[str, Path]) -> None:
 
 @places
 def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Path) -> None:
-    from safetensors.numpy import load
-
     run("view", folders[place], TEXT, "--html", tmp_path / "page.html")
     content = load(page_bytes(hs.open(folders[place]).trace(TEXT)))
     for layer, head in ALL:
@@ -193,8 +182,6 @@ def test_the_page_can_be_made(folders: dict[str, Path], place: str, tmp_path: Pa
 
 
 def test_the_served_page_has_no_outcomes_of_nan(folders: dict[str, Path]) -> None:
-    from headscope.runs.predicting import outcomes, shifts
-
     model = hs.open(folders["query"])
     trace = model.trace("the [MASK] sat")
     assert outcomes(model, trace) == []
