@@ -9,17 +9,10 @@ import pytest
 from safetensors.numpy import save_file
 
 import headscope as hs
-from explain.tops import readable
 from headscope.errors import InputError, UnsupportedError
 from headscope.runs.predicting import fill
 from headscope.runs.texts import BATCH_TOKENS, batches
 from small_bert import small_bert
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
-    """A BERT for masked words."""
-    return hs.open(readable(tmp_path_factory.mktemp("bert"), "Bert", "ForMaskedLM").folder)
 
 
 def test_a_text_becomes_tokens_as_the_model_has_them(model: hs.Model) -> None:

@@ -26,36 +26,31 @@ HOLDERS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def model() -> hs.Model:
-    return hs.open()
-
-
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_texts_are_read_in_their_order(holder: str, model: hs.Model) -> None:
+def test_texts_are_read_in_their_order(holder: str, bundled: hs.Model) -> None:
     held = HOLDERS[holder]
-    assert [trace.text for trace in model.trace(held(TEXTS))] == TEXTS
-    assert [trace.pair for trace in model.trace(held(TEXTS), held(TEXTS[::-1]))] == TEXTS[::-1]
-    expected = model.effects(TEXTS)
-    np.testing.assert_array_equal(model.effects(held(TEXTS)), expected)
-    matches = hs.match(model, "cat", held(TEXTS), check=False)
+    assert [trace.text for trace in bundled.trace(held(TEXTS))] == TEXTS
+    assert [trace.pair for trace in bundled.trace(held(TEXTS), held(TEXTS[::-1]))] == TEXTS[::-1]
+    expected = bundled.effects(TEXTS)
+    np.testing.assert_array_equal(bundled.effects(held(TEXTS)), expected)
+    matches = hs.match(bundled, "cat", held(TEXTS), check=False)
     assert [match.score for match in matches.matches] == [
-        match.score for match in hs.match(model, "cat", TEXTS, check=False).matches
+        match.score for match in hs.match(bundled, "cat", TEXTS, check=False).matches
     ]
 
 
 @pytest.mark.parametrize("holder", [holder for holder in HOLDERS if holder != "generator"])
-def test_each_label_is_its_text_s(holder: str, model: hs.Model) -> None:
+def test_each_label_is_its_text_s(holder: str, bundled: hs.Model) -> None:
     """A column's index says nothing: by it, the first text of a shuffled table had another's label."""
     held = HOLDERS[holder]
-    expected = model.effects(TEXTS, labels=LABELS, metric="loss")
-    np.testing.assert_array_equal(model.effects(held(TEXTS), labels=held(LABELS), metric="loss"), expected)
+    expected = bundled.effects(TEXTS, labels=LABELS, metric="loss")
+    np.testing.assert_array_equal(bundled.effects(held(TEXTS), labels=held(LABELS), metric="loss"), expected)
     given = {"metric": "loss", "order": [(0, 0), (3, 2)], "random": 0}
-    found = model.removal(held(TEXTS), held(LABELS), **given)
-    np.testing.assert_array_equal(found.score, model.removal(TEXTS, LABELS, **given).score)
+    found = bundled.removal(held(TEXTS), held(LABELS), **given)
+    np.testing.assert_array_equal(found.score, bundled.removal(TEXTS, LABELS, **given).score)
 
 
-def test_a_label_that_is_missing_or_no_class_is_named(model: hs.Model) -> None:
+def test_a_label_that_is_missing_or_no_class_is_named(bundled: hs.Model) -> None:
     """A missing one had the model's own prediction in its place."""
     for labels, says in (
         (["sat", None, "often"], "label 1 is missing"),
@@ -64,33 +59,35 @@ def test_a_label_that_is_missing_or_no_class_is_named(model: hs.Model) -> None:
         (pd.DataFrame({"label": LABELS}), "expected a list, got DataFrame"),
     ):
         with pytest.raises(InputError, match=says):
-            model.effects(TEXTS, labels=labels, metric="loss")
-    assert repr(model.effects(TEXTS, labels=LABELS, metric="loss")).startswith("changes of loss of 16 heads on 3 texts")
+            bundled.effects(TEXTS, labels=labels, metric="loss")
+    effects = bundled.effects(TEXTS, labels=LABELS, metric="loss")
+    assert repr(effects).startswith("changes of loss of 16 heads on 3 texts")
 
 
-def test_heads_of_arrays_and_pairs_of_tables(model: hs.Model) -> None:
+def test_heads_of_arrays_and_pairs_of_tables(bundled: hs.Model) -> None:
     order = np.array([[0, 1], [1, 2]])
-    found = model.removal(TEXTS, LABELS, metric="loss", order=order, random=0)
+    found = bundled.removal(TEXTS, LABELS, metric="loss", order=order, random=0)
     assert list(found.order) == [(0, 1), (1, 2)]
     frame = pd.DataFrame({"words": [["The", "cat", "sat", "down"]] * 4, "pairs": [[(0, 1)]] * 4})
     with pytest.raises(InputError, match="expected documents, got DataFrame") as caught:
-        hs.pair_heads(model, frame)
+        hs.pair_heads(bundled, frame)
     assert "frame.to_dict('records')" in str(caught.value)
-    assert hs.pair_heads(model, frame.to_dict("records")).documents == 4
+    assert hs.pair_heads(bundled, frame.to_dict("records")).documents == 4
 
 
-def test_ids_and_words_of_arrays_and_tensors(model: hs.Model) -> None:
+def test_ids_and_words_of_arrays_and_tensors(bundled: hs.Model) -> None:
     """As tokenizers return them: also a batch of one row."""
-    ids, segments = model.tokenizer.encode("the cat", "a dog").ids, model.tokenizer.encode("the cat", "a dog").segments
-    expected = model.trace(ids=list(ids), segments=list(segments))
+    encoded = bundled.tokenizer.encode("the cat", "a dog")
+    ids, segments = encoded.ids, encoded.segments
+    expected = bundled.trace(ids=list(ids), segments=list(segments))
     for held in (np.array, torch.tensor, pd.Series, lambda numbers: torch.tensor([numbers])):
-        found = model.trace(ids=held(list(ids)), segments=held(list(segments)))
+        found = bundled.trace(ids=held(list(ids)), segments=held(list(segments)))
         assert found.queries == expected.queries
         np.testing.assert_array_equal(found[3, 1].weights[...], expected[3, 1].weights[...])
     with pytest.raises(InputError, match=r"ids\[0\] is \[5, 6\]"):
-        model.trace(ids=torch.tensor([[5, 6], [7, 8]]))
+        bundled.trace(ids=torch.tensor([[5, 6], [7, 8]]))
     words = pd.Series(["the", "cat"], index=[7, 3])
-    assert model.trace(words=words).queries == model.trace(words=["the", "cat"]).queries
+    assert bundled.trace(words=words).queries == bundled.trace(words=["the", "cat"]).queries
 
 
 @pytest.mark.parametrize(
@@ -113,16 +110,16 @@ def test_ids_and_words_of_arrays_and_tensors(model: hs.Model) -> None:
         ({"text": "The cat sat."}, "expected a list, got dict"),
     ],
 )
-def test_what_is_no_text_is_named(ask: Callable[[Any, Any], Any], texts: Any, says: str, model: hs.Model) -> None:
+def test_what_is_no_text_is_named(ask: Callable[[Any, Any], Any], texts: Any, says: str, bundled: hs.Model) -> None:
     with pytest.raises(InputError, match=says):
-        ask(model, texts)
+        ask(bundled, texts)
 
 
-def test_a_table_is_no_corpus(model: hs.Model) -> None:
+def test_a_table_is_no_corpus(bundled: hs.Model) -> None:
     """Its iterator has the names of its columns: they were surveyed."""
     frame = pd.DataFrame({"text": ["The cat sat."], "stars": [3]})
     for ask in (hs.survey, lambda model, texts: hs.compare(model, model, texts)):
         with pytest.raises(InputError, match="expected a corpus, got DataFrame") as caught:
-            ask(model, frame)
+            ask(bundled, frame)
         assert "frame['text']" in str(caught.value)
-    assert hs.survey(model, frame["text"], report=False).manifest["counts"]["documents"] == 1
+    assert hs.survey(bundled, frame["text"], report=False).manifest["counts"]["documents"] == 1

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel
 
 import headscope as hs
 import headscope.encoder.attending
@@ -25,7 +24,7 @@ from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
 from headscope.runs.groups import DRAWS, silenced_groups
 from headscope.runs.targets import choose
 from headscope.runs.texts import as_input, encoded_trace
-from naive_layers import MINILM
+from naive_layers import minilm as naive_minilm
 from random_models import FAMILIES, Made
 
 LIMIT = 1e-5
@@ -429,7 +428,7 @@ def test_refusals(model: hs.Model) -> None:
             [*runner.states(base, [frozenset(edits)])]
 
 
-# Groups of heads, silenced, beside draws: against slices of W_O set to 0 in the library's own model.
+# Groups of heads, silenced, beside draws: against passes of the library's own model.
 
 
 TIRED = "The animal did not cross the street because it was too tired."
@@ -438,21 +437,9 @@ HEADS = 4
 
 @pytest.fixture(scope="module")
 def without() -> Callable[[list[int], Iterable[int]], np.ndarray]:
-    """The last hidden state of all-MiniLM-L6-v2 in transformers, with these heads' slices of W_O set to 0."""
-    module = AutoModel.from_pretrained(MINILM, attn_implementation="eager", dtype=torch.float64).eval()
-
-    def state(ids: list[int], heads: Iterable[int]) -> np.ndarray:
-        weights = [layer.attention.output.dense.weight for layer in module.encoder.layer]
-        kept = [weight.detach().clone() for weight in weights]
-        with torch.inference_mode():
-            for layer, head in (divmod(n, 12) for n in heads):
-                weights[layer][:, 32 * head : 32 * (head + 1)] = 0
-            hidden: np.ndarray = module(torch.tensor([ids])).last_hidden_state[0].numpy().copy()
-            for weight, old in zip(weights, kept, strict=True):
-                weight[:] = old
-        return hidden
-
-    return state
+    """The last hidden state of all-MiniLM-L6-v2 in transformers and fp64, with these heads silenced."""
+    module = naive_minilm()
+    return lambda ids, heads: in_torch(module, ids, [Edit(*divmod(n, 12)) for n in heads], [])
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> Any:

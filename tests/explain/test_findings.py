@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headscope as hs
-from by_hand import axis_of
+from by_hand import Projection, axis_of
 from headscope.errors import InputError
 from headscope.explain import finding_measures
 from headscope.explain import findings as findings_module
@@ -269,17 +269,11 @@ def test_a_link_that_moves_nothing_comes_later(monkeypatch: pytest.MonkeyPatch) 
     assert [one.cells for one in trace.findings()[:2]] == [second.cells, first.cells]
 
 
-class Writes:
-    """A model of which W_O is known: the identity, small for one head."""
+class Writes(Projection):
+    """A model whose W_O is the identity, small for one head."""
 
     def W_O(self, layer: int, head: int) -> np.ndarray:
         return np.eye(4, dtype=np.float32) * (0.001 if head == 2 else 1)
-
-    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
-        return None
-
-    def late_outputs(self) -> tuple[str, ...]:
-        return ()
 
 
 def test_what_heads_write() -> None:
@@ -291,7 +285,7 @@ def test_what_heads_write() -> None:
     record = trace.layers[0]
     trace = trace.replaced(
         layers=[LayerRecord(record.q, record.k, v, None, 1.0)],
-        source=Writes(),
+        source=Writes(3),
     )
     found = kinds(trace)
     p = np.concatenate([mixed(sink, 0.9), uniform(2)])
@@ -435,7 +429,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
         queries=words_of(tokens),
         layers=[LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)],
         outputs={},
-        source=Writes(),
+        source=Writes(3),
     )
     assert trace.layers[0].lse.shape == (2, 3000)
     with Peak() as peak:

@@ -18,8 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
 from commands import answer, run
-from explain.tops import readable
-from headscope.checkpoint.resolve import BUNDLED
+from explain.tops import bi_encoder, readable
 from headscope.checkpoint.sentence import read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
@@ -32,7 +31,7 @@ from products import pairwise
 from small_bert import small_bert
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    pass
 
 
 mpl.use("agg")
@@ -522,18 +521,6 @@ def test_damaged_modules(tmp_path: Path, damage: bytes) -> None:
 
 
 SAT, RAN = "The cat sat on the mat.", "A dog ran home."
-
-
-def bi_encoder(mode: str, normalised: bool, **options: Any) -> SentenceTransformer:
-    """A model of the library, which is imported late: most workers run no test with it."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Transformer
-    from sentence_transformers.sentence_transformer.modules import Normalize
-    from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
-
-    transformer = Transformer(str(BUNDLED))
-    modules = [transformer, PoolingModule(transformer.get_embedding_dimension(), pooling_mode=mode)]
-    return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
 
 
 @pytest.mark.parametrize(("mode", "normalised", "measure"), pairwise(("mean", "cls"), (False, True), ("cosine", "dot")))

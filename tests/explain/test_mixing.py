@@ -320,16 +320,11 @@ def naive_shares(layer: NaiveLayer) -> tuple[np.ndarray, np.ndarray]:
     return shares.detach().numpy(), (1 - r).detach().numpy()
 
 
-@pytest.mark.parametrize("name", ["Bert", "DistilBert", "Electra", "MiniLM"])
-def test_shares_are_those_of_every_vector(name: str, tmp_path: Path, trace: hs.Trace) -> None:
-    real = name == "MiniLM"
-    one = trace if real else hs.open(made(tmp_path, name).folder).trace(ids=ids(13))
-    with torch.no_grad():
-        layers = naive_layers(minilm() if real else random_model(name).double(), one.ids)
-    for token in (0, 5, len(one) - 1):
-        followed = one.follow(token)
-        for at, layer in enumerate(layers):
-            shares, kept = naive_shares(layer)
+def test_shares_are_those_of_every_vector(either: SimpleNamespace) -> None:
+    naive = [naive_shares(layer) for layer in either.layers]
+    for token in (0, 5, len(either.trace) - 1):
+        followed = either.trace.follow(token)
+        for at, (layer, (shares, kept)) in enumerate(zip(either.layers, naive, strict=True)):
             np.testing.assert_allclose(followed.shares[at], shares[:, token], atol=2e-5)
             assert followed.kept[at] == pytest.approx(kept[token], abs=2e-5)
             np.testing.assert_allclose(followed.weights[at], layer.p[:, token].detach(), atol=2e-5)

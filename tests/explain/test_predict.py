@@ -131,9 +131,11 @@ def test_a_classifier_with_nan_is_an_error(tmp_path: Path) -> None:
 def test_every_table_is_a_table_of_pandas(bert: hs.Model) -> None:
     import pandas
 
-    masked = "He took off his [MASK]."
+    masked, pairs = "He took off his [MASK].", [(["A", "cat", "sat"], [(1, 0)])] * 2
     effects, trace = bert.effects(masked), bert.trace(masked)
     tables = [effects, bert.attribute(masked), trace.statistics(), trace.mixing_ratio(), bert.fill(masked)[0]]
+    tables += [bert.parameters, hs.match(bert, "a cat", ["the cat sat", "a dog"])]
+    tables += [found.table for found in (hs.pair_heads(bert, pairs), hs.pair_heads(bert, pairs, by="row"))]
     for table in tables:
         frame = table.to_pandas()
         assert isinstance(frame, pandas.DataFrame)

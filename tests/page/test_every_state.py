@@ -32,14 +32,17 @@ from looking import (
     until,
 )
 from serving import serving
-from transformers import AutoModel, BartConfig, BartForConditionalGeneration
+from transformers import BartConfig, BartForConditionalGeneration
 
 import headscope as hs
+from explain.tops import edited_pass
 from headscope.attention.scores import Mask
 from headscope.errors import NoteWarning
 from headscope.page import html, notebook
+from headscope.runs.engine import Edit
 from headscope.traces import Trace
 from naive_layers import MINILM
+from naive_layers import minilm as minilm_in_torch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -433,18 +436,8 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     watch: Watch, trace: hs.Trace, files: Callable[[str], Path]
 ) -> None:
     """The sentence's vector of transformers, with the head's part of the context set to 0."""
-    model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
-    ids = torch.tensor([list(trace.ids)])
-
-    def silence(_: object, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        context = inputs[0].clone()
-        context[..., 11 * 32 :] = 0
-        return (context,)
-
-    with torch.inference_mode():
-        old = model(ids).last_hidden_state[0].mean(0)
-        model.encoder.layer[5].attention.output.dense.register_forward_pre_hook(silence)
-        new = model(ids).last_hidden_state[0].mean(0)
+    model, ids = minilm_in_torch(), list(trace.ids)
+    old, new = (edited_pass(model, ids, edits).last_hidden_state[0].mean(0) for edits in ((), [Edit(5, 11)]))
     projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
     assert projection < cosine - 0.05
     page = watch().open(f"{files('two').as_uri()}#pane=causes")

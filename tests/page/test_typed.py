@@ -29,8 +29,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 import headscope as hs
 from commands import run
-from explain.tops import readable
-from headscope.checkpoint.resolve import BUNDLED
+from explain.tops import bi_encoder, readable
 from headscope.errors import UnsupportedError
 from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.trace import page_bytes
@@ -385,13 +384,7 @@ def test_effects_are_numpys(desk: Page) -> None:
 @pytest.mark.parametrize("mode", ["mean", "cls"])
 def test_a_truncated_vector_is_numpys(browser: Browser, tmp_path: Path, mode: str) -> None:
     """sentence-transformers' truncate_dim: the vector is the first numbers of the pooled one."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    transformer = Transformer(str(BUNDLED))
-    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
-    library = SentenceTransformer(modules=modules, device="cpu", truncate_dim=8)
+    library = bi_encoder(mode, truncate_dim=8)
     library.save(str(tmp_path))
     texts = ["She sat down, tired.", "A dog."]
     vectors = library.encode(texts)

@@ -606,16 +606,6 @@ def test_a_frame_has_the_tokens_as_names(worded: hs.Trace) -> None:
     pandas.testing.assert_frame_equal(worded.frame(3, 1, words=True), worded[3, 1].by_words().to_pandas())
 
 
-def test_every_table_is_a_frame(bundled: hs.Model) -> None:
-    parameters = bundled.parameters
-    frame = parameters.to_pandas()
-    assert frame["count"].sum() == parameters.total
-    pairs = [(["A", "cat", "sat"], [(1, 0)])] * 2
-    assert len(hs.pair_heads(bundled, pairs).to_pandas()) == len(hs.pair_heads(bundled, pairs, by="row").to_pandas())
-    match = hs.match(bundled, "a cat", ["the cat sat", "a dog"])
-    assert len(match.to_pandas()) == len(match.rows())
-
-
 def test_arrays_of_xarray(worded: hs.Trace) -> None:
     words = worded.by_words()
     found = words.to_xarray()
