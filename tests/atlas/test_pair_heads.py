@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from surveying import TREEBANK, Looks, bundled_eager, read_trees
+from surveying import TREEBANK, Naive, read_trees
 
 import headscope as hs
 from commands import run
@@ -26,28 +26,21 @@ WEIGHT = 4e-6
 """What rounding may change in a weight: scores of up to 30 are rounded at 2e-6 each, by us and by transformers."""
 
 
-@pytest.fixture(scope="module")
-def documents() -> list[tuple[list[str], list[tuple[int, int]]]]:
-    """Sentences and their arcs, by the test's own reader."""
-    trees = [tree for document in read_trees(TREEBANK) for tree in document][:COUNT]
-    return [
-        (
-            words,
-            [
-                (at, head - 1)
-                for at, (head, of) in enumerate(zip(heads, relations, strict=True))
-                if head and of != "punct"
-            ],
-        )
-        for words, heads, relations in trees
-    ]
+def arcs(heads: list[int], relations: list[str]) -> list[tuple[int, int]]:
+    pairs = zip(heads, relations, strict=True)
+    return [(at, head - 1) for at, (head, of) in enumerate(pairs) if head and of != "punct"]
 
 
 @pytest.fixture(scope="module")
-def maps(documents: Any) -> list[np.ndarray]:
+def documents(naive: Naive) -> list[tuple[list[str], list[tuple[int, int]]]]:
+    """Sentences and their arcs, by the tests' own reader."""
+    return [(words, arcs(heads, relations)) for (words, heads, relations), _ in [*naive.values()][:COUNT]]
+
+
+@pytest.fixture(scope="module")
+def maps(naive: Naive) -> list[np.ndarray]:
     """(heads, words, words) of each document: sums over the tokens that are seen, means over those that look."""
-    eager = bundled_eager()
-    return [np.concatenate(Looks(*eager, words).words) for words, _ in documents]
+    return [np.concatenate(looks.words) for _, looks in [*naive.values()][:COUNT]]
 
 
 def corrected(head: np.ndarray) -> np.ndarray:
