@@ -299,7 +299,6 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
     before = page.locator("[data-test=headline]").inner_text()
     retype(page, OTHER)
-    page.locator("[data-test=text]").press("Enter")
     page.wait_for_selector("[data-test=made] .stale")
     assert "made on" in page.locator("[data-test=made]").inner_text()
     assert page.locator("[data-test=runs] .stale").count() == 2

@@ -153,8 +153,8 @@ def displayed(watched: Watched, home: str, file: Path, traces: Sequence[Trace]) 
         page.frames[1].wait_for_selector("html[data-painted]")
         yield page.frames[1]
     else:
-        with serving(traces[0]) as session:
-            watched.open(f"{session.address()}#q=2&k=3")
+        with serving(traces[0]) as served:
+            watched.open(f"{served.session.address()}#q=2&k=3")
             for key in ("x", "M"):
                 page.keyboard.press(key)
             page.locator("[data-test=run]").click()

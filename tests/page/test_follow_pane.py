@@ -204,8 +204,9 @@ def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.
     go(page, "pane=follow&q=2")
     page.wait_for_selector("#way-0-2.self")
     assert page.locator("[data-test=turn]").count() == 0
-    with serving(trace) as session:
-        page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{session.address()}#pane=follow&q=11")
+    with serving(trace) as served:
+        address = f"{served.session.address()}#pane=follow&q=11"
+        page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(address)
         check(page, 11)
         words = [at for at in range(len(trace)) if trace.words[at] is not None and trace.tokens[at] != "." and at != 11]
         turns = {at: 1 - float(cosines(before[-1][0, 11], after[-1][at, 11])) for at in words}

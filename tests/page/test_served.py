@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, ranked, retype, table, until
 from safetensors.numpy import load as read
-from serving import Served, ask, start
+from serving import Served, ask, serving, start
 
 import headscope as hs
 from by_hand import Projection, axis_of, ends
@@ -46,7 +45,6 @@ def served(bert: hs.Model) -> Iterator[Served]:
 def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
     page = watch().open(served.session.address())
     retype(page, "The dog sat down!")
-    page.keyboard.press("Enter")
     page.wait_for_selector("[data-test=tab] >> nth=1")
     until(page, "document.querySelector('.tab.on').textContent.includes('dog')")
     page.evaluate("location.hash = '#d=1&l=1&q=1'")
@@ -54,10 +52,8 @@ def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, ser
     weights = bert.trace("The dog sat down!")[1, 0].weights[1]
     lists(page, weights, 1e-3)
     retype(page, "   ")
-    page.locator("[data-test=text]").press("Enter")
     assert "empty" in page.locator("[role=alert]").inner_text()
     retype(page, "the " * 100)
-    page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('at most')")
     assert "what to do: shorten the text" in page.locator("[role=alert]").inner_text()
     assert "max" not in page.locator("[role=alert]").inner_text().split("what to do:")[1]
@@ -96,7 +92,6 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     patiently(page, lambda: np.testing.assert_allclose(table(page), moved))
     assert tokens.nth(2).inner_text() == "cat"
     retype(page, "The dog!")
-    page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelectorAll('[data-test=tokens] button').length === 5")
     assert page.locator("[data-test=tokens] [aria-pressed=true]").count() == 0
     assert "mask a token to see" in page.locator(".causes").inner_text()
@@ -151,7 +146,6 @@ def test_a_cut_connection_is_said_and_the_picture_stays(watch: Watch, bert: hs.M
     page = watched.open(running.session.address())
     running.stop()
     retype(page, "The dog sat.")
-    page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('Start `headscope view` again')")
     page.locator("[data-test=head]").click()
     page.keyboard.press("ArrowRight")
@@ -223,18 +217,6 @@ def test_the_token_is_required(served: Served, path: str, body: object, header: 
     assert (status, "wrong token" in text) == (403, True)
 
 
-def leave(served: Served, body: object) -> socket.socket:
-    """A connection whose request is sent, and which nobody reads."""
-    connection = socket.create_connection((HOST, served.session.port), timeout=PATIENCE)
-    raw = json.dumps(body).encode()
-    head = (
-        f"POST /api/study HTTP/1.1\r\nHost: {HOST}:{served.session.port}\r\n"
-        f"X-Headscope-Token: {served.session.token}\r\nContent-Length: {len(raw)}\r\n\r\n"
-    )
-    connection.sendall(head.encode() + raw)
-    return connection
-
-
 def test_one_study_at_a_time_and_one_that_nobody_awaits_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     began, ended = threading.Semaphore(0), threading.Semaphore(0)
     running: list[int] = []
@@ -253,12 +235,13 @@ def test_one_study_at_a_time_and_one_that_nobody_awaits_ends(served: Served, mon
             ended.release()
 
     monkeypatch.setattr(answers, "answer", endless)
-    first, second = (leave(served, {"base": base(served), **ZERO}) for _ in range(2))
+    unread = served.request({"base": base(served), **ZERO}, "/api/study")
+    first, second = (served.connect(unread) for _ in range(2))
     assert began.acquire(timeout=PATIENCE)
     first.close()
     assert ended.acquire(timeout=PATIENCE)
     assert began.acquire(timeout=PATIENCE)
-    third = leave(served, {"base": base(served), **ZERO})
+    third = served.connect(unread)
     wait_for(lambda: served.session.studies._work_queue.qsize() == 1)
     third.close()
     second.close()
@@ -516,11 +499,9 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
     watch: Watch, bert: hs.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid, "MEASURED_CELLS", 60)
-    running = start(bert.trace("The cat sat on the mat."))
-    try:
+    with serving(bert.trace("The cat sat on the mat.")) as running:
         page = watch().open(running.session.address())
         retype(page, "The dog sat down and took her hat off!")
-        page.keyboard.press("Enter")
         until(page, "document.querySelector('.tab.on')?.textContent.includes('dog') ?? false")
         page.evaluate("location.hash = '#d=1&q=3'")
         until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.0'")
@@ -530,5 +511,3 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
         )
         lists(page, weights, 1e-5)
         page.wait_for_selector("[data-test=awaited]", state="detached")
-    finally:
-        running.stop()

@@ -3,74 +3,35 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 
 import pytest
+from serving import Served, ask, serving, start
 
 import headscope as hs
-from headscope.page.connections import Server, server_of
-from headscope.page.server import application
-from headscope.page.session import HOST, Session
+from headscope.page.connections import Server
+from headscope.page.session import HOST
 from patience import PATIENCE, until
 
-
-class Running:
-    """A server in a thread, and what it holds."""
-
-    def __init__(self, trace: hs.Trace, model: object, **limits: float) -> None:
-        self.session = Session(model=model)  # type: ignore[arg-type]
-        self.session.keep(trace)
-        self.listener = socket.socket()
-        self.listener.bind((HOST, 0))
-        self.listener.listen()
-        self.session.port = self.listener.getsockname()[1]
-        self.server: Server = server_of(application(self.session), stop=self.session.stop, **limits)
-        self.thread = threading.Thread(target=lambda: self.server.run(sockets=[self.listener]))
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
-
-    def connect(self, sent: bytes = b"") -> socket.socket:
-        connection = socket.create_connection((HOST, self.session.port), timeout=PATIENCE)
-        connection.sendall(sent)
-        return connection
-
-    def request(self, text: str = "The cat.", size: int | None = None) -> bytes:
-        body = json.dumps({"text": text}).encode()
-        head = (
-            f"POST /api/trace HTTP/1.1\r\nHost: {HOST}:{self.session.port}\r\n"
-            f"X-Headscope-Token: {self.session.token}\r\nContent-Length: {size or len(body)}\r\n\r\n"
-        )
-        return head.encode() + body
-
-    def answers(self) -> bool:
-        """Return True once the page is served: a client on a busy machine may itself be too slow for the server."""
-        connection = http.client.HTTPConnection(HOST, self.session.port, timeout=PATIENCE)
-        try:
-            connection.request("GET", f"/?token={self.session.token}")
-            return connection.getresponse().status == 200
-        except (ConnectionError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+TEXT = {"text": "The cat."}
 
 
-@contextmanager
-def served(model: object = None, **limits: float) -> Iterator[Running]:
-    running = Running(hs.open("-").trace("The cat sat."), model, **limits)
+@pytest.fixture(scope="module")
+def trace() -> hs.Trace:
+    return hs.open("-").trace("The cat sat.")
+
+
+def answers(running: Served) -> bool:
+    """Return True once the page is served: a client on a busy machine may itself be too slow for the server."""
     try:
-        yield running
-    finally:
-        running.stop()
+        return ask(running.session, path=f"/?token={running.session.token}")[0] == 200
+    except (ConnectionError, http.client.HTTPException):
+        return False
 
 
 def closed(connection: socket.socket) -> bool:
@@ -85,12 +46,12 @@ def closed(connection: socket.socket) -> bool:
     return True
 
 
-def test_a_connection_that_stalls_is_closed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_connection_that_stalls_is_closed(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
     """With nothing sent, a letter, half of the headers, or a body that never comes; and no other waits for it."""
-    with served(hs.open("-"), patience=0.2) as running:
-        for sent in (b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n", running.request(size=1000)):
+    with serving(trace, patience=0.2) as running:
+        for sent in (b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n", running.request(TEXT, size=1000)):
             assert all(closed(connection) for connection in [running.connect(sent) for _ in range(5)]), sent
-            until(running.answers)
+            until(partial(answers, running))
 
         def refused() -> bool:  # unless this client was too slow to ask
             connection = running.connect()
@@ -106,9 +67,9 @@ def test_a_connection_that_stalls_is_closed(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == ""
 
 
-def test_a_second_request_has_time_of_its_own() -> None:
+def test_a_second_request_has_time_of_its_own(trace: hs.Trace) -> None:
     """Time that a connection was idle is not taken from the next request on it."""
-    with served() as running:
+    with serving(trace) as running:
         connection = http.client.HTTPConnection(HOST, running.session.port, timeout=PATIENCE)
         for _ in range(3):
             connection.request("GET", f"/?token={running.session.token}")
@@ -117,8 +78,8 @@ def test_a_second_request_has_time_of_its_own() -> None:
         connection.close()
 
 
-def test_a_client_that_does_not_read_is_cut_off() -> None:
-    with served(patience=0.2) as running:
+def test_a_client_that_does_not_read_is_cut_off(trace: hs.Trace) -> None:
+    with serving(trace, patience=0.2) as running:
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         slow.connect((HOST, running.session.port))
@@ -128,29 +89,29 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
         until(lambda: bool(running.server.server_state.connections))
         until(lambda: not running.server.server_state.connections)
         slow.close()
-        until(running.answers)
+        until(partial(answers, running))
 
 
-def test_for_one_more_the_one_that_waited_longest_is_closed() -> None:
-    with served(patience=PATIENCE, most_waiting=4) as running:
+def test_for_one_more_the_one_that_waited_longest_is_closed(trace: hs.Trace) -> None:
+    with serving(trace, most_waiting=4) as running:
         waiting = [running.connect(b"GET") for _ in range(4)]
         until(lambda: len(running.server.server_state.connections) == 4)
         more = [running.connect(b"GET") for _ in range(3)]
         assert all(closed(connection) for connection in waiting[:3])
-        until(running.answers)
+        until(partial(answers, running))
         for connection in (*waiting[3:], *more):
             connection.close()
 
 
-def test_a_client_that_leaves_early_is_not_spoken_of(capfd: pytest.CaptureFixture[str]) -> None:
-    with served(hs.open("-")) as running:
-        for cut in range(1, len(running.request()), 17):
-            running.connect(running.request()[:cut]).close()
+def test_a_client_that_leaves_early_is_not_spoken_of(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(trace) as running:
+        for cut in range(1, len(running.request(TEXT)), 17):
+            running.connect(running.request(TEXT)[:cut]).close()
         for hard in (b"\0" * 8, b"\1\0\0\0" + b"\0" * 4):
-            connection = running.connect(running.request())
+            connection = running.connect(running.request(TEXT))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
             connection.close()
-        until(running.answers)
+        until(partial(answers, running))
         until(lambda: not running.server.server_state.tasks)
     assert capfd.readouterr().err == ""
 
@@ -174,21 +135,25 @@ class Slow:
             self.ended.set()
 
 
-def test_a_forward_pass_that_nobody_waits_for_ends_at_its_next_layer(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_forward_pass_that_nobody_waits_for_ends_at_its_next_layer(
+    trace: hs.Trace, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = Slow()
-    with served(model) as running:
-        connection = running.connect(running.request())
+    with serving(trace, model) as running:
+        connection = running.connect(running.request(TEXT))
         assert model.begun.wait(PATIENCE)
         connection.close()
         assert model.ended.wait(PATIENCE)
     assert capfd.readouterr().err == ""
 
 
-def test_the_server_ends_whatever_is_running(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_server_ends_whatever_is_running(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
     """A forward pass, half a request, a slow reader, an idle connection: none of them is waited for, nor spoken of."""
     model = Slow()
-    running = Running(hs.open("-").trace("The cat sat."), model, patience=PATIENCE)
-    open_ones = [running.connect(sent) for sent in (running.request(), running.request(size=1000), b"GET", b"")]
+    running = start(trace, model)
+    open_ones = [
+        running.connect(sent) for sent in (running.request(TEXT), running.request(TEXT, size=1000), b"GET", b"")
+    ]
     idle = running.connect(b"GET / HTTP/1.1\r\nHost: evil\r\n\r\n")
     assert idle.recv(12)
     assert model.begun.wait(PATIENCE)
@@ -199,7 +164,9 @@ def test_the_server_ends_whatever_is_running(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr().err == ""
 
 
-def test_it_listens_on_loopback_and_before_its_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_listens_on_loopback_and_before_its_address_is_said(
+    trace: hs.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from headscope.page import connections, server
 
     seen: list[tuple[str, int]] = []
@@ -214,7 +181,6 @@ def test_it_listens_on_loopback_and_before_its_address_is_said(monkeypatch: pyte
         heard.append(line)
 
     monkeypatch.setattr(connections.Server, "run", run)
-    trace = hs.open("-").trace("The cat sat.")
     with ThreadPoolExecutor(1) as pool:  # a browser of other tests may run an event loop in this thread
         pool.submit(server.serve, trace, open_browser=False, announce=said).result()
     assert [address for address, _ in seen] == ["127.0.0.1"]
