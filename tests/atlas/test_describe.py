@@ -20,7 +20,6 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 import headscope as hs
 from headscope.atlas.documents import Sentence
 from headscope.atlas.labels.evidence import COLUMNS, pairs_of
-from headscope.atlas.labels.labelling import unions
 from headscope.atlas.labels.names import (
     ARCS,
     CLASSES,
@@ -408,16 +407,6 @@ def test_a_wider_class_replaces_its_part_only_if_it_gains_nearly_as_much(
     ground = Ground(facts(1, 1000), np.full(1000, 1.0), np.arange(1000), 1000)
     found = Search(facts(0, 100), ground, {}).description()
     assert [one.clause for one in found] == [Clause(key=name)]
-
-
-def test_what_some_clauses_hold_together() -> None:
-    """Against any over every set of masks."""
-    masks = [np.random.default_rng(at).random(9) < 0.4 for at in range(3)]
-    held = unions(masks, 9)
-    for some in range(8):
-        chosen = [mask for at, mask in enumerate(masks) if some >> at & 1]
-        np.testing.assert_array_equal(held[:, some], [any(mask[row] for mask in chosen) for row in range(9)])
-    assert unions([], 9).shape == (9, 1)
 
 
 def test_even_shares_beyond_other_clauses_are_counted_once() -> None:

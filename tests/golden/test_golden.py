@@ -167,15 +167,9 @@ def captured(tmp_path: Path) -> hs.Trace:
 MODELS = {"bundled": lambda _: hs.open().trace(TEXT), "random": random_bert, "captured": captured}
 
 
-@pytest.fixture(autouse=True)
-def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-
-
 @pytest.mark.parametrize(("name", "args"), list(cases()))
 def test_commands(name: str, args: tuple[str, ...], request: pytest.FixtureRequest) -> None:
-    result = run(*args)
-    compare(name, result.stdout, request)
+    compare(name, run(*args, env={"COLUMNS": "100"}).stdout, request)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -513,9 +513,9 @@ def test_a_notebook_s_frame_has_no_link_but_a_file(watch: Watch, cat: hs.Trace, 
     until(page, "location.hash.includes('q=4')")
 
 
-def test_a_large_trace_is_saved_in_pieces(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+def test_a_large_trace_is_saved_in_pieces() -> None:
     """The size of a piece is web/src/share.ts's and headscope/page/html.py's alike, a multiple of three."""
-    source = (Path(__file__).parents[2] / "web" / "src" / "share.ts").read_text(encoding="utf-8")
+    source = (ROOT / "web" / "src" / "share.ts").read_text(encoding="utf-8")
     (shift,) = re.findall(r"const CHUNK = (\d+ << \d+);", source)
     number, by = map(int, shift.split(" << "))
     assert number << by == html.CHUNK

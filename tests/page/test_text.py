@@ -25,6 +25,7 @@ from looking import (
     spelled,
     until,
 )
+from test_asking import left, picture
 
 import headscope as hs
 from by_hand import axis_of, ends
@@ -156,17 +157,10 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
 @pytest.mark.parametrize("direction", ["from", "to"])
 def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path, direction: str) -> None:
     """Joined words, special tokens hidden and their weight distributed: from NumPy."""
-    side = "set=2.3" if direction == "from" else "on=2.3"
-    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&special=0&words=1&dir={direction}&{side}")
-    rows = weights(cat, 1, 0)
-    kept = ~np.array(cat.special)
-    rows = rows[:, kept] / rows[:, kept].sum(1, keepdims=True)
-    names = [(segment, word) for segment, word in zip(cat.segments, cat.words, strict=True)]
-    words = list(dict.fromkeys(name for name, is_kept in zip(names, kept, strict=True) if is_kept))
-    places = [[n for n, name in enumerate(names) if name == word] for word in words]
-    of = np.cumsum(kept) - 1
-    joined = np.array([[rows[np.ix_(q, of[k])].sum(1).mean() for k in places] for q in places])
-    chosen = [n for n, group in enumerate(places) if {2, 3} & set(group)]
+    side, state = "set=2.3" if direction == "from" else "on=2.3", "special=0&words=1"
+    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&{state}&dir={direction}&{side}")
+    joined = picture(cat, 1, 0, state)
+    chosen = [n for n, group in enumerate(left(cat, state)[0]) if {2, 3} & set(group)]
     expected = joined[chosen].mean(0) if direction == "from" else joined[:, chosen].sum(1)
     carries(page, expected, 0.03 if direction == "from" else 0.1)
 

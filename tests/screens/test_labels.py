@@ -327,16 +327,13 @@ def test_bars(share, drawn):
     assert bar(share, 4, Paper()) == drawn
 
 
-def test_a_pipe_gets_plain_text(monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
+def test_a_pipe_gets_plain_text():
     stream = io.StringIO()
     put([title("[red]head[/red]", "\x1b[31m")], stream)
     assert stream.getvalue() == "[red]head[/red]   \\x1b[31m\n"
 
 
 def test_a_terminal_gets_styles_and_never_the_texts_own(monkeypatch):
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
     stream = Terminal()
@@ -353,7 +350,6 @@ def test_no_color_leaves_no_colour(monkeypatch):
 
 
 def test_a_dumb_terminal_gets_plain_text(monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
     put([title("head")], stream)

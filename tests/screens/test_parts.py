@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from by_hand import Projection, axis_of, ends
+from by_hand import Projection, axis_of, by_definition, ends
 from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import grid
@@ -53,23 +54,16 @@ def trace_with(mask: Mask, *, lse: bool = False) -> Trace:
     return trace.replaced(source=Projection(HEADS, WIDTH, 11))
 
 
+@cache
+def defined(name: str) -> np.ndarray:
+    """The weights of all heads with a mask, by their definition."""
+    record = trace_with(MASKS[name]).layers[0]
+    return by_definition(record.q, record.k, record.v, record.scale, record.mask)[1]
+
+
 def weights(trace: Trace, head: int) -> np.ndarray:
-    """The softmax as the paper has it, in fp64, every cell masked by hand."""
-    record = trace.layers[0]
-    scores = record.scale * record.q[head].astype(float) @ record.k[head // 2].astype(float).T
-    mask = record.mask
-    for i in range(TOKENS):
-        for j in range(TOKENS):
-            if mask.causal and j > i:
-                scores[i, j] = -np.inf
-            if mask.window is not None and not i - 2 <= j <= i + 4:
-                scores[i, j] = -np.inf
-            if mask.keys is not None and not HIDDEN[j]:
-                scores[i, j] = -np.inf
-            if mask.bias is not None:
-                scores[i, j] += BIAS[head, i, j]
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
+    (name,) = (name for name, mask in MASKS.items() if mask is trace.layers[0].mask)
+    return defined(name)[head]
 
 
 def norms(trace: Trace, head: int) -> np.ndarray:

@@ -113,8 +113,6 @@ def test_screens_in_ascii(name, models, request):
 
 @pytest.mark.parametrize("name", ["attend_head", "attend_all"])
 def test_screens_in_colour(name, models, request, monkeypatch):
-    for variable in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("COLUMNS", "80")
