@@ -156,9 +156,6 @@ def test_a_folder_with_other_things_is_refused(corpus, tmp_path):
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(InputError, match=r"holds other files: thesis\.tex"):
         hs.survey("-", corpus, out=tmp_path, **OPTIONS)
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="expected a manifest with format"):
-        hs.survey("-", corpus, out=tmp_path, **OPTIONS)
 
 
 def test_two_surveys_do_not_write_to_one_folder(corpus, tmp_path):

@@ -317,21 +317,18 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
         hs.survey(
             BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)), ["text"]
         )
-    with pytest.raises(InputError, match="unknown statistic 'entrpy'"):
-        hs.survey("-", ["text"], statistics="entrpy")
-    with pytest.raises(InputError, match="the model's limit of 256"):
-        hs.survey("-", ["text"], length=257)
-    with pytest.raises(InputError, match="no room for text beside 2 special tokens"):
-        hs.survey("-", ["text"], length=2)
-    with pytest.raises(InputError, match="no statistic was named"):
-        hs.survey("-", ["text"], statistics=[])
-    for option, value in {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}.items():
-        with pytest.raises(InputError, match=f"{option} is {value!r}"):
+    wrong = {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}
+    for option, value, message in (
+        ("statistics", "entrpy", "unknown statistic 'entrpy'"),
+        ("statistics", [], "no statistic was named"),
+        ("length", 257, "the model's limit of 256"),
+        ("length", 2, "no room for text beside 2 special tokens"),
+        ("workers", 2, "workers requires Ray"),
+        ("device", "cuda:77", "can't be moved to 'cuda:77'"),
+        *((option, value, f"{option} is {value!r}") for option, value in wrong.items()),
+    ):
+        with pytest.raises(InputError, match=message):
             hs.survey("-", ["text"], **{option: value})
-    with pytest.raises(InputError, match="workers requires Ray"):
-        hs.survey("-", ["text"], workers=2)
-    with pytest.raises(InputError, match="can't be moved to 'cuda:77'"):
-        hs.survey("-", ["text"], device="cuda:77")
     for nothing in (None, {"a": "text"}, b"text"):
         with pytest.raises(InputError, match="expected a corpus, got"):
             hs.survey("-", nothing)
@@ -344,24 +341,22 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
 
 
 def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):
+    """Also one of a family that headscope doesn't open."""
     from safetensors.torch import load_file, save_file
 
-    model = AutoModel.from_pretrained(BUNDLED)
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    del weights["encoder.layer.2.attention.self.key.weight"]
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks 1 of BertModel's parameters.*layer\.2\.attention\.self\.key"):
-        hs.survey(str(tmp_path), ["text"])
-    decoder = tmp_path / "decoder"  # of a family that headscope doesn't open
-    AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(decoder)
-    GPT2Model(GPT2Config(vocab_size=2048, n_embd=16, n_layer=2, n_head=2, n_positions=32)).save_pretrained(decoder)
-    weights = load_file(decoder / "model.safetensors")
-    del weights["h.1.attn.c_attn.weight"]
-    save_file(weights, decoder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnsupportedError, match=r"lacks 1 of the model's weights.*h\.1\.attn\.c_attn\.weight"):
-        hs.survey(str(decoder), ["text"])
+    own, other = "encoder.layer.2.attention.self.key.weight", "h.1.attn.c_attn.weight"
+    gpt2 = GPT2Model(GPT2Config(vocab_size=2048, n_embd=16, n_layer=2, n_head=2, n_positions=32))
+    for model, name, error, message in (
+        (AutoModel.from_pretrained(BUNDLED), own, CheckpointError, f"lacks 1 of BertModel's parameters.*{own}"),
+        (gpt2, other, UnsupportedError, f"lacks 1 of the model's weights.*{other}"),
+    ):
+        model.save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(tmp_path / name)
+        weights = load_file(tmp_path / name / "model.safetensors")
+        del weights[name]
+        save_file(weights, tmp_path / name / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(error, match=message):
+            hs.survey(str(tmp_path / name), ["text"])
 
 
 @pytest.mark.parametrize(

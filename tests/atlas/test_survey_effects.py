@@ -244,9 +244,10 @@ def test_what_cannot_be_measured_or_told_is_refused(words: Made, tmp_path: Path)
             hs.survey(model, corpus(), out=tmp_path / "out", **OPTIONS, **options)
     assert not list(tmp_path.rglob("part-*"))
     plain = hs.survey(words.folder, corpus(), out=tmp_path / "out", **OPTIONS)
-    for name in ("effects", "writes"):
-        with pytest.raises(InputError, match=f"the survey has no {name}"):
+    for name in ("effects", "writes", "labels", "examples", "syntax", "similarity"):
+        with pytest.raises(InputError, match=f"the survey has no {name}") as caught:
             getattr(plain, name)
+    assert "--set head_distances=20" in str(caught.value)
     with pytest.raises(InputError, match=r"; effects was null, is 8"):
         hs.survey(words.folder, corpus(), out=tmp_path / "out", **OPTIONS, effects=8)
 

@@ -301,24 +301,20 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UnsupportedError, match=message):
             hs.match(name, *arguments)
-    for arguments, message in (
-        ((QUERY, []), "no documents"),
-        ((QUERY, ["a", " "]), "document 1 is empty"),
-        (("", ["a"]), "the query is empty"),
+    for model, arguments, options, message in (
+        (MINILM, (QUERY, []), {}, "no documents"),
+        (MINILM, (QUERY, ["a", " "]), {}, "document 1 is empty"),
+        (MINILM, ("", ["a"]), {}, "the query is empty"),
+        (MINILM, (QUERY, DOCUMENTS), {"level": "middle"}, "no level 'middle'"),
+        (MINILM, (QUERY, DOCUMENTS), {"kind": "dense"}, "no kind 'dense'"),
+        (3, (QUERY, DOCUMENTS), {}, "a int can't be opened"),
+        (tmp_path / "plain", (QUERY, DOCUMENTS), {"level": "output"}, "no output level"),
     ):
         with pytest.raises(InputError, match=message):
-            hs.match(MINILM, *arguments)
-    with pytest.raises(InputError, match="no level 'middle'"):
-        hs.match(MINILM, QUERY, DOCUMENTS, level="middle")
-    with pytest.raises(InputError, match="no kind 'dense'"):
-        hs.match(MINILM, QUERY, DOCUMENTS, kind="dense")
-    with pytest.raises(InputError, match="a int can't be opened"):
-        hs.match(3, QUERY, DOCUMENTS)
+            hs.match(model, *arguments, **options)
     cross = hs.match(tmp_path / "plain", QUERY, DOCUMENTS)
     with pytest.raises(UnsupportedError, match="no sum over pairs"):
         cross[0].cells
-    with pytest.raises(InputError, match="no output level"):
-        hs.match(tmp_path / "plain", QUERY, DOCUMENTS, level="output")
     with pytest.raises(InputError, match="above itself"):
         cross.above(1, 1)
     with pytest.raises(InputError, match="no document 3"):

@@ -236,14 +236,12 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
     model, module = classifier
     with pytest.raises(InputError, match="beside a target"):
         model.effects(TEXTS, "good", labels=LABELS)
-    with pytest.raises(InputError, match="of shape"):
-        hs.effects(module, lambda: 1.0)
-    with pytest.raises(InputError, match="no head 9"):
-        hs.effects(module, lambda: [1.0], heads=[(0, 9)])
-    with pytest.raises(InputError, match="no head is named"):
-        hs.effects(module, lambda: [1.0], heads=[])
-    training = copy.deepcopy(module).train()
-    with pytest.raises(InputError, match="training mode"):
-        hs.effects(training, lambda: [1.0])
-    with pytest.raises(InputError, match="call its trace"):
-        hs.effects(model, lambda: [1.0])
+    for live, score, options, message in (
+        (module, 1.0, {}, "of shape"),
+        (module, [1.0], {"heads": [(0, 9)]}, "no head 9"),
+        (module, [1.0], {"heads": []}, "no head is named"),
+        (copy.deepcopy(module).train(), [1.0], {}, "training mode"),
+        (model, [1.0], {}, "call its trace"),
+    ):
+        with pytest.raises(InputError, match=message):
+            hs.effects(live, lambda score=score: score, **options)
