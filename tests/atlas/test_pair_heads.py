@@ -14,7 +14,6 @@ from surveying import TREEBANK, Naive, read_trees
 import headscope as hs
 from commands import run
 from headscope.atlas.pair_files import read_marked
-from headscope.atlas.pair_rows import _hits
 from headscope.errors import InputError
 from peak import Peak
 from random_models import made
@@ -267,16 +266,6 @@ def test_a_head_built_to_look_at_partners_is_found_by_row(tmp_path: Path) -> Non
     assert head.accuracy == 1
     assert (head.distance, head.offset) == (-1, 1)
     assert head.chance < 0.2
-
-
-def test_words_with_equal_weights_count_in_part() -> None:
-    flat = {"uniform": np.full((1, 3), 1 / 3), "two": np.array([[0.4, 0.2, 0.4]]), "none": np.array([[0.2, 0.5, 0.3]])}
-    partners = np.array([[True, False, False]])
-    assert {name: _hits(partners, weights) for name, weights in flat.items()} == {
-        "uniform": pytest.approx(1 / 3),
-        "two": 0.5,
-        "none": 0.0,
-    }
 
 
 def test_the_command_by_row(tmp_path: Path) -> None:

@@ -213,6 +213,8 @@ def test_intervals_are_students() -> None:
         ({"text": "the cat", "target": "mat"}, InputError, r"the text has no \[MASK\]"),
         ({"text": "[MASK] " + "cat " * 70}, InputError, "73 tokens, the model takes 64"),
         ({"text": ""}, InputError, "empty"),
+        ({"text": [TEXT], "edge": (0, 1)}, InputError, "an edge is of one text"),
+        ({"pair": ["b"]}, InputError, "one text and a list of 1"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(
