@@ -239,7 +239,6 @@ def first_word(made: Made, _: np.random.Generator) -> np.ndarray:
 
 
 def next_verb(made: Made, _: np.random.Generator) -> np.ndarray:
-    """The next verb."""
     scores = np.zeros((len(made.forms),) * 2)
     for i in range(len(scores)):
         ahead = [j for j in range(i + 1, len(scores)) if made.tags[j] == "VERB"]
@@ -729,7 +728,6 @@ EVERYTHING = {
 
 
 def tree(words: list[str], heads: list[int], relations: list[str]) -> str:
-    """A sentence of a treebank."""
     rows = zip(words, heads, relations, strict=True)
     return "\n".join(f"{at}\t{word}\t_\tNOUN\t_\t_\t{head}\t{of}\t_\t_" for at, (word, head, of) in enumerate(rows, 1))
 

@@ -373,7 +373,6 @@ def test_odd_terminals(quoted: str) -> None:
 
 @pytest.fixture(scope="module")
 def trace(small: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A saved trace."""
     file = tmp_path_factory.mktemp("trace") / "cat.safetensors"
     run("attend", small, TEXT, "--save", file)
     return str(file)
