@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from by_hand import axis_of, by_definition
+from by_hand import axis_of, by_definition, some_heads
 from headscope.attention.scores import Mask, attend
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
 from headscope.results.arrays import Named
@@ -76,7 +76,7 @@ def test_a_missing_head_raises_and_names_the_range(trace: Trace, index: tuple[in
 def test_a_trace_is_indexed_by_layer_and_head(trace: Trace) -> None:
     for indexed, wrong, message in (
         (trace, (0.5, (0,), (0, 1, 2), "0,1"), r"expected a layer or a \(layer, head\) pair"),
-        (some_layers(), ((1, 1), (5, 0), (6, 1)), "was not kept"),
+        (some_heads(stack="encoder"), ((1, 1), (5, 0), (6, 1)), "was not kept"),
     ):
         for index in wrong:
             with pytest.raises(InputError, match=message):
@@ -282,24 +282,9 @@ def test_named_arrays_are_arrays(trace: Trace) -> None:
         other.banana
 
 
-def some_layers() -> Trace:
-    """Layers 0 and 5 of a model, heads 1 and 3 of each."""
-    rng = np.random.default_rng(0)
-
-    def part() -> np.ndarray:
-        return rng.standard_normal((2, 3, 4)).astype(np.float32)
-
-    records = [
-        LayerRecord(part(), part(), part(), np.zeros((2, 3), np.float32), 0.5, name=f"at.{n}", number=n, numbers=(1, 3))
-        for n in (0, 5)
-    ]
-    axis = axis_of("abc", ids=(7, 8, 9))
-    return Trace(model="made", queries=axis, layers=records, outputs={}, stack="encoder")
-
-
 @pytest.mark.parametrize("through_file", [False, True])
 def test_numbers_are_the_models(tmp_path: Path, through_file: bool) -> None:
-    trace = some_layers()
+    trace = some_heads(stack="encoder")
     record = trace.layers[1]
     if through_file:
         trace = load(trace.save(tmp_path / "some.safetensors"))
@@ -319,7 +304,7 @@ def test_a_trace_says_what_it_holds() -> None:
         q, k = (rng.standard_normal((heads, n, 4)).astype(np.float32) for n in (3, keys))
         return LayerRecord(q, k, None, np.zeros((heads, 3), np.float32), 0.5)
 
-    assert "made (encoder): 3 tokens, 2 layers x 2 heads of 4" in repr(some_layers())
+    assert "made (encoder): 4 tokens, 2 layers x 2 heads of 8" in repr(some_heads(stack="encoder"))
     uneven = Trace(model="made", queries=axis_of(3), layers=[record(2, 3), record(6, 3), record(4, 3)], outputs={})
     assert "made: 3 tokens, 3 layers x 2 to 6 heads" in repr(uneven)
     cross = Trace(model="made", queries=axis_of(3), keys=axis_of(5), layers=[record(2, 5)], outputs={}, stack="cross")
