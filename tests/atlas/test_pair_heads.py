@@ -257,7 +257,7 @@ def test_rows_hold_every_document_out_once(documents: Any, maps: list[np.ndarray
     assert len(found.to_pandas()) == len(found.table.rows())
 
 
-def test_a_head_built_to_look_at_partners_is_found_by_row(tmp_path: Path) -> None:
+def test_a_head_built_to_look_at_partners_is_found_by_row() -> None:
     """A previous-token head: each marked word looks at the one before it, whose weight is small in the whole text."""
     model = hs.open()
     words = ["she", "took", "off", "her", "hat", "and", "put", "it", "on", "the", "table"]
@@ -268,7 +268,7 @@ def test_a_head_built_to_look_at_partners_is_found_by_row(tmp_path: Path) -> Non
     assert head.chance < 0.2
 
 
-def test_the_command_by_row(tmp_path: Path) -> None:
+def test_the_command_by_row() -> None:
     shown = run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--set", "by=row", "--top", "2")
     found = hs.pair_heads("-", TREEBANK, chosen_on=10, by="row")
     layer, head = found.directions["forward"].head

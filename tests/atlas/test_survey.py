@@ -104,7 +104,7 @@ def test_rows_are_the_statistics_of_the_windows_traces(whole, windows):
     assert compared > 0.7 * len(windows)
 
 
-def test_every_window_of_every_document_is_there_once(whole, windows, corpus):
+def test_every_window_of_every_document_is_there_once(whole, windows):
     seen = []
     for path in sorted((whole.folder / "parts").iterdir()):
         table = parquet.read_table(path)
@@ -214,7 +214,7 @@ def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokeni
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_half_precision_is_near(whole, corpus, dtype):
+def test_half_precision_is_near(corpus, dtype):
     result = hs.survey("-", corpus / "3.txt", length=32, dtype=dtype, statistics=["strongest", "entropy"], report=False)
     full = hs.survey("-", corpus / "3.txt", length=32, statistics=["strongest", "entropy"], report=False)
     for name in result:
@@ -223,7 +223,7 @@ def test_half_precision_is_near(whole, corpus, dtype):
     assert result.manifest["settings"]["dtype"] == dtype
 
 
-def test_texts_in_memory_and_batches(whole):
+def test_texts_in_memory_and_batches():
     texts = ["One.", "Two, three.", "", 5, "Four five six."]
     one = hs.survey("-", texts, batch_tokens=1, report=False)
     other = hs.survey("-", texts, batch_tokens=10_000, report=False)
@@ -233,7 +233,7 @@ def test_texts_in_memory_and_batches(whole):
         assert np.allclose(one[name].array, other[name].array, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def test_a_decoder_has_no_special_tokens(tmp_path):
+def test_a_decoder_has_no_special_tokens():
     """GPT-2 of random weights: causal, no [CLS]; its W_O is a Conv1D."""
     from transformers import PreTrainedTokenizerFast
 
@@ -449,7 +449,6 @@ def test_threads_are_those_of_torch_and_of_blas_and_come_back(tmp_path: Path) ->
     assert all(found == ({1}, 1) for found in during)
 
 
-HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
 INTERRUPTED = """
 import os, runpy, signal, sys
 
@@ -470,22 +469,17 @@ runpy.run_module("headscope", run_name="__main__", alter_sys=True)
 ASKED = [*("--set", "length=32", "--set", "part_size=500", "--set", "max_document=10000", "--set", "threads=1")]
 
 
-def run(*args: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*HEADSCOPE, *args], capture_output=True, timeout=PATIENCE)
-
-
 @pytest.mark.slow
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
-    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--set", "head_distances=2")
-    assert done.returncode == 0, done.stderr.decode()
-    assert all(line.startswith(b"survey: ") for line in done.stderr.splitlines())  # after 30 s, how far it is
+    done = commands.run("survey", "-", corpus, "--out", tmp_path / "out", *ASKED, "--set", "head_distances=2")
+    assert all(line.startswith("survey: ") for line in done.stderr.splitlines())  # after 30 s, how far it is
     result = contents(tmp_path / "out")
     site = {name: result.pop(name) for name in list(result) if name.startswith("site/")}
     pages = {f"site/head-{layer}-{head}.html" for layer in range(4) for head in range(4)}
     assert set(site) == {"site/index.html", "site/report.js", "site/report.css"} | pages
     assert all(b"<html" in page for name, page in site.items() if name.endswith(".html"))
     assert result == contents(whole.folder)
-    screen = done.stdout.decode()
+    screen = done.stdout
     assert "8 documents" in screen
     assert "4 documents were refused: 2 empty, 1 not UTF-8, 1 too long" in screen
     means = whole["previous"].array
@@ -504,7 +498,7 @@ def test_standard_input_and_json(tmp_path):
     assert list(record["statistics"]) == ["cls", "sep"]
 
 
-def test_an_interrupted_survey_says_how_to_resume(corpus, whole, tmp_path):
+def test_an_interrupted_survey_says_how_to_resume(corpus, tmp_path):
     out = tmp_path / "out"
     requested = ["survey", "-", str(corpus), "--out", str(out), *ASKED]
     requested += ["--set", "head_distances=2", "--set", "report=false"]

@@ -121,7 +121,7 @@ def test_its_heads_have_labels_and_find_relations(atlas: hs.Survey) -> None:
     assert max(gains) >= 0.12
 
 
-def test_heads_look_at_neighbours_in_transformers_too(bundled: hs.Model) -> None:
+def test_heads_look_at_neighbours_in_transformers_too() -> None:
     """The weight on the token before and after, from eager attention, over sentences of the treebank."""
     module = transformers.AutoModel.from_pretrained(FOLDER, attn_implementation="eager", dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)

@@ -223,7 +223,7 @@ METERS = """(() => {
 })()"""
 
 
-def test_a_tile_s_meter_is_as_long_as_its_number_is_large(watch: Watch, trace: hs.Trace, file: Path) -> None:
+def test_a_tile_s_meter_is_as_long_as_its_number_is_large(watch: Watch, file: Path) -> None:
     """In order of size, the first row of tiles has the longest meter, and the last row a short one or none."""
     page = watch().open(f"{file.as_uri()}#by=strongest&order=high&l=5&h=11")
     listed(page, "ranks")

@@ -457,7 +457,7 @@ def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk:
 
 
 def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
-    watch: Watch, long: hs.Trace, desk: Desk, sent: Served
+    watch: Watch, desk: Desk, sent: Served
 ) -> None:
     desk.exact.set()
     desk.measures.set()

@@ -60,7 +60,7 @@ def widget(cat: hs.Trace, in_jupyter: None) -> TraceWidget:
     return made
 
 
-def test_its_selection_is_checked_and_observed(cat: hs.Trace, widget: TraceWidget) -> None:
+def test_its_selection_is_checked_and_observed(widget: TraceWidget) -> None:
     assert widget.selection[:2] == (0, 0)  # and the cell that a fresh page has pinned
     seen: list[Any] = []
     widget.observe(lambda change: seen.append(change.new), names="selection")
@@ -545,7 +545,7 @@ with bar.progress_bar("layers") as work:
 """
 
 
-def test_a_notebook_that_is_run_holds_the_page(bert: hs.Model, tmp_path: Path) -> None:
+def test_a_notebook_that_is_run_holds_the_page(tmp_path: Path) -> None:
     """nbconvert runs the cells as Jupyter does, in a kernel of their own; long work draws a bar there."""
     import nbformat
     from nbconvert import HTMLExporter

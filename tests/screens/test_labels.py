@@ -166,7 +166,6 @@ def test_or_refused_with_what_there_is(wanted, message):
 
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0], [0.01, 0.0, 0.99]], np.float32)
-NAMES = ("[CLS]", "cat", "猫")
 
 
 def rows(text):

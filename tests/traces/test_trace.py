@@ -50,7 +50,7 @@ def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> No
     np.testing.assert_array_equal(lazy[index], whole[index])
 
 
-def test_only_the_indexed_tile_is_computed(trace: Trace) -> None:
+def test_only_the_indexed_tile_is_computed() -> None:
     tiles: list[tuple[int, int]] = []
 
     def tile(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -264,7 +264,7 @@ def test_saving_is_all_or_nothing(tmp_path: Path, trace: Trace, monkeypatch: pyt
     assert [file.name for file in tmp_path.iterdir()] == ["t.safetensors"]
 
 
-def test_named_arrays_are_arrays(trace: Trace) -> None:
+def test_named_arrays_are_arrays() -> None:
     named = Named("x", ("a", "b"), np.ones((2, 3), "f4"))
     assert np.asarray(named) is named.array
     assert np.array(named, copy=True) is not named.array
