@@ -268,7 +268,7 @@ def test_a_head_built_to_look_at_partners_is_found_by_row() -> None:
     assert head.chance < 0.2
 
 
-def test_the_command_by_row() -> None:
+def test_the_command(tmp_path: Path) -> None:
     shown = run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--set", "by=row", "--top", "2")
     found = hs.pair_heads("-", TREEBANK, chosen_on=10, by="row")
     layer, head = found.directions["forward"].head
@@ -278,7 +278,10 @@ def test_the_command_by_row() -> None:
     assert record["directions"]["back"]["accuracy"] == pytest.approx(found.directions["back"].accuracy)
     only = run("pairs", "-", TREEBANK, "--set", "by=row", "--csv").stdout.splitlines()[0]
     assert only == "layer,head,forward,forward_low,forward_high,back,back_low,back_high"
+    only = run("pairs", "-", TREEBANK, "--set", "relations=nsubj,obj", "--csv").stdout.splitlines()[0]
+    assert only == "layer,head,precision,precision_low,precision_high"
     run("pairs", "-", TREEBANK, "--set", "by=column", code=2)
+    run("pairs", "-", str(tmp_path / "none.jsonl"), code=2)
 
 
 ATOM = (
@@ -374,9 +377,3 @@ def test_a_word_without_a_token_is_left_out_and_counted() -> None:
     words = ["The", "\u200b", "cat", "sat"]
     found = hs.pair_heads("-", [(words, [(0, 2), (1, 2), (2, 3)])] * 2)
     assert (found.pairs, found.left_out) == (4, 2)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    only = run("pairs", "-", TREEBANK, "--set", "relations=nsubj,obj", "--csv")
-    assert only.stdout.splitlines()[0] == "layer,head,precision,precision_low,precision_high"
-    run("pairs", "-", str(tmp_path / "none.jsonl"), code=2)

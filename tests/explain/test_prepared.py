@@ -57,14 +57,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _cased(folder: Path) -> None:
     """A tokenizer that keeps the case, in a model that lower-cases."""
-    for name, field, value in (
-        ("tokenizer_config.json", "do_lower_case", False),
-        ("sentence_bert_config.json", "do_lower_case", True),
-    ):
-        change_json(folder / name, **{field: value})
-    state = json.loads((folder / "tokenizer.json").read_text())
-    state["normalizer"]["lowercase"] = False
-    (folder / "tokenizer.json").write_text(json.dumps(state))
+    change_json(folder / "tokenizer_config.json", do_lower_case=False)
+    change_json(folder / "sentence_bert_config.json", do_lower_case=True)
+    normalizer = json.loads((folder / "tokenizer.json").read_text())["normalizer"]
+    change_json(folder / "tokenizer.json", normalizer={**normalizer, "lowercase": False})
 
 
 # Of a module's scope: all tests of one model run after one another, and it is loaded once.

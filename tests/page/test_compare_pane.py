@@ -25,12 +25,12 @@ from looking import (
     unreadable,
     until,
 )
+from test_text import weights
 
 import headscope as hs
 from headscope.page.html import to_html
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
     from playwright.sync_api import Locator, Page
 
 CLOSE = 1e-3
@@ -63,10 +63,6 @@ def unequal(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathF
 
 CHOSEN = "document.querySelector('[data-test=head-{}]').selectedOptions[0].textContent"
 """The head that a side of the comparison has."""
-
-
-def weights(trace: hs.Trace, layer: int, head: int) -> Float[np.ndarray, "queries keys"]:
-    return np.asarray(trace[layer, head].weights)
 
 
 def three(page: Page) -> list[float]:

@@ -16,7 +16,6 @@ from looking import (
     TYPE,
     TYPE_SIZES,
     Watch,
-    box_of,
     eventually,
     go,
     inaccessible,
@@ -265,11 +264,6 @@ CUT = """[...document.querySelectorAll(".ways > div + div :is(span, small)")]
   .filter((one) => one.checkVisibility() && one.firstChild)
   .filter((one) => one.scrollWidth > one.clientWidth + 2 && !one.title && !one.closest("[title]"))
   .map((one) => one.textContent)"""
-
-
-def bottom(page: Page, selector: str) -> float:
-    box = box_of(page, selector)
-    return box["y"] + box["height"]
 
 
 @pytest.mark.parametrize(("layers", "tokens"), in_turn((6, 12, 24), (44, 15)))

@@ -27,6 +27,7 @@ from looking import (
     unreadable,
     until,
 )
+from test_asking import everywhere
 
 import headscope as hs
 from headscope.attention.scores import Mask
@@ -440,12 +441,8 @@ AT = "#l=0&h=0&q=4&k=2"
 
 def asked(page: Page, trace: hs.Trace, queries: list[int], keys: list[int]) -> None:
     """The grid has each head's weight from these queries to these keys, as the trace has it."""
-    weights = [np.asarray(trace[layer, head].weights)[np.ix_(queries, keys)] for layer in range(2) for head in range(2)]
-
-    def same() -> None:
-        assert table(page) == pytest.approx([one.sum(1).mean() for one in weights], abs=6e-3)
-
-    patiently(page, same)
+    expected = [*everywhere(trace, queries, keys).values()]
+    patiently(page, lambda: np.testing.assert_allclose(table(page), expected, atol=6e-3))
 
 
 def together(page: Page) -> list[str]:

@@ -114,16 +114,11 @@ def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"])
-def test_another_name_for_this_address_is_refused(served: Served, host: str) -> None:
-    status, text, _ = ask(served.session, path=f"/?token={served.session.token}", host=host)
-    assert status == 421
-    assert served.session.token not in text
-
-
-def test_another_site_s_page_is_refused(served: Served) -> None:
-    status, _, _ = ask(served.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")
-    assert status == 403
+def test_another_name_for_this_address_and_another_site_s_page_are_refused(served: Served) -> None:
+    for host in ("evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"):
+        status, text, _ = ask(served.session, path=f"/?token={served.session.token}", host=host)
+        assert (status, served.session.token in text) == (421, False)
+    assert ask(served.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")[0] == 403
 
 
 @pytest.mark.parametrize(

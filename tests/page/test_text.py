@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,10 +79,6 @@ def marked(page: Page, name: str) -> list[int]:
     return [n for n, (_, _, classes) in enumerate(page.evaluate(INK)) if name in classes.split()]
 
 
-def mean(rows: Float[np.ndarray, "queries keys"], queries: Sequence[int]) -> Float[np.ndarray, " keys"]:
-    return rows[list(queries)].mean(0)  # type: ignore[no-any-return]
-
-
 def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: Path) -> None:
     """Words: three clicks from a fresh page to the words that look at a word."""
     page = watch().open(file.as_uri() + "#l=3&h=1")
@@ -132,7 +127,7 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
     words.nth(8).click(modifiers=["Shift"])
     words.nth(11).click(modifiers=["Shift"])
     page.mouse.move(0, 0)
-    carries(page, mean(rows, [4, 8, 11]), 0.03)
+    carries(page, rows[[4, 8, 11]].mean(0), 0.03)
     assert page.locator("[data-test=chosen] .chip").count() == 3
     assert "3 chosen" in page.locator("[data-test=ink]").inner_text()
     words.nth(5).hover()
@@ -141,7 +136,7 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
     page.mouse.up()
     page.mouse.move(0, 0)
     until(page, "location.hash.includes('set=5.6.7')")
-    carries(page, mean(rows, [5, 6, 7]), 0.03)
+    carries(page, rows[[5, 6, 7]].mean(0), 0.03)
     page.locator("[data-test=direction-to]").click()
     animals = [n for n, token in enumerate(trace.tokens) if token == trace.tokens[2]]
     assert len(animals) == 2
@@ -175,7 +170,7 @@ def test_the_keyboard_reaches_every_word(watch: Watch, trace: hs.Trace, file: Pa
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     until(page, "location.hash.includes('set=5.6.7')")
-    carries(page, mean(weights(trace, 3, 1), [5, 6, 7]), 0.03)
+    carries(page, weights(trace, 3, 1)[[5, 6, 7]].mean(0), 0.03)
     assert page.locator(".flow [role=option][aria-selected=true]").count() == 3
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowLeft")
