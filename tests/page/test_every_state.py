@@ -15,7 +15,6 @@ import torch
 from fonts import EVEN, FACTORS, ODD, advance, brought
 from looking import (
     CLIPPED,
-    OPTIONS,
     SETTLED,
     SIZES,
     TYPE,
@@ -273,8 +272,7 @@ def test_every_state(
 
     In the page's own fonts light and dark take turns, and axe-core reads a few states at both ends.
     """
-    watched = watch(locale=language)
-    watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
+    watched = watch(locale=language, tools=bool(unfolded))
     if kind is not None:
         watched.page.add_init_script(brought(kind))
     page, found = watched.page, set[str]()
@@ -369,9 +367,7 @@ def trace(minilm: hs.Model) -> hs.Trace:
 
 @pytest.fixture
 def page(watch: Watch, files: Callable[[str], Path]) -> Page:
-    watched = watch(viewport={"width": 1440, "height": 900})
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    return watched.open(f"{files('two').as_uri()}#{PINNED}")
+    return watch(tools=False, viewport={"width": 1440, "height": 900}).open(f"{files('two').as_uri()}#{PINNED}")
 
 
 def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Trace) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from looking import (
     DRAWN,
-    OPTIONS,
     SIZES,
     Watch,
     box_of,
@@ -380,9 +379,8 @@ def tall(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
 )
 def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int, size: tuple[int, int], form: str) -> None:
     """As many pictures as there is room for; then `e` has nothing to select that can't be seen."""
-    watched = watch(quiet=False, viewport=dict(zip(("width", "height"), size, strict=True)))
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open(f"{tall[layers]}&all=1")
+    viewport = dict(zip(("width", "height"), size, strict=True))
+    page = watch(quiet=False, tools=False, viewport=viewport).open(f"{tall[layers]}&all=1")
     until(page, SEEN)
     if size[0] > 680:  # one header line
         assert box_of(page, "[data-test=pane-head]")["y"] == pytest.approx(
@@ -528,9 +526,8 @@ def files(minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 def laptop(watch: Watch, size: tuple[int, int], file: Path, state: str) -> Page:
     """A page without its options, as a laptop shows it."""
-    watched = watch(viewport=dict(zip(("width", "height"), size, strict=True)))
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open(f"{file.as_uri()}#{state}")
+    viewport = dict(zip(("width", "height"), size, strict=True))
+    page = watch(tools=False, viewport=viewport).open(f"{file.as_uri()}#{state}")
     ranked(page)
     return page
 

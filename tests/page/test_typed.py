@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from looking import (
     HOSTILE,
-    OPTIONS,
     Watch,
     answered,
     eventually,
@@ -97,9 +96,7 @@ def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> No
     shape = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **layers)
     BertForMaskedLM(shape).save_pretrained(folder)
     run("view", folder, "--html", tmp_path / "deep.html")
-    watched = watch(viewport={"width": 1280, "height": 720})
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open((tmp_path / "deep.html").as_uri())
+    page = watch(tools=False, viewport={"width": 1280, "height": 720}).open((tmp_path / "deep.html").as_uri())
     until(page, "document.querySelectorAll('.said-word').length > 2")
     until(
         page, "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight)(document.querySelector('.scroller'))"
