@@ -22,6 +22,7 @@ from patience import PATIENCE
 
 if TYPE_CHECKING:
     import headscope as hs
+    from random_models import Made
 
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
@@ -120,6 +121,30 @@ def minilm() -> hs.Model:
     from naive_layers import MINILM
 
     return hs.open(MINILM)
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A random BERT with a vocabulary, a masked LM; no test changes it."""
+    from explain.tops import readable
+
+    return readable(tmp_path_factory.mktemp("words"), "Bert", "ForMaskedLM")
+
+
+@pytest.fixture
+def model(words: Made) -> hs.Model:
+    """That masked LM, opened anew."""
+    import headscope as hs
+
+    return hs.open(words.folder)
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A classifier of three named classes; no test changes it."""
+    from explain.tops import readable
+
+    return readable(tmp_path_factory.mktemp("classes"), "Bert", "ForSequenceClassification")
 
 
 @pytest.fixture(scope="session")

@@ -80,10 +80,6 @@ def test_texts_are_counted_as_layers_are() -> None:
     steps.clear()
     model.effects("a [MASK] sat", progress=note)
     assert steps[-1] == (4, 4)
-    with pytest.raises(hs.HeadscopeError, match="an edge is of one text"):
-        model.effects(["a [MASK] sat"], edge=(0, 1))
-    with pytest.raises(hs.HeadscopeError, match="one text and a list of 1"):
-        model.effects("a [MASK] sat", pair=["b"])
 
 
 def test_a_survey_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

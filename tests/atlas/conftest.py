@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surveying import ALICE, OPTIONS, SENTENCES, TREEBANK
+from surveying import ALICE, OPTIONS, SENTENCES, TREEBANK, Looks, Naive, bundled_eager, read_trees
 
 import headscope as hs
 from headscope.atlas.result import Survey
@@ -38,6 +38,17 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Survey:
 def treebank_survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     """A survey of twenty sentences with their trees, with examples, in many parts."""
     return hs.survey("-", TREEBANK, out=tmp_path_factory.mktemp("sentences") / "out", **SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def naive() -> Naive:
+    """What the bundled model's heads look at in the treebank."""
+    model, tokenizer = bundled_eager()
+    return {
+        (f"{TREEBANK.name}#{document}", number): (tree, Looks(model, tokenizer, tree[0]))
+        for document, trees in enumerate(read_trees(TREEBANK), 1)
+        for number, tree in enumerate(trees)
+    }
 
 
 @pytest.fixture(scope="session")

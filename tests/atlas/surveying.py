@@ -80,6 +80,10 @@ class Looks:
         return np.array([[pair.sum(1).mean() for pair in row] for row in pairs])
 
 
+Naive = dict[tuple[str, int], tuple[Tree, Looks]]
+"""Document and number of a sentence -> its tree, and what a model's heads look at."""
+
+
 def observed(model: Any, corpus: Any, tokenizer: Any = None, **options: Any) -> Observed:
     """What a survey with these options observes of its sample."""
     source, own = source_of(model, tokenizer, None)

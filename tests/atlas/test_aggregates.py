@@ -185,13 +185,6 @@ def test_a_trace_s_distances_have_the_same(bert: hs.Model) -> None:
         found.clusters(0)
 
 
-def test_a_survey_without_distances_says_how_to_have_them(tmp_path: Path) -> None:
-    survey = hs.survey("-", ["The cat sat."], out=tmp_path / "out", **OPTIONS)
-    with pytest.raises(InputError, match="the survey has no similarity") as caught:
-        _ = survey.similarity
-    assert "--set head_distances=20" in str(caught.value)
-
-
 def files_of(folder: Path) -> dict[str, tuple[Any, pd.DataFrame]]:
     """A corpus in each form, and its rows as pandas reads them."""
     frame = pd.DataFrame({"text": TEXTS, "stars": [4, 1, 3, 5]})

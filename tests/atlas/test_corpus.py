@@ -37,8 +37,15 @@ def texts(corpus: Corpus, field: str = "text") -> dict[str, str]:
     return {one.name: one.text for one in result if isinstance(one, Document)}
 
 
+def sorted_out(corpus: Corpus, field: str = "text", most: int = 1000) -> tuple[list[Document], list[Refused]]:
+    """The documents that are read, and those that are refused."""
+    result = read(corpus, field, most)
+    good, bad = ([one for one in result if isinstance(one, kind)] for kind in (Document, Refused))
+    return good, bad
+
+
 def refusals(corpus: Corpus, field: str = "text", most: int = 1000) -> dict[str, str]:
-    return {one.name: one.reason for one in read(corpus, field, most) if isinstance(one, Refused)}
+    return {one.name: one.reason for one in sorted_out(corpus, field, most)[1]}
 
 
 def test_a_folder_is_read_by_name_and_in_depth(tmp_path):
@@ -197,10 +204,7 @@ def test_bad_files_are_refused_and_the_others_read(tmp_path):
     (tmp_path / "h.txt.gz").write_bytes(gzip.compress(b"text"))
     corpus = open_corpus(tmp_path)
     assert corpus.kind == "text"
-    assert {one.name: one.text for one in read(corpus) if isinstance(one, Document)} == {
-        "a.txt": "good",
-        "g.txt": "marked",
-    }
+    assert {one.name: one.text for one in sorted_out(corpus)[0]} == {"a.txt": "good", "g.txt": "marked"}
     assert refusals(corpus) == {
         "b.png": "not UTF-8",
         "c.txt": "empty",
@@ -216,12 +220,9 @@ def test_parts_hold_every_document_once_and_in_order(result, size):
     corpus = open_corpus(result)
     cut = list(parts(corpus.documents("text", 20), size))
     assert [part.index for part in cut] == list(range(len(cut)))
-    assert [one for part in cut for one in part.documents] == [
-        one for one in read(corpus, most=20) if isinstance(one, Document)
-    ]
-    assert [one for part in cut for one in part.refused] == [
-        one for one in read(corpus, most=20) if isinstance(one, Refused)
-    ]
+    good, bad = sorted_out(corpus, most=20)
+    assert [one for part in cut for one in part.documents] == good
+    assert [one for part in cut for one in part.refused] == bad
     assert [part.texts for part in cut] == [part.texts for part in parts(corpus.documents("text", 20), size)]
 
 
@@ -276,9 +277,8 @@ def test_a_quote_that_is_never_closed_takes_in_no_row(tmp_path, at, rest):
     rows = [f"{row}{rest}" for row in GOOD]
     rows[at] = f'"{rows[at]}'
     file.write_text("\n".join([f"text{rest and ',n'}", *rows, ""]))
-    result = read(open_corpus(file))
-    assert [one.text for one in result if isinstance(one, Document)] == GOOD[:at]
-    (refused,) = [one for one in result if isinstance(one, Refused)]
+    good, (refused,) = sorted_out(open_corpus(file))
+    assert [one.text for one in good] == GOOD[:at]
     assert (refused.name, refused.reason) == (f"a.csv#{at + 1}", "not CSV")
     assert f"the row that begins on line {at + 2}" in refused.detail
     assert "the rest of the file is left out" in refused.detail
@@ -288,9 +288,8 @@ def test_a_quote_that_a_later_one_seems_to_close(tmp_path):
     """The csv module by itself makes one document of lines 3 to 5, and mangles it."""
     file = tmp_path / "a.csv"
     file.write_text('text,n\nfirst,1\n"left open,2\nthird,3\n"fourth, quoted",4\nfifth,5\n')
-    result = read(open_corpus(file))
-    assert [one.text for one in result if isinstance(one, Document)] == ["first"]
-    (refused,) = [one for one in result if isinstance(one, Refused)]
+    good, (refused,) = sorted_out(open_corpus(file))
+    assert [one.text for one in good] == ["first"]
     assert "the row that begins on line 3: ',' expected after '\"'; the rest of the file is left out" in refused.detail
 
 
@@ -303,10 +302,10 @@ def test_lines_of_csv_are_bounded(tmp_path):
             sink.write("x" * 100_000)
         sink.write(",2\nlast,3\n")
     with Peak() as peak:
-        result = read(open_corpus(file))
+        good, (refused,) = sorted_out(open_corpus(file))
     assert peak.bytes < 3_000_000
-    assert [one.text for one in result if isinstance(one, Document)] == ["first"]
-    assert [(one.name, one.reason) for one in result if isinstance(one, Refused)] == [("a.csv#2", "not CSV")]
+    assert [one.text for one in good] == ["first"]
+    assert (refused.name, refused.reason) == ("a.csv#2", "not CSV")
 
 
 def test_names_that_are_not_utf_8(tmp_path):
@@ -375,9 +374,9 @@ def test_hostile_json_lines(tmp_path):
     file = tmp_path / "a.jsonl"
     lines = ["[" * 100_000, '{"a":' * 100_000, '{"n": ' + "9" * 5000 + "}", "\0", '{"text": "a", "text": "b"}', "{"]
     file.write_text("\n".join([*lines, '{"text": "good"}', '{"text": "a\\u0000b"}']))
-    result = read(open_corpus(file), most=10**6)
-    assert [one.text for one in result if isinstance(one, Document)] == ["good", "a\0b"]
-    assert len([one for one in result if isinstance(one, Refused)]) == len(lines)
+    good, bad = sorted_out(open_corpus(file), most=10**6)
+    assert [one.text for one in good] == ["good", "a\0b"]
+    assert len(bad) == len(lines)
 
 
 def test_parquet_and_arrow_files_cut_off_anywhere(tmp_path):
@@ -391,10 +390,10 @@ def test_parquet_and_arrow_files_cut_off_anywhere(tmp_path):
         file = tmp_path / f"cut.{ending}"
         for size in range(len(data)):
             file.write_bytes(data[:size])
-            result = read(open_corpus(file))
-            assert [one.text for one in result if isinstance(one, Document)] in [TEXTS[:2], TEXTS[:4], TEXTS, []]
-            assert any(isinstance(one, Refused) for one in result)
-            assert not any(str(tmp_path) in one.detail for one in result if isinstance(one, Refused))
+            good, bad = sorted_out(open_corpus(file))
+            assert [one.text for one in good] in [TEXTS[:2], TEXTS[:4], TEXTS, []]
+            assert bad
+            assert not any(str(tmp_path) in one.detail for one in bad)
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
-from surveying import (
-    ALICE,
-    SENTENCES,
-    TREEBANK,
-    Looks,
-    Tree,
-    bundled_eager,
-    contents,
-    numbers_of,
-    observed,
-    read_trees,
-)
+from surveying import ALICE, SENTENCES, TREEBANK, Naive, bundled_eager, numbers_of, observed
 
 import headscope as hs
 from headscope.atlas.examples import BESIDE
@@ -27,7 +15,6 @@ from headscope.atlas.labels.evidence import STRONGEST, TWICE, capped, pairs_of
 from headscope.atlas.observe import DRAWN
 from headscope.atlas.shapes import REACH
 from headscope.errors import InputError
-from small_bert import small_bert
 
 
 def naive_pairs(naive: Naive) -> dict[tuple[int, int], list[tuple[float, str, int, int, int]]]:
@@ -102,40 +89,6 @@ def test_parts_do_not_matter(treebank_survey: hs.Survey, tmp_path: Path) -> None
         assert one.pop("weight") == pytest.approx(two.pop("weight"), abs=1e-6)
     same = [one == two for one, two in zip(ours, theirs, strict=True)]
     assert np.mean(same) > 0.99  # weights that are as good as equal may change places
-
-
-def test_resumed_where_files_are_missing(tmp_path: Path) -> None:
-    """What is missing is made again; text as a corpus."""
-    (tmp_path / "texts").mkdir()
-    for at in range(6):
-        (tmp_path / "texts" / f"{at}.txt").write_text(ALICE[400 * at : 400 * (at + 1)], encoding="utf-8")
-    options = {**SENTENCES, "labels": True, "length": 24, "part_size": 800}
-    model = small_bert(tmp_path / "model")
-    survey = hs.survey(model, tmp_path / "texts", out=tmp_path / "out", **options)
-    bytes_of = contents(survey.folder)
-    assert {"labels.parquet", "examples.parquet", "sample.parquet"} <= bytes_of.keys()
-    gone = ("sample.parquet", "parts/part-00001.parquet", "examples.parquet", "lines.parquet", "distributions.parquet")
-    for name in (*gone, "manifest.json"):
-        (survey.folder / name).unlink()
-        with pytest.warns(UserWarning, match="made again") if name == "manifest.json" else nullcontext():
-            hs.survey(model, tmp_path / "texts", out=survey.folder, **options)
-        assert contents(survey.folder) == bytes_of
-    with pytest.raises(InputError, match="other settings"):
-        hs.survey(model, tmp_path / "texts", out=survey.folder, **{**options, "examples": 5})
-
-
-Naive = dict[tuple[str, int], tuple[Tree, Looks]]
-
-
-@pytest.fixture(scope="module")
-def naive() -> Naive:
-    """Document and number of a sentence -> its tree, and what the bundled model's heads look at."""
-    model, tokenizer = bundled_eager()
-    return {
-        (f"{TREEBANK.name}#{document}", number): (tree, Looks(model, tokenizer, tree[0]))
-        for document, trees in enumerate(read_trees(TREEBANK), 1)
-        for number, tree in enumerate(trees)
-    }
 
 
 def test_a_line_has_the_weights_of_the_word_that_looks(treebank_survey: hs.Survey, naive: Naive) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from surveying import TREEBANK, Looks, bundled_eager, read_trees
+from surveying import TREEBANK, Naive, read_trees
 
 import headscope as hs
 from commands import run
 from headscope.atlas.pair_files import read_marked
-from headscope.atlas.pair_rows import _hits
 from headscope.errors import InputError
 from peak import Peak
 from random_models import made
@@ -26,28 +25,21 @@ WEIGHT = 4e-6
 """What rounding may change in a weight: scores of up to 30 are rounded at 2e-6 each, by us and by transformers."""
 
 
-@pytest.fixture(scope="module")
-def documents() -> list[tuple[list[str], list[tuple[int, int]]]]:
-    """Sentences and their arcs, by the test's own reader."""
-    trees = [tree for document in read_trees(TREEBANK) for tree in document][:COUNT]
-    return [
-        (
-            words,
-            [
-                (at, head - 1)
-                for at, (head, of) in enumerate(zip(heads, relations, strict=True))
-                if head and of != "punct"
-            ],
-        )
-        for words, heads, relations in trees
-    ]
+def arcs(heads: list[int], relations: list[str]) -> list[tuple[int, int]]:
+    pairs = zip(heads, relations, strict=True)
+    return [(at, head - 1) for at, (head, of) in enumerate(pairs) if head and of != "punct"]
 
 
 @pytest.fixture(scope="module")
-def maps(documents: Any) -> list[np.ndarray]:
+def documents(naive: Naive) -> list[tuple[list[str], list[tuple[int, int]]]]:
+    """Sentences and their arcs, by the tests' own reader."""
+    return [(words, arcs(heads, relations)) for (words, heads, relations), _ in [*naive.values()][:COUNT]]
+
+
+@pytest.fixture(scope="module")
+def maps(naive: Naive) -> list[np.ndarray]:
     """(heads, words, words) of each document: sums over the tokens that are seen, means over those that look."""
-    eager = bundled_eager()
-    return [np.concatenate(Looks(*eager, words).words) for words, _ in documents]
+    return [np.concatenate(looks.words) for _, looks in [*naive.values()][:COUNT]]
 
 
 def corrected(head: np.ndarray) -> np.ndarray:
@@ -265,7 +257,7 @@ def test_rows_hold_every_document_out_once(documents: Any, maps: list[np.ndarray
     assert len(found.to_pandas()) == len(found.table.rows())
 
 
-def test_a_head_built_to_look_at_partners_is_found_by_row(tmp_path: Path) -> None:
+def test_a_head_built_to_look_at_partners_is_found_by_row() -> None:
     """A previous-token head: each marked word looks at the one before it, whose weight is small in the whole text."""
     model = hs.open()
     words = ["she", "took", "off", "her", "hat", "and", "put", "it", "on", "the", "table"]
@@ -276,17 +268,7 @@ def test_a_head_built_to_look_at_partners_is_found_by_row(tmp_path: Path) -> Non
     assert head.chance < 0.2
 
 
-def test_words_with_equal_weights_count_in_part() -> None:
-    flat = {"uniform": np.full((1, 3), 1 / 3), "two": np.array([[0.4, 0.2, 0.4]]), "none": np.array([[0.2, 0.5, 0.3]])}
-    partners = np.array([[True, False, False]])
-    assert {name: _hits(partners, weights) for name, weights in flat.items()} == {
-        "uniform": pytest.approx(1 / 3),
-        "two": 0.5,
-        "none": 0.0,
-    }
-
-
-def test_the_command_by_row(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path) -> None:
     shown = run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--set", "by=row", "--top", "2")
     found = hs.pair_heads("-", TREEBANK, chosen_on=10, by="row")
     layer, head = found.directions["forward"].head
@@ -296,7 +278,10 @@ def test_the_command_by_row(tmp_path: Path) -> None:
     assert record["directions"]["back"]["accuracy"] == pytest.approx(found.directions["back"].accuracy)
     only = run("pairs", "-", TREEBANK, "--set", "by=row", "--csv").stdout.splitlines()[0]
     assert only == "layer,head,forward,forward_low,forward_high,back,back_low,back_high"
+    only = run("pairs", "-", TREEBANK, "--set", "relations=nsubj,obj", "--csv").stdout.splitlines()[0]
+    assert only == "layer,head,precision,precision_low,precision_high"
     run("pairs", "-", TREEBANK, "--set", "by=column", code=2)
+    run("pairs", "-", str(tmp_path / "none.jsonl"), code=2)
 
 
 ATOM = (
@@ -392,9 +377,3 @@ def test_a_word_without_a_token_is_left_out_and_counted() -> None:
     words = ["The", "\u200b", "cat", "sat"]
     found = hs.pair_heads("-", [(words, [(0, 2), (1, 2), (2, 3)])] * 2)
     assert (found.pairs, found.left_out) == (4, 2)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    only = run("pairs", "-", TREEBANK, "--set", "relations=nsubj,obj", "--csv")
-    assert only.stdout.splitlines()[0] == "layer,head,precision,precision_low,precision_high"
-    run("pairs", "-", str(tmp_path / "none.jsonl"), code=2)

@@ -52,25 +52,6 @@ def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_page_expects_what_python_passes(tmp_path: Path) -> None:
-    """The fields of the types in web/src/report/data.ts, by the interface's name."""
-    text = (Path(__file__).parents[2] / "web" / "src" / "report" / "data.ts").read_text(encoding="utf-8")
-    bodies = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.M | re.S))
-    fields = {name: re.findall(r"^  (\w+): ", body, re.M) for name, body in bodies.items()}
-    page = data_of(write_site(finished(tmp_path)))
-    assert (page["labels"], page["syntax"], page["effects"]) == (None,) * 3
-    passed = {
-        "Survey": page,
-        "Statistic": page["statistics"][0],
-        "Standing": page["standing"][0],
-        "LayerFigure": page["figures"][0],
-        "Plane": page["plane"],
-    }
-    assert {name: sorted(value) for name, value in passed.items()} == {
-        name: sorted(names) for name, names in fields.items() if name in passed
-    }
-
-
 def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
     """The survey and its report read the aggregates alike: by head number, where a layer lacks heads 0 and 1."""
     folder = finished(tmp_path, missing=((1, 0), (1, 1), (0, 3), (2, 3)))
@@ -80,18 +61,6 @@ def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
         expected = np.full((3, 4), np.nan)
         expected[0, :3], expected[1, 2:], expected[2, :3] = contents[field]
         np.testing.assert_array_equal(survey.measure("distance", field).array, expected)
-
-
-def test_the_heads_that_stand_out_are_the_extremes(tmp_path: Path) -> None:
-    page = data_of(write_site(finished(tmp_path)))
-    means = json.loads((tmp_path / "aggregates.json").read_text())["statistics"]["entropy"]["mean"]
-    by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
-    most, least = (one for one in page["standing"] if one["statistic"] == "entropy")
-    assert (most["says"], least["says"]) == ("spreads its weight widest", "is the most focused")
-    for one, expected in ((most, by_value[:-4:-1]), (least, by_value[:3])):
-        assert [cell for cell, _ in one["heads"]] == [4 * layer + head for _, layer, head in expected]
-        np.testing.assert_allclose([mean for _, mean in one["heads"]], [value for value, _, _ in expected], rtol=1e-8)
-    assert not [one for one in page["standing"] if one["statistic"] == "other_sentence"]
 
 
 @pytest.mark.parametrize(
@@ -155,16 +124,12 @@ def test_a_model_of_one_head_has_numbers_too(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_survey_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no manifest\.json"):
-        Survey(tmp_path)
-    with pytest.raises(InputError, match=r"there is no manifest\.json"):
-        write_site(tmp_path)
-    (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(InputError, match="no JSON object"):
-        write_site(tmp_path)
-    (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="can't be read"):
-        write_site(tmp_path)
+    for text, message in ((None, r"there is no manifest\.json"), ("[]", "no JSON object"), ("{", "can't be read")):
+        if text is not None:
+            (tmp_path / "manifest.json").write_text(text)
+        for read in (Survey, write_site):
+            with pytest.raises(InputError, match=message):
+                read(tmp_path)
 
 
 def test_the_site_of_bert_base_is_below_30_mb(tmp_path: Path) -> None:
@@ -176,16 +141,6 @@ def test_the_site_of_bert_base_is_below_30_mb(tmp_path: Path) -> None:
     rest = sum(path.stat().st_size for path in site.iterdir()) - sum(heads)
     print(f"largest page {max(heads):,}, the rest {rest:,}")
     assert 2 * (144 * max(heads) + rest) < 30_000_000
-
-
-def test_scaling_reproduces_the_distances_of_known_points() -> None:
-    points = np.random.default_rng(3).normal(size=(20, 2)) * (3, 1) + 7
-    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    points, kept = classical_scaling(apart)
-    np.testing.assert_allclose(np.linalg.norm(points[:, None] - points[None], axis=-1), apart, atol=1e-9)
-    assert kept == pytest.approx(1)
-    np.testing.assert_allclose(points.mean(0), 0, atol=1e-9)
-    assert points[:, 0].var() > points[:, 1].var()
 
 
 def test_scaling_says_what_a_plane_cannot_hold() -> None:

@@ -129,6 +129,7 @@ def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(beg
         ({"length": 16}, "the folder holds a survey with other settings: length was 32, is 16"),
         ({"head_distances": 0}, "head_distances was 2, is 0"),
         ({"statistics": ["cls"]}, "the folder holds a survey with other settings: statistics was"),
+        ({"examples": 5}, "examples was null, is 5"),
     ],
 )
 def test_other_settings_are_refused(begun, corpus, other, message):
@@ -154,9 +155,6 @@ def test_another_corpus_is_refused(begun, corpus, tmp_path):
 def test_a_folder_with_other_things_is_refused(corpus, tmp_path):
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(InputError, match=r"holds other files: thesis\.tex"):
-        hs.survey("-", corpus, out=tmp_path, **OPTIONS)
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="expected a manifest with format"):
         hs.survey("-", corpus, out=tmp_path, **OPTIONS)
 
 
@@ -187,28 +185,30 @@ def test_a_finished_survey_is_not_made_again(tmp_path: Path, monkeypatch: pytest
     """What is there and undamaged is read; what is missing, a table or an array, is made again, and is the same."""
     import headscope.atlas.collect as collect
 
-    out, texts = tmp_path / "out", ["the cat sat on the mat", "a dog ran home", "she took off her hat", "it was late"]
-    everything = {"labels": True, "effects": 4, "writes": 4, "head_distances": 1, "report": False}
-    first = hs.survey("-", texts, out=out, **everything)
+    model, out = small_bert(tmp_path / "model"), tmp_path / "out"
+    texts = ["the cat sat on the mat", "a dog ran home", "she took off her hat", "it was late"]
+    everything = {"labels": True, "examples": 2, "effects": 4, "writes": 4, "head_distances": 1, "report": False}
+    first = hs.survey(model, texts, out=out, **everything)
     whole = contents(out)
     gathered: list[int] = []
     own = collect.gather
     monkeypatch.setattr(collect, "gather", lambda *given: (gathered.append(1), own(*given)))
-    again = hs.survey("-", texts, out=out, **everything)
+    again = hs.survey(model, texts, out=out, **everything)
     assert gathered == []
     assert again.labels.equals(first.labels)
     arrays = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.npy"))
     assert sorted(first.manifest["arrays"]) == arrays
     assert {name.partition("/")[0] for name in arrays} == {"effects", "writes", "similarity"}
-    for times, name in enumerate(("labels.parquet", "effects/round-00001.npy", "similarity/window-00000.npy"), 1):
+    gone = [f"{name}.parquet" for name in ("labels", "sample", "examples", "lines", "distributions")]
+    for times, name in enumerate((*gone, "effects/round-00001.npy", "similarity/window-00000.npy"), 1):
         (out / name).unlink()
-        hs.survey("-", texts, out=out, **everything)
+        hs.survey(model, texts, out=out, **everything)
         assert len(gathered) == times
         assert contents(out) == whole
     for name in ("sample.parquet", max(name for name in arrays if name.startswith("writes/"))):
         (out / name).write_bytes((out / name).read_bytes()[:-9])
         with pytest.warns(DamageWarning, match=name.replace(".", r"\.")):
-            hs.survey("-", texts, out=out, **everything)
+            hs.survey(model, texts, out=out, **everything)
         assert contents(out) == whole
 
 
@@ -265,17 +265,20 @@ def test_every_file_is_on_disk_before_its_name_and_its_name_before_anything_foll
     }
 
 
-def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
+def test_a_disk_that_fails_is_an_error_and_one_that_cannot_sync_folders_is_none(tmp_path, monkeypatch):
     real = os.fsync
 
     def failing(handle: int) -> None:
         if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(5, "Input/output error")
+            raise OSError(number, os.strerror(number))
         real(handle)
 
     monkeypatch.setattr(os, "fsync", failing)
+    number = errno.EIO
     with pytest.raises(InputError, match=r"may not survive a power cut: Input/output error"):
         files.write_durably(tmp_path / "a", b"x")
+    number = errno.EINVAL
+    files.write_durably(tmp_path / "b", b"x")
 
 
 def failing_disk(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
@@ -296,8 +299,9 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         monkeypatch.setattr(os, name, refuse)
 
 
-def test_a_finished_survey_on_a_read_only_disk_is_read_by_running_it_again(corpus, tmp_path, monkeypatch):
+def test_a_finished_survey_on_a_read_only_disk_is_read_by_running_it_again(tmp_path, monkeypatch):
     out, options = tmp_path / "out", OPTIONS | {"head_distances": 2, "examples": 2, "report": True}
+    corpus = [ALICE[:300], ALICE[300:500]]
     first = hs.survey("-", corpus, out=out, **options)
     before = contents(out)
     assert "site/index.html" in before
@@ -323,14 +327,6 @@ def test_a_full_disk_is_called_one(corpus, tmp_path, monkeypatch, number):
         with pytest.raises(InputError, match="the disk is full") as caught:
             action()
         assert "free some space" in caught.value.advice
-
-
-def test_a_file_system_that_cannot_sync_folders_is_no_error(tmp_path, monkeypatch):
-    def unable(handle: int) -> None:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(os, "fsync", unable)
-    files.sync_folder(tmp_path)
 
 
 # Resumed by the model that began it and by no other: everything that changes a number is compared.

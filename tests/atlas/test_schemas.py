@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from finished_survey import finished
 from golden.keeping import page_data
 from headscope.atlas.labels.search import Clause
+from headscope.atlas.site import write_site
 from headscope.atlas.site_data import spelled
 from headscope.results.schemas import (
     DistributionRow,
@@ -137,11 +139,20 @@ def interface(name: str) -> set[str]:
     return set(re.findall(r"^  (\w+): ", found[1], re.MULTILINE)) | (interface(found[0]) if found[0] else set())
 
 
-def test_the_site_has_the_fields_of_its_types(known_survey: Path) -> None:
+def test_the_site_has_the_fields_of_its_types(known_survey: Path, tmp_path: Path) -> None:
     survey = page_data(known_survey / "site" / "index.html")["hs-survey"]
     (head,) = page_data(known_survey / "site" / "head-0-0.html")["hs-heads"]
-    label = next(label for label in survey["labels"] if label is not None)
-    assert set(label) == interface("Label")
-    assert set(survey["syntax"][0]) == interface("Syntax")
-    assert set(head["relations"][0]) == interface("Relation")
-    assert set(head["lines"][0]) == interface("Line")
+    plain = page_data(write_site(finished(tmp_path)))["hs-survey"]
+    assert (plain["labels"], plain["syntax"], plain["effects"]) == (None,) * 3
+    passed = {
+        "Survey": plain,
+        "Statistic": plain["statistics"][0],
+        "Standing": plain["standing"][0],
+        "LayerFigure": plain["figures"][0],
+        "Plane": plain["plane"],
+        "Label": next(label for label in survey["labels"] if label is not None),
+        "Syntax": survey["syntax"][0],
+        "Relation": head["relations"][0],
+        "Line": head["lines"][0],
+    }
+    assert {name: set(value) for name, value in passed.items()} == {name: interface(name) for name in passed}

@@ -14,6 +14,7 @@ import pytest
 import torch
 from pyarrow import parquet
 from surveying import ALICE, OPTIONS, contents
+from test_aggregates import by_numpy
 from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import (
     AutoModel,
@@ -35,6 +36,7 @@ from transformers import (
 
 import commands
 import headscope as hs
+from headscope.atlas.aggregates import MEASURES
 from headscope.atlas.labels import evidence
 from headscope.atlas.run import Tally, described
 from headscope.checkpoint.resolve import BUNDLED
@@ -102,7 +104,7 @@ def test_rows_are_the_statistics_of_the_windows_traces(whole, windows):
     assert compared > 0.7 * len(windows)
 
 
-def test_every_window_of_every_document_is_there_once(whole, windows, corpus):
+def test_every_window_of_every_document_is_there_once(whole, windows):
     seen = []
     for path in sorted((whole.folder / "parts").iterdir()):
         table = parquet.read_table(path)
@@ -139,20 +141,10 @@ def test_aggregates_are_numpys_over_the_rows(whole):
     every = list(rows_of(whole).values())
     for name in CATALOG:
         values = np.stack([window[name] for window in every])
-        there = ~np.isnan(values)
         record = whole.aggregates["statistics"][name]
-        assert np.array_equal(record["count"], there.sum(0))
-        for layer, head in np.argwhere(there.any(0)):
-            column = values[there[:, layer, head], layer, head]
-            expected = {
-                "mean": column.mean(),
-                "deviation": column.std(),
-                "min": column.min(),
-                "max": column.max(),
-                **{f"q{int(share * 100):02}": np.quantile(column, share) for share in (0.05, 0.25, 0.5, 0.75, 0.95)},
-            }
-            for measure, number in expected.items():
-                assert record[measure][layer][head] == pytest.approx(number, rel=1e-9, abs=1e-12), (name, measure)
+        for layer, head in np.ndindex(4, 4):
+            found = {measure: np.array(record[measure], float)[layer, head] for measure in MEASURES}
+            assert found == pytest.approx(by_numpy(values[:, layer, head]), rel=1e-9, abs=1e-12, nan_ok=True), name
     assert whole["entropy"].array[2, 1] == whole.aggregates["statistics"]["entropy"]["mean"][2][1]
     assert np.isnan(whole["other_sentence"].array).all()
     with pytest.raises(InputError, match="has no 'banana'"):
@@ -222,7 +214,7 @@ def test_a_live_model_gives_the_same_and_is_left_as_it_was(whole, corpus, tokeni
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_half_precision_is_near(whole, corpus, dtype):
+def test_half_precision_is_near(corpus, dtype):
     result = hs.survey("-", corpus / "3.txt", length=32, dtype=dtype, statistics=["strongest", "entropy"], report=False)
     full = hs.survey("-", corpus / "3.txt", length=32, statistics=["strongest", "entropy"], report=False)
     for name in result:
@@ -231,7 +223,7 @@ def test_half_precision_is_near(whole, corpus, dtype):
     assert result.manifest["settings"]["dtype"] == dtype
 
 
-def test_texts_in_memory_and_batches(whole):
+def test_texts_in_memory_and_batches():
     texts = ["One.", "Two, three.", "", 5, "Four five six."]
     one = hs.survey("-", texts, batch_tokens=1, report=False)
     other = hs.survey("-", texts, batch_tokens=10_000, report=False)
@@ -241,7 +233,7 @@ def test_texts_in_memory_and_batches(whole):
         assert np.allclose(one[name].array, other[name].array, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def test_a_decoder_has_no_special_tokens(tmp_path):
+def test_a_decoder_has_no_special_tokens():
     """GPT-2 of random weights: causal, no [CLS]; its W_O is a Conv1D."""
     from transformers import PreTrainedTokenizerFast
 
@@ -317,21 +309,18 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
         hs.survey(
             BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)), ["text"]
         )
-    with pytest.raises(InputError, match="unknown statistic 'entrpy'"):
-        hs.survey("-", ["text"], statistics="entrpy")
-    with pytest.raises(InputError, match="the model's limit of 256"):
-        hs.survey("-", ["text"], length=257)
-    with pytest.raises(InputError, match="no room for text beside 2 special tokens"):
-        hs.survey("-", ["text"], length=2)
-    with pytest.raises(InputError, match="no statistic was named"):
-        hs.survey("-", ["text"], statistics=[])
-    for option, value in {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}.items():
-        with pytest.raises(InputError, match=f"{option} is {value!r}"):
+    wrong = {"part_size": 0, "length": "12", "head_distances": 1.5, "threads": 0, "workers": 0}
+    for option, value, message in (
+        ("statistics", "entrpy", "unknown statistic 'entrpy'"),
+        ("statistics", [], "no statistic was named"),
+        ("length", 257, "the model's limit of 256"),
+        ("length", 2, "no room for text beside 2 special tokens"),
+        ("workers", 2, "workers requires Ray"),
+        ("device", "cuda:77", "can't be moved to 'cuda:77'"),
+        *((option, value, f"{option} is {value!r}") for option, value in wrong.items()),
+    ):
+        with pytest.raises(InputError, match=message):
             hs.survey("-", ["text"], **{option: value})
-    with pytest.raises(InputError, match="workers requires Ray"):
-        hs.survey("-", ["text"], workers=2)
-    with pytest.raises(InputError, match="can't be moved to 'cuda:77'"):
-        hs.survey("-", ["text"], device="cuda:77")
     for nothing in (None, {"a": "text"}, b"text"):
         with pytest.raises(InputError, match="expected a corpus, got"):
             hs.survey("-", nothing)
@@ -344,24 +333,22 @@ def test_what_cannot_be_surveyed_is_refused_in_words(tmp_path, tokenizer, corpus
 
 
 def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path):
+    """Also one of a family that headscope doesn't open."""
     from safetensors.torch import load_file, save_file
 
-    model = AutoModel.from_pretrained(BUNDLED)
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    del weights["encoder.layer.2.attention.self.key.weight"]
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks 1 of BertModel's parameters.*layer\.2\.attention\.self\.key"):
-        hs.survey(str(tmp_path), ["text"])
-    decoder = tmp_path / "decoder"  # of a family that headscope doesn't open
-    AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(decoder)
-    GPT2Model(GPT2Config(vocab_size=2048, n_embd=16, n_layer=2, n_head=2, n_positions=32)).save_pretrained(decoder)
-    weights = load_file(decoder / "model.safetensors")
-    del weights["h.1.attn.c_attn.weight"]
-    save_file(weights, decoder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnsupportedError, match=r"lacks 1 of the model's weights.*h\.1\.attn\.c_attn\.weight"):
-        hs.survey(str(decoder), ["text"])
+    own, other = "encoder.layer.2.attention.self.key.weight", "h.1.attn.c_attn.weight"
+    gpt2 = GPT2Model(GPT2Config(vocab_size=2048, n_embd=16, n_layer=2, n_head=2, n_positions=32))
+    for model, name, error, message in (
+        (AutoModel.from_pretrained(BUNDLED), own, CheckpointError, f"lacks 1 of BertModel's parameters.*{own}"),
+        (gpt2, other, UnsupportedError, f"lacks 1 of the model's weights.*{other}"),
+    ):
+        model.save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(BUNDLED).save_pretrained(tmp_path / name)
+        weights = load_file(tmp_path / name / "model.safetensors")
+        del weights[name]
+        save_file(weights, tmp_path / name / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(error, match=message):
+            hs.survey(str(tmp_path / name), ["text"])
 
 
 @pytest.mark.parametrize(
@@ -462,7 +449,6 @@ def test_threads_are_those_of_torch_and_of_blas_and_come_back(tmp_path: Path) ->
     assert all(found == ({1}, 1) for found in during)
 
 
-HEADSCOPE = [sys.executable, "-m", "headscope", "survey", "-"]
 INTERRUPTED = """
 import os, runpy, signal, sys
 
@@ -483,22 +469,17 @@ runpy.run_module("headscope", run_name="__main__", alter_sys=True)
 ASKED = [*("--set", "length=32", "--set", "part_size=500", "--set", "max_document=10000", "--set", "threads=1")]
 
 
-def run(*args: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*HEADSCOPE, *args], capture_output=True, timeout=PATIENCE)
-
-
 @pytest.mark.slow
 def test_the_same_files_as_in_python(corpus, whole, tmp_path):
-    done = run(str(corpus), "--out", str(tmp_path / "out"), *ASKED, "--set", "head_distances=2")
-    assert done.returncode == 0, done.stderr.decode()
-    assert all(line.startswith(b"survey: ") for line in done.stderr.splitlines())  # after 30 s, how far it is
+    done = commands.run("survey", "-", corpus, "--out", tmp_path / "out", *ASKED, "--set", "head_distances=2")
+    assert all(line.startswith("survey: ") for line in done.stderr.splitlines())  # after 30 s, how far it is
     result = contents(tmp_path / "out")
     site = {name: result.pop(name) for name in list(result) if name.startswith("site/")}
     pages = {f"site/head-{layer}-{head}.html" for layer in range(4) for head in range(4)}
     assert set(site) == {"site/index.html", "site/report.js", "site/report.css"} | pages
     assert all(b"<html" in page for name, page in site.items() if name.endswith(".html"))
     assert result == contents(whole.folder)
-    screen = done.stdout.decode()
+    screen = done.stdout
     assert "8 documents" in screen
     assert "4 documents were refused: 2 empty, 1 not UTF-8, 1 too long" in screen
     means = whole["previous"].array
@@ -517,7 +498,7 @@ def test_standard_input_and_json(tmp_path):
     assert list(record["statistics"]) == ["cls", "sep"]
 
 
-def test_an_interrupted_survey_says_how_to_resume(corpus, whole, tmp_path):
+def test_an_interrupted_survey_says_how_to_resume(corpus, tmp_path):
     out = tmp_path / "out"
     requested = ["survey", "-", str(corpus), "--out", str(out), *ASKED]
     requested += ["--set", "head_distances=2", "--set", "report=false"]

@@ -25,7 +25,7 @@ from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import Resampled
 from peak import Peak
-from random_models import random_model
+from random_models import Made, random_model
 from small_bert import small_bert
 
 LAYERS, HEADS, WIDTH = 3, 4, 8
@@ -219,39 +219,37 @@ def test_intervals() -> None:
     assert np.isnan(Resampled([4, 4]).means(values[:2])[1]).all()
 
 
-def test_one_document(tmp_path: Path) -> None:
+def test_one_document(words: Made) -> None:
     """Nothing is held out, and there is no interval."""
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    survey = hs.survey(tmp_path, [" ".join(corpus())], **{**EFFECTS, "effects": 3})
+    survey = hs.survey(words.folder, [" ".join(corpus())], **{**EFFECTS, "effects": 3})
     assert {row["low"] for row in survey.effects.to_pylist()} == {None}
     for row in survey.removal.to_pylist():
         assert (row["cost_held_out"], row["windows"], row["windows_held_out"]) == (None, 3, 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
-        ({"effects": -1}, InputError, "effects is -1"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    tmp_path: Path, options: dict[str, Any], error: type[HeadscopeError], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        hs.survey("-", ["A cat sat."], out=tmp_path / "out", **{**OPTIONS, **options})
+def test_what_cannot_be_measured_or_told_is_refused(words: Made, tmp_path: Path) -> None:
+    without = readable(tmp_path / "without", "Bert", "Model").folder
+    pre_norm = readable(tmp_path / "pre", "MegatronBert", "ForMaskedLM").folder
+    live = {"tokenizer": AutoTokenizer.from_pretrained(words.folder)}
+    cases: list[tuple[Any, dict[str, Any], type[HeadscopeError], str]] = [
+        ("-", {"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
+        ("-", {"effects": -1}, InputError, "effects is -1"),
+        (words.module, {"effects": 2, **live}, InputError, "a live model was passed"),
+        (without, {"writes": 9}, UnsupportedError, "no masked-LM head; on top of BertModel it has nothing"),
+        (pre_norm, {"writes": 9}, UnsupportedError, "norms come before its sums"),
+        (words.module, {"writes": 2, **live}, InputError, "writes run the model from its checkpoint, and a live model"),
+    ]
+    for model, options, error, message in cases:
+        with pytest.raises(error, match=message):
+            hs.survey(model, corpus(), out=tmp_path / "out", **OPTIONS, **options)
     assert not list(tmp_path.rglob("part-*"))
-
-
-def test_a_live_model_and_one_without_masks(tmp_path: Path) -> None:
-    made = readable(tmp_path, "Bert", "ForMaskedLM")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    with pytest.raises(InputError, match="a live model was passed"):
-        hs.survey(made.module, corpus(), tokenizer=tokenizer, effects=2)
-    with pytest.raises(InputError, match="the survey has no effects"):
-        _ = hs.survey(tmp_path, corpus(), out=tmp_path / "out", **OPTIONS).effects
+    plain = hs.survey(words.folder, corpus(), out=tmp_path / "out", **OPTIONS)
+    for name in ("effects", "writes", "labels", "examples", "syntax", "similarity"):
+        with pytest.raises(InputError, match=f"the survey has no {name}") as caught:
+            getattr(plain, name)
+    assert "--set head_distances=20" in str(caught.value)
     with pytest.raises(InputError, match=r"; effects was null, is 8"):
-        hs.survey(tmp_path, corpus(), out=tmp_path / "out", **OPTIONS, effects=8)
+        hs.survey(words.folder, corpus(), out=tmp_path / "out", **OPTIONS, effects=8)
 
 
 # Tokens that heads write: loops over single heads' promoted tokens, a head that was built to write, random heads.
@@ -301,13 +299,12 @@ def naive_rows(folder: Path, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def test_they_equal_loops_over_single_heads(tmp_path: Path) -> None:
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    survey = hs.survey(tmp_path, corpus(), **{**WRITES, "writes": 20})
-    rows, naive = survey.writes.to_pylist(), naive_rows(tmp_path, 20)
+def test_they_equal_loops_over_single_heads(words: Made) -> None:
+    survey = hs.survey(words.folder, corpus(), **{**WRITES, "writes": 20})
+    rows, naive = survey.writes.to_pylist(), naive_rows(words.folder, 20)
     assert len(rows) == len(naive)
     for row, expected in zip(rows, naive, strict=True):
-        assert row["tokens"] == [hs.open(tmp_path).tokenizer.token(v) for v in expected["R"]]
+        assert row["tokens"] == [hs.open(words.folder).tokenizer.token(v) for v in expected["R"]]
         np.testing.assert_allclose(row["gains"], expected["gains"], rtol=1e-3, atol=1e-6)
         assert row["bits"] == pytest.approx(expected["bits"], rel=1e-3, abs=1e-6)
         half = 2.262 * expected["error"]  # t with 9 degrees of freedom
@@ -393,24 +390,8 @@ def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
     assert peak(72) <= 1.3 * peak(18)  # 1.1; 1.5 without batches
 
 
-def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
-    without = readable(tmp_path / "without", "Bert", "Model").folder
-    with pytest.raises(UnsupportedError, match="no masked-LM head; on top of BertModel it has nothing"):
-        hs.survey(without, corpus(), out=tmp_path / "out", **WRITES)
-    pre_norm = readable(tmp_path / "pre", "MegatronBert", "ForMaskedLM").folder
-    with pytest.raises(UnsupportedError, match="norms come before its sums"):
-        hs.survey(pre_norm, corpus(), out=tmp_path / "out", **WRITES)
-    made = readable(tmp_path / "with", "Bert", "ForMaskedLM")
-    with pytest.raises(InputError, match="writes run the model from its checkpoint, and a live model was passed"):
-        hs.survey(made.module, corpus(), tokenizer=AutoTokenizer.from_pretrained(made.folder), writes=2)
-    with pytest.raises(InputError, match="the survey has no writes"):
-        _ = hs.survey(made.folder, corpus(), **OPTIONS).writes
-    assert not list(tmp_path.rglob("part-*"))
-
-
-def test_one_window(tmp_path: Path) -> None:
+def test_one_window(words: Made) -> None:
     """Nothing is held out, so nothing is sure."""
-    readable(tmp_path, "Bert", "ForMaskedLM")
-    survey = hs.survey(tmp_path, ["the cat sat on the mat"], **WRITES)
+    survey = hs.survey(words.folder, ["the cat sat on the mat"], **WRITES)
     for row in survey.writes.to_pylist():
         assert (row["bits"], row["low"], row["sure"], row["windows"]) == (None, None, False, 0)

@@ -10,7 +10,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -24,7 +23,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
 import headscope as hs
-from commands import run
+from commands import python, run
 from explain.tops import readable
 from headscope.heads import CATALOG
 from making import bert_checkpoint
@@ -102,14 +101,7 @@ def screens() -> dict[str, list[str]]:
     """What the commands of all READMEs print after the install that they begin with; see `printed`."""
     text = "".join((ROOT / name).read_text(encoding="utf-8") for name in READMES)
     lines = re.findall(r"^\$ (.*)", text, re.MULTILINE)
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRAS, str(ROOT / "docs" / "tools")],
-        input=json.dumps(lines),
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, list[str]] = json.loads(done.stdout)
+    found: dict[str, list[str]] = json.loads(python(WITHOUT_EXTRAS, ROOT / "docs" / "tools", input=json.dumps(lines)))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headscope as hs
-from by_hand import axis_of
+from by_hand import Projection, axis_of
 from headscope.errors import InputError
 from headscope.explain import finding_measures
 from headscope.explain import findings as findings_module
@@ -60,6 +61,19 @@ def mixed(pattern: np.ndarray, share: float) -> np.ndarray:
     return np.where(rows, share * pattern + (1 - share) * even, even)[None]
 
 
+def looking(*pairs: tuple[str, str], share: float = 0.9, tokens: Sequence[str] = WORDS) -> np.ndarray:
+    """(1, S, S): words that look at others, first places, with a share of their weight."""
+    pattern = np.zeros((len(tokens), len(tokens)))
+    for looks, seen in pairs:
+        pattern[tokens.index(looks), tokens.index(seen)] = 1
+    return mixed(pattern, share)
+
+
+def resting(at: int, share: float = 0.9) -> np.ndarray:
+    """(1, S, S): all words rest on one."""
+    return mixed(np.tile(np.eye(len(WORDS))[at], (len(WORDS), 1)), share)
+
+
 def kinds(trace: Trace) -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
     for one in trace.findings(most=None):
@@ -98,17 +112,11 @@ def test_the_same_word_elsewhere() -> None:
 
 
 def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal() -> None:
-    place = {word: at for at, word in enumerate(WORDS)}
-    pattern = np.zeros((len(WORDS), len(WORDS)))
-    pattern[place["guests"], place["house"]] = 1  # the link
-    pattern[place["old"], place["trees"]] = 1  # neighbours
-    pattern[place["windows"], place["the"]] = 1  # a function word
-    pattern[place["doors"], place[","]] = 1  # punctuation
-    pattern[place["trees"], place["[SEP]"]] = 1
-    p = mixed(pattern, 0.9)
+    link, neighbours, function_word = ("guests", "house"), ("old", "trees"), ("windows", "the")
+    p = looking(link, neighbours, function_word, ("doors", ","), ("trees", "[SEP]"))
     (one,) = kinds(planted(p))["link"]
     (cell,) = one.cells
-    assert (cell.query, cell.key) == (place["guests"], place["house"])
+    assert (cell.query, cell.key) == tuple(map(WORDS.index, link))
     weight = p[0, cell.query, cell.key]
     others = np.delete(p[0, :, cell.key], cell.query).mean()
     offset = np.diagonal(p[0], cell.key - cell.query).tolist()
@@ -121,25 +129,20 @@ def test_links_are_between_content_words_that_are_neither_neighbours_nor_equal()
 
 def test_no_link_crosses_a_hyphen_or_ends_on_a_preposition() -> None:
     words = ["[CLS]", "a", "third", "-", "party", "cell", "stands", "behind", "green", "doors", "[SEP]"]
-    place = {word: at for at, word in enumerate(words)}
-    pattern = np.zeros((len(words), len(words)))
-    for looking, looked in (("party", "third"), ("doors", "behind"), ("green", "cell")):
-        pattern[place[looking], place[looked]] = 1
-    (one,) = kinds(planted(uniform(size=len(words)), mixed(pattern, 0.9), tokens=words))["link"]
-    assert one.cells == (Cell(1, 0, place["green"], place["cell"]),)
+    p = looking(("party", "third"), ("doors", "behind"), ("green", "cell"), tokens=words)
+    (one,) = kinds(planted(uniform(size=len(words)), p, tokens=words))["link"]
+    assert one.cells == (Cell(1, 0, words.index("green"), words.index("cell")),)
 
 
 def test_of_a_pair_links_between_the_texts_come_first_those_of_equal_words_too() -> None:
     """Within a text, and where the same tokens are one text, equal words are no link."""
     first, second = "[CLS] which metal never rusts [SEP]", "gold is a soft yellow metal , people say [SEP]"
     words = f"{first} {second}".split()
-    looking, looked = 2, words.index("metal", 6)
-    pattern = np.zeros((len(words), len(words)))
-    pattern[words.index("people"), words.index("gold")] = 1
-    weaker = pattern * 0
-    weaker[looking, looked] = 1
-    layers = [uniform(size=len(words)), mixed(pattern, 0.9), mixed(weaker, 0.5)]
-    for pair, expected in ((second[:-6], [(2, looking, looked)]), (None, [])):
+    across = 2, words.index("metal", 6)
+    weaker = np.zeros((len(words), len(words)))
+    weaker[across] = 1
+    layers = [uniform(size=len(words)), looking(("people", "gold"), tokens=words), mixed(weaker, 0.5)]
+    for pair, expected in ((second[:-6], [(2, *across)]), (None, [])):
         links = kinds(planted(*layers, tokens=words, pair=pair))["link"]
         cells = [(cell.layer, cell.query, cell.key) for link in links for cell in link.cells]
         assert cells == [*expected, (1, words.index("people"), words.index("gold"))]
@@ -147,12 +150,8 @@ def test_of_a_pair_links_between_the_texts_come_first_those_of_equal_words_too()
 
 def test_a_head_of_the_first_layer_comes_later() -> None:
     """Before its weight is seen in context, a word can only be compared as the vocabulary has it."""
-    place = {word: at for at, word in enumerate(WORDS)}
-    first, second = np.zeros((2, len(WORDS), len(WORDS)))
-    first[place["guests"], place["house"]] = 1
-    second[place["doors"], place["trees"]] = 1
-    links = kinds(planted(mixed(first, 0.9), mixed(second, 0.5)))["link"]
-    assert [(link.cells[0].layer, link.cells[0].query) for link in links] == [(1, place["doors"]), (0, place["guests"])]
+    links = kinds(planted(looking(("guests", "house")), looking(("doors", "trees"), share=0.5)))["link"]
+    assert [(link.cells[0].layer, WORDS[link.cells[0].query]) for link in links] == [(1, "doors"), (0, "guests")]
 
 
 def test_a_head_that_always_looks_that_far_links_nothing() -> None:
@@ -161,11 +160,8 @@ def test_a_head_that_always_looks_that_far_links_nothing() -> None:
 
 
 def test_each_link_is_told_once_in_the_head_where_it_surprises_most() -> None:
-    place = {word: at for at, word in enumerate(WORDS)}
-    pattern = np.zeros((len(WORDS), len(WORDS)))
-    pattern[place["guests"], place["house"]] = 1
-    two = np.concatenate([mixed(pattern, 0.5), mixed(pattern, 0.9)])
-    (one,) = kinds(planted(uniform(2), two, mixed(pattern, 0.6)))["link"]
+    weak, strong, middle = (looking(("guests", "house"), share=share) for share in (0.5, 0.9, 0.6))
+    (one,) = kinds(planted(uniform(2), np.concatenate([weak, strong]), middle))["link"]
     assert (one.cells[0].layer, one.cells[0].head) == (1, 1)
 
 
@@ -181,10 +177,8 @@ def test_a_pair_of_words_is_told_once_however_often_the_text_has_it() -> None:
 def test_heads_that_look_alike_query_by_query() -> None:
     generator = np.random.default_rng(0)
     pattern = np.eye(len(WORDS))[generator.permutation(len(WORDS))]
-    sink = np.zeros((len(WORDS), len(WORDS)))
-    sink[:, 0] = 1
     one_of, other = mixed(pattern, 0.95), mixed(pattern, 0.9)
-    (one,) = kinds(planted(np.concatenate([one_of, mixed(sink, 0.9), mixed(sink, 0.92)]), other))["alike"]
+    (one,) = kinds(planted(np.concatenate([one_of, resting(0), resting(0, 0.92)]), other))["alike"]
     assert [(cell.layer, cell.head) for cell in one.cells] == [(0, 0), (1, 0)]
     rows = np.flatnonzero([not word.startswith("[") for word in WORDS])
     sample = rows[np.linspace(0, len(rows) - 1, len(rows) // 2 * 2).astype(int)]
@@ -196,10 +190,8 @@ def test_heads_that_look_alike_query_by_query() -> None:
 
 
 def test_without_W_O_sentences_speak_of_weights_only() -> None:
-    sink = np.zeros((len(WORDS), len(WORDS)))
-    sink[:, -1] = 1
-    (one,) = kinds(planted(np.concatenate([uniform(3), mixed(sink, 0.9)])))["sink"]
-    share = mixed(sink, 0.9)[0, :, -1].mean()
+    (one,) = kinds(planted(np.concatenate([uniform(3), resting(-1)])))["sink"]
+    share = resting(-1)[0, :, -1].mean()
     average = (share + 3 / len(WORDS)) / 4
     assert one.numbers == pytest.approx({"heads": 1, "of": 4, "weight": share, "average": average}, rel=1e-5)
     assert one.sentence == (
@@ -209,12 +201,8 @@ def test_without_W_O_sentences_speak_of_weights_only() -> None:
 
 
 def test_all_sinks_are_one_finding() -> None:
-    first, last = np.zeros((2, len(WORDS), len(WORDS)))
-    first[:, 0], last[:, -1] = 1, 1
-    trace = planted(
-        np.concatenate([mixed(last, 0.8), uniform(2), mixed(first, 0.7)]), np.tile(mixed(first, 0.9), (2, 1, 1))
-    )
-    (one,) = kinds(trace)["sink"]
+    below = np.concatenate([resting(-1, 0.8), uniform(2), resting(0, 0.7)])
+    (one,) = kinds(planted(below, np.tile(resting(0), (2, 1, 1))))["sink"]
     assert one.sentence.startswith("4 of 6 heads rest on [CLS] or [SEP]: ")
     assert one.tokens == ("[CLS]", "[SEP]")
     assert [(cell.layer, cell.head) for cell in one.cells] == [(1, 0), (1, 1), (0, 0), (0, 3)]
@@ -225,12 +213,10 @@ def test_all_sinks_are_one_finding() -> None:
 def test_a_pronoun_says_what_it_stands_for() -> None:
     """Its link back counts more than a stronger one forwards; a word is told once; the unknown links nothing."""
     tokens = ["[CLS]", "the", "horse", "that", "[UNK]", "saw", "ran", "because", "it", "felt", "the", "rain", "[SEP]"]
-    place = {word: at for at, word in enumerate(tokens)}
-    pattern = np.zeros((3, len(tokens), len(tokens)))
-    pattern[0, place["it"], place["horse"]] = 1
-    pattern[1, place["it"], place["rain"]] = 1
-    pattern[2, place["ran"], place["[UNK]"]] = pattern[2, place["[UNK]"], place["rain"]] = 1
-    layers = np.concatenate([mixed(one, share) for one, share in zip(pattern, (0.7, 0.75, 0.9), strict=True)])
+    back = looking(("it", "horse"), share=0.7, tokens=tokens)
+    forwards = looking(("it", "rain"), share=0.75, tokens=tokens)
+    unknown = looking(("ran", "[UNK]"), ("[UNK]", "rain"), tokens=tokens)
+    layers = np.concatenate([back, forwards, unknown])
     found = kinds(planted(uniform(1, len(tokens)), layers, tokens=tokens))
     (one,) = found["link"]
     assert one.sentence.startswith("“it” looks at “horse”: head 1.0, weight .7")
@@ -269,32 +255,21 @@ def test_a_link_that_moves_nothing_comes_later(monkeypatch: pytest.MonkeyPatch) 
     assert [one.cells for one in trace.findings()[:2]] == [second.cells, first.cells]
 
 
-class Writes:
-    """A model of which W_O is known: the identity, small for one head."""
+class Writes(Projection):
+    """A model whose W_O is the identity, small for one head."""
 
     def W_O(self, layer: int, head: int) -> np.ndarray:
         return np.eye(4, dtype=np.float32) * (0.001 if head == 2 else 1)
 
-    def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> None:
-        return None
-
-    def late_outputs(self) -> tuple[str, ...]:
-        return ()
-
 
 def test_what_heads_write() -> None:
-    sink = np.zeros((len(WORDS), len(WORDS)))
-    sink[:, 0] = 1
-    trace = planted(np.concatenate([mixed(sink, 0.9), uniform(2)]))
+    p = np.concatenate([resting(0), uniform(2)])
+    trace = planted(p)
     v = np.random.default_rng(0).normal(size=(3, len(WORDS), 4)).astype(np.float32)
     v[:, 0] *= 0.01
     record = trace.layers[0]
-    trace = trace.replaced(
-        layers=[LayerRecord(record.q, record.k, v, None, 1.0)],
-        source=Writes(),
-    )
+    trace = trace.replaced(layers=[LayerRecord(record.q, record.k, v, None, 1.0)], source=Writes(3))
     found = kinds(trace)
-    p = np.concatenate([mixed(sink, 0.9), uniform(2)])
     lengths = np.linalg.norm(v, axis=-1)
     written = p[0] * lengths[0]
     (rests,) = found["sink"]
@@ -435,7 +410,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
         queries=words_of(tokens),
         layers=[LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)],
         outputs={},
-        source=Writes(),
+        source=Writes(3),
     )
     assert trace.layers[0].lse.shape == (2, 3000)
     with Peak() as peak:

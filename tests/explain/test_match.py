@@ -18,8 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
 from commands import answer, run
-from explain.tops import readable
-from headscope.checkpoint.resolve import BUNDLED
+from explain.tops import bi_encoder, readable
 from headscope.checkpoint.sentence import read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
@@ -32,7 +31,7 @@ from products import pairwise
 from small_bert import small_bert
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    pass
 
 
 mpl.use("agg")
@@ -302,24 +301,20 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UnsupportedError, match=message):
             hs.match(name, *arguments)
-    for arguments, message in (
-        ((QUERY, []), "no documents"),
-        ((QUERY, ["a", " "]), "document 1 is empty"),
-        (("", ["a"]), "the query is empty"),
+    for model, arguments, options, message in (
+        (MINILM, (QUERY, []), {}, "no documents"),
+        (MINILM, (QUERY, ["a", " "]), {}, "document 1 is empty"),
+        (MINILM, ("", ["a"]), {}, "the query is empty"),
+        (MINILM, (QUERY, DOCUMENTS), {"level": "middle"}, "no level 'middle'"),
+        (MINILM, (QUERY, DOCUMENTS), {"kind": "dense"}, "no kind 'dense'"),
+        (3, (QUERY, DOCUMENTS), {}, "a int can't be opened"),
+        (tmp_path / "plain", (QUERY, DOCUMENTS), {"level": "output"}, "no output level"),
     ):
         with pytest.raises(InputError, match=message):
-            hs.match(MINILM, *arguments)
-    with pytest.raises(InputError, match="no level 'middle'"):
-        hs.match(MINILM, QUERY, DOCUMENTS, level="middle")
-    with pytest.raises(InputError, match="no kind 'dense'"):
-        hs.match(MINILM, QUERY, DOCUMENTS, kind="dense")
-    with pytest.raises(InputError, match="a int can't be opened"):
-        hs.match(3, QUERY, DOCUMENTS)
+            hs.match(model, *arguments, **options)
     cross = hs.match(tmp_path / "plain", QUERY, DOCUMENTS)
     with pytest.raises(UnsupportedError, match="no sum over pairs"):
         cross[0].cells
-    with pytest.raises(InputError, match="no output level"):
-        hs.match(tmp_path / "plain", QUERY, DOCUMENTS, level="output")
     with pytest.raises(InputError, match="above itself"):
         cross.above(1, 1)
     with pytest.raises(InputError, match="no document 3"):
@@ -522,18 +517,6 @@ def test_damaged_modules(tmp_path: Path, damage: bytes) -> None:
 
 
 SAT, RAN = "The cat sat on the mat.", "A dog ran home."
-
-
-def bi_encoder(mode: str, normalised: bool, **options: Any) -> SentenceTransformer:
-    """A model of the library, which is imported late: most workers run no test with it."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Transformer
-    from sentence_transformers.sentence_transformer.modules import Normalize
-    from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
-
-    transformer = Transformer(str(BUNDLED))
-    modules = [transformer, PoolingModule(transformer.get_embedding_dimension(), pooling_mode=mode)]
-    return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
 
 
 @pytest.mark.parametrize(("mode", "normalised", "measure"), pairwise(("mean", "cls"), (False, True), ("cosine", "dot")))

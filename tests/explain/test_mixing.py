@@ -182,16 +182,12 @@ def test_heads_that_share_keys_and_values() -> None:
     trace = captured.trace
     for number, layer in enumerate(module.layers):
         v = values[number][0].reshape(9, 2, 8).transpose(0, 1).repeat_interleave(2, 0)
-        W_O = layer.self_attn.o_proj.weight.detach().T.reshape(4, 8, 32)
-        sent = torch.einsum("hij,hjd,hdm->hijm", weights[number][0], v, W_O)
-        np.testing.assert_allclose(np.asarray(trace.norm_map(number)), sent.sum(0).norm(dim=-1), rtol=1e-3, atol=1e-6)
-        np.testing.assert_allclose(
-            np.asarray(trace.norm_map(number, head=3)), sent[3].norm(dim=-1), rtol=1e-3, atol=1e-6
-        )
-        F = sent.sum(0)
-        own = torch.diagonal(F, dim1=0, dim2=1).T
-        away, stays = (F.sum(1) - own).norm(dim=-1), own.norm(dim=-1)
-        np.testing.assert_allclose(trace.mixing_ratio("Attn-N").ratios[number], away / (away + stays), atol=1e-5)
+        dense, nothing = layer.self_attn.o_proj.requires_grad_(False), torch.zeros(9, 32)
+        naive = NaiveLayer(nothing, nothing, weights[number][0], v, dense, None, None, layer)
+        lengths = {None: naive.vectors("Attn-N").norm(dim=-1), 3: naive.sent[3].norm(dim=-1)}
+        for head, expected in lengths.items():
+            np.testing.assert_allclose(np.asarray(trace.norm_map(number, head=head)), expected, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(trace.mixing_ratio("Attn-N").ratios[number], naive.ratios("Attn-N"), atol=1e-5)
     assert trace.mixing_ratio("AttnRes-W").ratios.max() < 0.5
     with pytest.raises(UnsupportedError, match="so the LayerNorm that follows the heads is not known"):
         trace.mixing_ratio("AttnRes-N")
@@ -320,16 +316,11 @@ def naive_shares(layer: NaiveLayer) -> tuple[np.ndarray, np.ndarray]:
     return shares.detach().numpy(), (1 - r).detach().numpy()
 
 
-@pytest.mark.parametrize("name", ["Bert", "DistilBert", "Electra", "MiniLM"])
-def test_shares_are_those_of_every_vector(name: str, tmp_path: Path, trace: hs.Trace) -> None:
-    real = name == "MiniLM"
-    one = trace if real else hs.open(made(tmp_path, name).folder).trace(ids=ids(13))
-    with torch.no_grad():
-        layers = naive_layers(minilm() if real else random_model(name).double(), one.ids)
-    for token in (0, 5, len(one) - 1):
-        followed = one.follow(token)
-        for at, layer in enumerate(layers):
-            shares, kept = naive_shares(layer)
+def test_shares_are_those_of_every_vector(either: SimpleNamespace) -> None:
+    naive = [naive_shares(layer) for layer in either.layers]
+    for token in (0, 5, len(either.trace) - 1):
+        followed = either.trace.follow(token)
+        for at, (layer, (shares, kept)) in enumerate(zip(either.layers, naive, strict=True)):
             np.testing.assert_allclose(followed.shares[at], shares[:, token], atol=2e-5)
             assert followed.kept[at] == pytest.approx(kept[token], abs=2e-5)
             np.testing.assert_allclose(followed.weights[at], layer.p[:, token].detach(), atol=2e-5)

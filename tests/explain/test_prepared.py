@@ -57,14 +57,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _cased(folder: Path) -> None:
     """A tokenizer that keeps the case, in a model that lower-cases."""
-    for name, field, value in (
-        ("tokenizer_config.json", "do_lower_case", False),
-        ("sentence_bert_config.json", "do_lower_case", True),
-    ):
-        change_json(folder / name, **{field: value})
-    state = json.loads((folder / "tokenizer.json").read_text())
-    state["normalizer"]["lowercase"] = False
-    (folder / "tokenizer.json").write_text(json.dumps(state))
+    change_json(folder / "tokenizer_config.json", do_lower_case=False)
+    change_json(folder / "sentence_bert_config.json", do_lower_case=True)
+    normalizer = json.loads((folder / "tokenizer.json").read_text())["normalizer"]
+    change_json(folder / "tokenizer.json", normalizer={**normalizer, "lowercase": False})
 
 
 # Of a module's scope: all tests of one model run after one another, and it is loaded once.
@@ -235,13 +231,11 @@ def test_a_special_token_keeps_its_case(folders: dict[str, Path]) -> None:
     assert list(found.axis.ids) == library.tokenize([text])["input_ids"][0].tolist()
 
 
-def test_the_screen_says_what_was_cut(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-
-    arguments = ("attribute", str(folders["cut"]), A, "--set", "check=false")
-    shown = run(*arguments).output
-    assert "the text was cut from 362 to 24 tokens" in " ".join(shown.split())
-    record = answer(*arguments)
-    assert record["notes"] == ["the text was cut from 362 to 24 tokens"]
+def test_the_screen_says_what_was_cut(folders: dict[str, Path]) -> None:
+    arguments = ("attribute", folders["cut"], A, "--set", "check=false")
+    note = "the text was cut from 362 to 24 tokens"
+    assert note in " ".join(run(*arguments).output.split())
+    assert answer(*arguments)["notes"] == [note]
 
 
 @pytest.mark.parametrize("command", ["attend", "predict", "verify", "why"])

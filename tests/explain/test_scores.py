@@ -1,4 +1,4 @@
-"""Scores with heads silenced, one by one and one after the other, against passes in torch with columns of W_O at 0."""
+"""Scores with heads silenced, one by one and one after the other, against passes in torch whose hooks silence them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 import torch
 
 import headscope as hs
-from explain.tops import WIDTH, readable
+from explain.tops import edited_pass, readable
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads import scored
 from headscope.heads.intervals import t_975
+from headscope.runs.engine import Edit
 from random_models import Made
 
 TEXTS = [
@@ -33,22 +34,10 @@ NUMBERS = [2, 0, 1, 0, 2, 1]
 ALL = [(layer, head) for layer in range(3) for head in range(4)]
 
 
-def without(module: Any, heads: Iterable[tuple[int, int]]) -> Any:
-    """A copy whose W_O has zeros in the columns of these heads."""
-    changed = copy.deepcopy(module)
-    for layer, head in heads:
-        weight = changed.bert.encoder.layer[layer].attention.output.dense.weight
-        with torch.no_grad():
-            weight[:, head * WIDTH : (head + 1) * WIDTH] = 0
-    return changed
-
-
 def logits(module: Any, model: hs.Model, heads: Iterable[tuple[int, int]] = ()) -> torch.Tensor:
-    """(texts, classes), each text on its own."""
-    changed = without(module, heads)
-    with torch.inference_mode():
-        rows = [changed(torch.tensor([list(model.tokenizer.encode(text).ids)])).logits[0] for text in TEXTS]
-    return torch.stack(rows).double()
+    """(texts, classes), each text on its own, these heads silenced."""
+    edits, ids = [Edit(*head) for head in heads], [list(model.tokenizer.encode(text).ids) for text in TEXTS]
+    return torch.stack([edited_pass(module, one, edits).logits[0] for one in ids]).double()
 
 
 def margin(row: np.ndarray, label: Any) -> float:
@@ -247,14 +236,12 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
     model, module = classifier
     with pytest.raises(InputError, match="beside a target"):
         model.effects(TEXTS, "good", labels=LABELS)
-    with pytest.raises(InputError, match="of shape"):
-        hs.effects(module, lambda: 1.0)
-    with pytest.raises(InputError, match="no head 9"):
-        hs.effects(module, lambda: [1.0], heads=[(0, 9)])
-    with pytest.raises(InputError, match="no head is named"):
-        hs.effects(module, lambda: [1.0], heads=[])
-    training = copy.deepcopy(module).train()
-    with pytest.raises(InputError, match="training mode"):
-        hs.effects(training, lambda: [1.0])
-    with pytest.raises(InputError, match="call its trace"):
-        hs.effects(model, lambda: [1.0])
+    for live, score, options, message in (
+        (module, 1.0, {}, "of shape"),
+        (module, [1.0], {"heads": [(0, 9)]}, "no head 9"),
+        (module, [1.0], {"heads": []}, "no head is named"),
+        (copy.deepcopy(module).train(), [1.0], {}, "training mode"),
+        (model, [1.0], {}, "call its trace"),
+    ):
+        with pytest.raises(InputError, match=message):
+            hs.effects(live, lambda score=score: score, **options)

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from headscope.checkpoint.resolve import BUNDLED
 from headscope.runs.engine import Edit
 from random_models import Made, made, run
 from small_bert import VOCABULARY
 
 WORDS = (*VOCABULARY, *(f"word{at}" for at in range(60 - len(VOCABULARY))))
 TEXT = "the cat [MASK] on the mat and sat down ."
-WIDTH = 8
-"""Of a head."""
 NAMES = {"0": "bad", "1": "fair", "2": "good"}
 
 
@@ -33,10 +32,21 @@ def readable(folder: Path, stem: str, suffix: str, **config: Any) -> Made:
     return checkpoint
 
 
+def bi_encoder(mode: str, normalised: bool = False, **options: Any) -> Any:
+    """A model of sentence-transformers over the bundled one; imported late, for most workers run no test with it."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+
+    transformer = Transformer(str(BUNDLED))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
+    return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
+
+
 def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Sequence[torch.Tensor] = ()) -> Any:
-    """A pass with the input of each layer's W_O changed by head; `other` has another pass's inputs."""
-    hooks = []
-    for at, layer in enumerate(module.bert.encoder.layer):
+    """A BERT's pass with the input of each layer's W_O changed by head; `other` has another pass's inputs."""
+    hooks, width = [], module.config.hidden_size // module.config.num_attention_heads
+    for at, layer in enumerate(module.base_model.encoder.layer):
         seen: dict[str, torch.Tensor] = {}
         hooks += [
             getattr(layer.attention.self, role).register_forward_hook(
@@ -49,11 +59,11 @@ def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Seque
             context = given[0].clone()
             for edit in edits:
                 if edit.layer == at:
-                    span = slice(edit.head * WIDTH, (edit.head + 1) * WIDTH)
+                    span = slice(edit.head * width, (edit.head + 1) * width)
                     part = context[0, :, span]
                     if edit.do == "edge":
                         q, k, v = (seen[role][:, span] for role in ("query", "key", "value"))
-                        scores = q @ k.T / WIDTH**0.5
+                        scores = q @ k.T / width**0.5
                         scores[edit.edge] = float("-inf")
                         changed = torch.where(
                             torch.arange(len(q))[:, None] == edit.edge[0], scores.softmax(-1) @ v, part

@@ -20,6 +20,7 @@ import torch
 
 import headscope as hs
 from commands import run
+from golden.keeping import same
 from small_bert import small_bert
 
 KEPT = Path(__file__).parent / "kept"
@@ -80,15 +81,6 @@ def near(value: Any, kept: Any, scale: float = 0.0) -> bool:
     return bool(value == kept)
 
 
-def same_digits(text: str, kept: str) -> bool:
-    """Return True if the numbers of two screens are equal but for the last digit shown."""
-    for one, other in zip(NUMBER.findall(text), NUMBER.findall(kept), strict=True):
-        digit = 10.0 ** -len(one.partition(".")[2].partition("e")[0])
-        if not math.isclose(float(one), float(other), rel_tol=1e-4, abs_tol=1.01 * digit if "e" not in one else 1e-6):
-            return False
-    return True
-
-
 def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
     """Hold a text against the one that is kept."""
     path = KEPT / name
@@ -100,7 +92,7 @@ def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
     if text == kept:
         return
     assert NUMBER.sub("#", text) == NUMBER.sub("#", kept)
-    assert near(json.loads(text), json.loads(kept)) if name.endswith(".json") else same_digits(text, kept), name
+    assert near(json.loads(text), json.loads(kept)) if name.endswith(".json") else same(text, kept, 1e-6), name
 
 
 def brief(value: Any) -> Any:
@@ -167,15 +159,9 @@ def captured(tmp_path: Path) -> hs.Trace:
 MODELS = {"bundled": lambda _: hs.open().trace(TEXT), "random": random_bert, "captured": captured}
 
 
-@pytest.fixture(autouse=True)
-def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-
-
 @pytest.mark.parametrize(("name", "args"), list(cases()))
 def test_commands(name: str, args: tuple[str, ...], request: pytest.FixtureRequest) -> None:
-    result = run(*args)
-    compare(name, result.stdout, request)
+    compare(name, run(*args, env={"COLUMNS": "100"}).stdout, request)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,6 +11,7 @@ from headscope.attention.scores import EVERYTHING, Mask
 from headscope.attention.terms import Terms
 from headscope.heads import Roles
 from headscope.results.arrays import TokenAxis
+from headscope.traces import LayerRecord, Trace
 
 
 def axis_of(tokens: int | Sequence[str], **more: Any) -> TokenAxis:
@@ -76,6 +77,18 @@ def by_definition(
     with np.errstate(divide="ignore"):
         p, lse = np.exp(s) / np.where(total == 0, 1, total)[..., None], np.log(total)
     return s, p, p @ np.repeat(v.astype("f8"), heads // len(v), axis=0), lse
+
+
+def some_heads(keys: int | None = None, numbers: Sequence[Any] = (0, 5), heads: Any = (1, 3), stack: str = "") -> Trace:
+    """A trace of some layers and heads of a model; in cross-attention where the number of keys is given."""
+    generator = np.random.default_rng(4)
+    layers = []
+    for number in numbers:
+        q, k = (generator.normal(size=(2, size, 8)).astype(np.float32) for size in (4, keys or 4))
+        lse = np.log(np.exp(q @ k.swapaxes(1, 2) * 0.5).sum(-1))
+        layers.append(LayerRecord(q, k, k, lse, 0.5, name=f"at.{number}", number=number, numbers=heads))
+    queries, others = (axis_of([f"{side}{at}" for at in range(size)]) for side, size in (("q", 4), ("k", keys or 0)))
+    return Trace(model="made", queries=queries, keys=keys and others, layers=layers, outputs={}, stack=stack)
 
 
 class Projection:

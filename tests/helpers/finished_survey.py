@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headscope.atlas.survey_data import FORMAT, owner_of
-from headscope.files import sealed_parquet
+from headscope.files import BLANK, MARK, sealed, sealed_parquet
 from headscope.heads import CATALOG
 
 RUN = "cd" * 32
@@ -127,7 +126,6 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def write_json(folder: Path, name: str, record: dict[str, Any]) -> None:
-    """Write a record with its seal: its label, and the hash of all bytes with zeros where the hash will stand."""
-    label = record["seal"].partition("headscope-sha256:")[0]
-    text = json.dumps({**record, "seal": f"{label}headscope-sha256:" + "0" * 64})
-    (folder / name).write_text(text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest()))
+    """Write a record with its seal: its label, and the hash of the rest."""
+    label = record["seal"].partition(MARK.decode())[0]
+    (folder / name).write_bytes(sealed(json.dumps({**record, "seal": label + BLANK.decode()}).encode()))

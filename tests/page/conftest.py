@@ -45,12 +45,12 @@ WIDE = {"width": 1680, "height": 900}
 """A page in which the lines have both of their sides."""
 
 
-def opened(browser: Browser, *, first: bool = False, **options: object) -> Watched:
-    """A page of a reader who knows it, or of one who opens it for the first time."""
+def opened(browser: Browser, *, first: bool = False, tools: bool = True, **options: object) -> Watched:
+    """A page of a reader who knows it, or of one who opens it for the first time; with its options unfolded or not."""
     context = browser.new_context(**{"viewport": WIDE, "locale": "en-GB", **options})
     if not first:
         context.add_init_script("try { localStorage.setItem('headscope.lessons', 'true') } catch {}")
-    return Watched(context, tools=True)
+    return Watched(context, tools=tools)
 
 
 @pytest.fixture(scope="session")

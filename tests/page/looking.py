@@ -198,10 +198,11 @@ def lists(page: Page, row: Sequence[float] | np.ndarray, close: float) -> None:
 
 
 def retype(page: Page, text: str) -> None:
-    """Another text in the box of a served page, which stands behind a button."""
+    """Another text in the box of a served page, which stands behind a button; and Enter."""
     if not page.locator("[data-test=text]").count():
         page.locator("[data-test=change-text]").click()
     page.fill("[data-test=text]", text)
+    page.locator("[data-test=text]").press("Enter")
 
 
 def spelled(text: str, pieces: Sequence[str], links: Sequence[tuple[int, int]]) -> hs.Trace:

@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import headscope as hs
+from headscope.page.connections import Server, server_of
 from headscope.page.server import application
 from headscope.page.session import HOST, Session
 from patience import PATIENCE
-
-if TYPE_CHECKING:
-    import uvicorn
 
 
 @dataclass
 class Served:
     session: Session
-    server: uvicorn.Server
+    server: Server
     thread: threading.Thread
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.server.force_exit = True
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive(), "the server doesn't stop"
 
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        connection = socket.create_connection((HOST, self.session.port), timeout=PATIENCE)
+        connection.sendall(sent)
+        return connection
 
-def start(trace: hs.Trace) -> Served:
-    import uvicorn
+    def request(self, body: object, path: str = "/api/trace", *, size: int | None = None) -> bytes:
+        """A request with the token as it is sent, whose body is said to have this size."""
+        raw = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {HOST}:{self.session.port}\r\n"
+            f"X-Headscope-Token: {self.session.token}\r\nContent-Length: {size or len(raw)}\r\n\r\n"
+        )
+        return head.encode() + raw
 
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().shutdown(sockets)
-            for connection in self.server_state.connections:  # one that still sends: nobody would close its socket
-                connection.transport.abort()
-            await asyncio.sleep(0)
 
-    session = Session(model=trace.source)  # type: ignore[arg-type]
+def start(trace: hs.Trace, model: object = None, **limits: float) -> Served:
+    """A server of this trace and its model, or of another that runs texts."""
+    session = Session(model=model or trace.source)  # type: ignore[arg-type]
     session.keep(trace)
     listener = socket.socket()
     listener.bind((HOST, 0))
+    listener.listen()
     session.port = listener.getsockname()[1]
-    server = Server(uvicorn.Config(application(session), log_level="error", lifespan="off"))
+    server = server_of(application(session), stop=session.stop, **{"patience": PATIENCE, **limits})  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     while not server.started:
@@ -60,11 +62,11 @@ def start(trace: hs.Trace) -> Served:
 
 
 @contextmanager
-def serving(trace: hs.Trace) -> Iterator[Session]:
-    """The session of a server that ends with the block."""
-    running = start(trace)
+def serving(trace: hs.Trace, model: object = None, **limits: float) -> Iterator[Served]:
+    """A server that ends with the block."""
+    running = start(trace, model, **limits)
     try:
-        yield running.session
+        yield running
     finally:
         running.stop()
 
@@ -78,12 +80,10 @@ def ask(
         body: sent as it is if it is bytes, else as JSON.
         headers: with `_` for `-`.
     """
-    connection = http.client.HTTPConnection(HOST, session.port, timeout=PATIENCE)
     sent = {"Host": host or f"{HOST}:{session.port}", "x-headscope-token": session.token}
     sent |= {name.replace("_", "-"): text for name, text in headers.items()}
     raw = body if isinstance(body, bytes | None) else json.dumps(body)
-    connection.request("GET" if body is None else "POST", path, raw, sent)
-    answer = connection.getresponse()
-    result = answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())
-    connection.close()
-    return result
+    with closing(http.client.HTTPConnection(HOST, session.port, timeout=PATIENCE)) as connection:
+        connection.request("GET" if body is None else "POST", path, raw, sent)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace"), dict(answer.getheaders())

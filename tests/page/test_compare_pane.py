@@ -25,12 +25,12 @@ from looking import (
     unreadable,
     until,
 )
+from test_text import weights
 
 import headscope as hs
 from headscope.page.html import to_html
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
     from playwright.sync_api import Locator, Page
 
 CLOSE = 1e-3
@@ -55,18 +55,17 @@ def two(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def unequal(one: hs.Trace, bundled: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return to_html(
-        [one, bundled.trace(VERY)], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32", runs=False
-    )
+def very(bundled: hs.Model) -> hs.Trace:
+    return bundled.trace(VERY)
+
+
+@pytest.fixture(scope="module")
+def unequal(one: hs.Trace, very: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return to_html([one, very], tmp_path_factory.mktemp("page") / "unequal.html", dtype="fp32", runs=False)
 
 
 CHOSEN = "document.querySelector('[data-test=head-{}]').selectedOptions[0].textContent"
 """The head that a side of the comparison has."""
-
-
-def weights(trace: hs.Trace, layer: int, head: int) -> Float[np.ndarray, "queries keys"]:
-    return np.asarray(trace[layer, head].weights)
 
 
 def three(page: Page) -> list[float]:
@@ -200,36 +199,34 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
-    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
+    watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
-    other = bundled.trace(VERY)
-    pairs = aligned(one, other)
+    pairs = aligned(one, very)
     both = [(i, j) for i, j in pairs if i is not None and j is not None]
     assert len(both) == len(one)
     assert len(pairs) > len(one)
     query, partner = both[-3]
     page = watch().open(f"{unequal.as_uri()}#pane=compare&l=2&h=3&q={query}&k=2")
-    a, b = weights(one, 2, 3), weights(other, 2, 3)
+    a, b = weights(one, 2, 3), weights(very, 2, 3)
     cell = [a[query, 2], b[partner, dict(both)[2]]]
     triple(page, [*cell, cell[1] - cell[0]])
     message = f"{len(both)} words in both, 0 only in A, {len(pairs) - len(both)} only in B."
     assert page.locator("[data-test=aligned]").inner_text() == message
-    ribbons(page, one, other, pairs, a[query], b[partner])
+    ribbons(page, one, very, pairs, a[query], b[partner])
 
 
 def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
-    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
+    watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
     """The pinned cell's change in every head; sorted, the weight that moves, along which `e` goes."""
-    other = bundled.trace(VERY)
-    both = {i: j for i, j in aligned(one, other) if i is not None and j is not None}
+    both = {i: j for i, j in aligned(one, very) if i is not None and j is not None}
     page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
     heads = [(layer, head) for layer in one.numbers for head in one.head_numbers(layer)]
-    cells = [weights(other, *at)[both[9], both[2]] - weights(one, *at)[9, 2] for at in heads]
+    cells = [weights(very, *at)[both[9], both[2]] - weights(one, *at)[9, 2] for at in heads]
     patiently(page, lambda: np.testing.assert_allclose(table(page), cells, atol=CLOSE))
     assert page.locator("[data-test=asked]").inner_text() == "Where does it → animal change?"
     page.locator("[data-test=order-high]").click()
-    moved = changes(one, other)
+    moved = changes(one, very)
     patiently(page, lambda: np.testing.assert_allclose(table(page), [*moved.values()], atol=CLOSE))
     ranks = [str(one.get_attribute("data-head")) for one in page.locator("[data-test=ranks] [data-head]").all()]
     assert ranks == sorted(moved, key=lambda name: -moved[name])[: len(ranks)]
@@ -238,15 +235,14 @@ def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
 
 
 def test_beside_the_matrix_stand_the_keys_and_heads_that_change_most(
-    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
+    watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
     """Both weights of each key, a dash for a word that a text doesn't have; a click pins a key, or looks at a head."""
-    other = bundled.trace(VERY)
     page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
-    pairs = aligned(one, other)
+    pairs = aligned(one, very)
     place = dict(pairs)[9]
     assert place is not None
-    a, b = weights(one, 3, 1)[9], weights(other, 3, 1)[place]
+    a, b = weights(one, 3, 1)[9], weights(very, 3, 1)[place]
 
     def short(value: float) -> str:
         return f"{value:.2f}".removeprefix("0") if value >= 0.005 else "0"
@@ -261,7 +257,7 @@ def test_beside_the_matrix_stand_the_keys_and_heads_that_change_most(
     lines = """[...document.querySelectorAll("[data-test=moves] li")]
       .map((one) => [Number(one.dataset.column), one.querySelector("b").textContent])"""
     eventually(page, lambda: page.evaluate(lines) == expected, "each key's weights")
-    moved = changes(one, other)
+    moved = changes(one, very)
     order = sorted(moved, key=lambda name: -moved[name])
     heads = page.locator("[data-test=most-moved] [data-head]")
     here = "3.1"
@@ -327,18 +323,17 @@ COLOURS = """(([name, cells]) => {
 
 
 def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
-    watch: Watch, one: hs.Trace, bundled: hs.Model, unequal: Path
+    watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
     """The picture itself: the sign of B - A at each cell; words of B alone are one column, so that rows add up to 0."""
-    other = bundled.trace(VERY)
-    pairs = [(i, j) for i, j in aligned(one, other) if i is not None and j is not None]
-    only = [n for n in range(len(other)) if n not in dict(pairs).values()]
+    pairs = [(i, j) for i, j in aligned(one, very) if i is not None and j is not None]
+    only = [n for n in range(len(very)) if n not in dict(pairs).values()]
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector("[data-test=difference] .ramp")
     box = box_of(page, "[data-test=difference] .matrix")
     size = len(pairs)
     left, top, cell = cells_of(page, "[data-test=difference] .matrix")
-    a, b = weights(one, 2, 3), weights(other, 2, 3)
+    a, b = weights(one, 2, 3), weights(very, 2, 3)
     difference = np.array([[*(b[q, j] - a[p, i] for i, j in pairs), b[q, only].sum()] for p, q in pairs])
     np.testing.assert_allclose(difference.sum(-1), 0, atol=1e-5)
     # a cell that is pointed at shows its numbers
@@ -356,15 +351,15 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
             assert blue > green
 
 
-def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:
+def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, very: hs.Trace, two: Path) -> None:
     page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
     triple(page, [a, b, b - a])
-    page.set_input_files("[data-test=compare-file]", bundled.trace(VERY).save(two.with_name("very.safetensors")))
+    page.set_input_files("[data-test=compare-file]", very.save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
     until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
     until(page, f"{CHOSEN.format('B')} === '1.0'")
-    b = weights(bundled.trace(VERY), 1, 0)[4, 3]
+    b = weights(very, 1, 0)[4, 3]
     until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
 
 

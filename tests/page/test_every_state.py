@@ -15,7 +15,6 @@ import torch
 from fonts import EVEN, FACTORS, ODD, advance, brought
 from looking import (
     CLIPPED,
-    OPTIONS,
     SETTLED,
     SIZES,
     TYPE,
@@ -32,14 +31,17 @@ from looking import (
     until,
 )
 from serving import serving
-from transformers import AutoModel, BartConfig, BartForConditionalGeneration
+from transformers import BartConfig, BartForConditionalGeneration
 
 import headscope as hs
+from explain.tops import edited_pass
 from headscope.attention.scores import Mask
 from headscope.errors import NoteWarning
 from headscope.page import html, notebook
+from headscope.runs.engine import Edit
 from headscope.traces import Trace
 from naive_layers import MINILM
+from naive_layers import minilm as minilm_in_torch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -150,8 +152,8 @@ def displayed(watched: Watched, home: str, file: Path, traces: Sequence[Trace]) 
         page.frames[1].wait_for_selector("html[data-painted]")
         yield page.frames[1]
     else:
-        with serving(traces[0]) as session:
-            watched.open(f"{session.address()}#q=2&k=3")
+        with serving(traces[0]) as served:
+            watched.open(f"{served.session.address()}#q=2&k=3")
             for key in ("x", "M"):
                 page.keyboard.press(key)
             page.locator("[data-test=run]").click()
@@ -270,8 +272,7 @@ def test_every_state(
 
     In the page's own fonts light and dark take turns, and axe-core reads a few states at both ends.
     """
-    watched = watch(locale=language)
-    watched.page.add_init_script(OPTIONS.replace("'1'", f"'{unfolded}'"))
+    watched = watch(locale=language, tools=bool(unfolded))
     if kind is not None:
         watched.page.add_init_script(brought(kind))
     page, found = watched.page, set[str]()
@@ -366,9 +367,7 @@ def trace(minilm: hs.Model) -> hs.Trace:
 
 @pytest.fixture
 def page(watch: Watch, files: Callable[[str], Path]) -> Page:
-    watched = watch(viewport={"width": 1440, "height": 900})
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    return watched.open(f"{files('two').as_uri()}#{PINNED}")
+    return watch(tools=False, viewport={"width": 1440, "height": 900}).open(f"{files('two').as_uri()}#{PINNED}")
 
 
 def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Trace) -> None:
@@ -433,18 +432,8 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     watch: Watch, trace: hs.Trace, files: Callable[[str], Path]
 ) -> None:
     """The sentence's vector of transformers, with the head's part of the context set to 0."""
-    model = AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
-    ids = torch.tensor([list(trace.ids)])
-
-    def silence(_: object, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        context = inputs[0].clone()
-        context[..., 11 * 32 :] = 0
-        return (context,)
-
-    with torch.inference_mode():
-        old = model(ids).last_hidden_state[0].mean(0)
-        model.encoder.layer[5].attention.output.dense.register_forward_pre_hook(silence)
-        new = model(ids).last_hidden_state[0].mean(0)
+    model, ids = minilm_in_torch(), list(trace.ids)
+    old, new = (edited_pass(model, ids, edits).last_hidden_state[0].mean(0) for edits in ((), [Edit(5, 11)]))
     projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
     assert projection < cosine - 0.05
     page = watch().open(f"{files('two').as_uri()}#pane=causes")

@@ -461,11 +461,10 @@ def test_hostile_tokens_and_two_texts_go_into_a_file(
 def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open_it(
     watch: Watch, bert: hs.Model, tmp_path: Path
 ) -> None:
-    with serving(bert.trace("The cat took off her [MASK].")) as session:
+    with serving(bert.trace("The cat took off her [MASK].")) as served:
         watched = watch()
-        page = watched.open(f"{session.address()}#h=1")
+        page = watched.open(f"{served.session.address()}#h=1")
         retype(page, "The dog sat down!")
-        page.keyboard.press("Enter")
         until(page, "document.querySelector('.tab.on')?.textContent.includes('dog')")
         page.evaluate("location.hash = '#d=1&h=1'")
         until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.1'")
@@ -477,8 +476,8 @@ def test_a_served_page_is_saved_without_its_token_and_its_link_says_who_can_open
         assert "whoever has it can run texts" in who
         page.keyboard.press("Escape")
         file = shared(watched, tmp_path)
-        assert session.token not in file.read_text(encoding="utf-8")
-        assert re.fullmatch(re.escape(session.address()) + r"#d=1(&\w+=\w+)*&q=2(&\w+=\w+)*", link)
+        assert served.session.token not in file.read_text(encoding="utf-8")
+        assert re.fullmatch(re.escape(served.session.address()) + r"#d=1(&\w+=\w+)*&q=2(&\w+=\w+)*", link)
     expected = bert.trace("The dog sat down!")
     page = watch(viewport={"width": 1280, "height": 800}).open(file.as_uri())
     until(page, "document.querySelector('.tab.on')?.textContent.includes('dog')")
@@ -514,9 +513,9 @@ def test_a_notebook_s_frame_has_no_link_but_a_file(watch: Watch, cat: hs.Trace, 
     until(page, "location.hash.includes('q=4')")
 
 
-def test_a_large_trace_is_saved_in_pieces(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+def test_a_large_trace_is_saved_in_pieces() -> None:
     """The size of a piece is web/src/share.ts's and headscope/page/html.py's alike, a multiple of three."""
-    source = (Path(__file__).parents[2] / "web" / "src" / "share.ts").read_text(encoding="utf-8")
+    source = (ROOT / "web" / "src" / "share.ts").read_text(encoding="utf-8")
     (shift,) = re.findall(r"const CHUNK = (\d+ << \d+);", source)
     number, by = map(int, shift.split(" << "))
     assert number << by == html.CHUNK

@@ -307,7 +307,7 @@ def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, t
     np.testing.assert_allclose(table(page), one.head_distances().array[2], atol=CLOSE)
 
 
-def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
     part = cat.to_html(tmp_path / "part.html", layers=[1], heads=[1])
     page = watch().open(f"{part.as_uri()}#q=4")
     assert head_of(page) == "Head 1.1"
@@ -477,7 +477,7 @@ def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) 
     assert page.locator("[data-test=statistic]").input_value() == "same"
 
 
-def test_a_drag_and_a_held_key_are_one_step_and_sliders_are_none(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+def test_a_drag_and_a_held_key_are_one_step_and_sliders_are_none(watch: Watch, cat_file: Path) -> None:
     page = watch(viewport={"width": 1680, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1")
     at(page, "l=1", "h=1")
     start = page.evaluate("history.length")

@@ -16,7 +16,6 @@ from looking import (
     TYPE,
     TYPE_SIZES,
     Watch,
-    box_of,
     eventually,
     go,
     inaccessible,
@@ -204,8 +203,9 @@ def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.
     go(page, "pane=follow&q=2")
     page.wait_for_selector("#way-0-2.self")
     assert page.locator("[data-test=turn]").count() == 0
-    with serving(trace) as session:
-        page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{session.address()}#pane=follow&q=11")
+    with serving(trace) as served:
+        address = f"{served.session.address()}#pane=follow&q=11"
+        page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(address)
         check(page, 11)
         words = [at for at in range(len(trace)) if trace.words[at] is not None and trace.tokens[at] != "." and at != 11]
         turns = {at: 1 - float(cosines(before[-1][0, 11], after[-1][at, 11])) for at in words}
@@ -264,11 +264,6 @@ CUT = """[...document.querySelectorAll(".ways > div + div :is(span, small)")]
   .filter((one) => one.checkVisibility() && one.firstChild)
   .filter((one) => one.scrollWidth > one.clientWidth + 2 && !one.title && !one.closest("[title]"))
   .map((one) => one.textContent)"""
-
-
-def bottom(page: Page, selector: str) -> float:
-    box = box_of(page, selector)
-    return box["y"] + box["height"]
 
 
 @pytest.mark.parametrize(("layers", "tokens"), in_turn((6, 12, 24), (44, 15)))

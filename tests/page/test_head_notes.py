@@ -217,14 +217,14 @@ def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(
 ) -> None:
     stands = head_notes(survey, trace)
     (survey / "site" / "stranger.html").write_text("<script>alert(1)</script>")
-    with serving(trace) as session:
-        session.atlas = stands
-        page = watch().open(f"{session.address()}#l=0&h=1")
+    with serving(trace) as served:
+        served.session.atlas = stands
+        page = watch().open(f"{served.session.address()}#l=0&h=1")
         page.goto(page.evaluate("document.querySelector('.beside a').href"))
         page.wait_for_selector("html[data-painted]")
         assert page.title().startswith("0.1 · ")
         page.goto("about:blank")
-        for path, code in (("wrong/head-0-1.html", 403), (f"{session.token}/stranger.html", 404)):
-            assert ask(session, path=f"/atlas/{path}", x_headscope_token="")[0] == code
-        path = f"/atlas/{session.token}/head-0-1.html"
-        assert ask(session, path=path, x_headscope_token="", host="evil.example")[0] == 421
+        for path, code in (("wrong/head-0-1.html", 403), (f"{served.session.token}/stranger.html", 404)):
+            assert ask(served.session, path=f"/atlas/{path}", x_headscope_token="")[0] == code
+        path = f"/atlas/{served.session.token}/head-0-1.html"
+        assert ask(served.session, path=path, x_headscope_token="", host="evil.example")[0] == 421

@@ -92,7 +92,7 @@ def test_values_go_in_where_they_are_small_or_asked_for(cat: hs.Trace) -> None:
 
 @pytest.mark.parametrize(("values", "message"), [(None, True), (True, False), (False, False)])
 def test_where_values_are_left_out_unasked_the_closing_line_says_so(
-    cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: bool | None, message: bool
+    cat: hs.Trace, monkeypatch: pytest.MonkeyPatch, values: bool | None, message: bool
 ) -> None:
     _, small = html.offline_page(cat, notify=pytest.fail)
     assert "values=true" not in small
@@ -168,7 +168,7 @@ def test_a_page_of_tokens_is_called_by_its_words(bert: hs.Model) -> None:
     assert html.default_title(trace.replaced(text=None)).startswith("[CLS] the tired cat [SEP] · ")
 
 
-def test_findings_stand_in_the_header(tmp_path: Path) -> None:
+def test_findings_stand_in_the_header() -> None:
     """Of heads that are held only; with the cell to open on; none of a text that is measured in part."""
     model = hs.open("-")
     trace = model.trace("The animal did not cross the street because it was too tired.")

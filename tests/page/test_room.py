@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from looking import (
     DRAWN,
-    OPTIONS,
     SIZES,
     Watch,
     box_of,
@@ -27,6 +26,7 @@ from looking import (
     unreadable,
     until,
 )
+from test_asking import everywhere
 
 import headscope as hs
 from headscope.attention.scores import Mask
@@ -379,9 +379,8 @@ def tall(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
 )
 def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int, size: tuple[int, int], form: str) -> None:
     """As many pictures as there is room for; then `e` has nothing to select that can't be seen."""
-    watched = watch(quiet=False, viewport=dict(zip(("width", "height"), size, strict=True)))
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open(f"{tall[layers]}&all=1")
+    viewport = dict(zip(("width", "height"), size, strict=True))
+    page = watch(quiet=False, tools=False, viewport=viewport).open(f"{tall[layers]}&all=1")
     until(page, SEEN)
     if size[0] > 680:  # one header line
         assert box_of(page, "[data-test=pane-head]")["y"] == pytest.approx(
@@ -440,12 +439,8 @@ AT = "#l=0&h=0&q=4&k=2"
 
 def asked(page: Page, trace: hs.Trace, queries: list[int], keys: list[int]) -> None:
     """The grid has each head's weight from these queries to these keys, as the trace has it."""
-    weights = [np.asarray(trace[layer, head].weights)[np.ix_(queries, keys)] for layer in range(2) for head in range(2)]
-
-    def same() -> None:
-        assert table(page) == pytest.approx([one.sum(1).mean() for one in weights], abs=6e-3)
-
-    patiently(page, same)
+    expected = [*everywhere(trace, queries, keys).values()]
+    patiently(page, lambda: np.testing.assert_allclose(table(page), expected, atol=6e-3))
 
 
 def together(page: Page) -> list[str]:
@@ -531,9 +526,8 @@ def files(minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 def laptop(watch: Watch, size: tuple[int, int], file: Path, state: str) -> Page:
     """A page without its options, as a laptop shows it."""
-    watched = watch(viewport=dict(zip(("width", "height"), size, strict=True)))
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open(f"{file.as_uri()}#{state}")
+    viewport = dict(zip(("width", "height"), size, strict=True))
+    page = watch(tools=False, viewport=viewport).open(f"{file.as_uri()}#{state}")
     ranked(page)
     return page
 

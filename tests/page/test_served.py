@@ -8,7 +8,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, ranked, retype, table, until
 from safetensors.numpy import load as read
-from serving import Served, ask, start
+from serving import Served, ask, serving, start
 
 import headscope as hs
 from by_hand import Projection, axis_of, ends
@@ -24,6 +25,7 @@ from headscope.errors import InputError
 from headscope.heads import grid
 from headscope.page import server, trace_parts
 from headscope.page import session as answers
+from headscope.page.connections import Server
 from headscope.page.html import offline_page, to_html
 from headscope.page.questions import Question
 from headscope.page.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap, rerun
@@ -46,7 +48,6 @@ def served(bert: hs.Model) -> Iterator[Served]:
 def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
     page = watch().open(served.session.address())
     retype(page, "The dog sat down!")
-    page.keyboard.press("Enter")
     page.wait_for_selector("[data-test=tab] >> nth=1")
     until(page, "document.querySelector('.tab.on').textContent.includes('dog')")
     page.evaluate("location.hash = '#d=1&l=1&q=1'")
@@ -54,10 +55,8 @@ def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, ser
     weights = bert.trace("The dog sat down!")[1, 0].weights[1]
     lists(page, weights, 1e-3)
     retype(page, "   ")
-    page.locator("[data-test=text]").press("Enter")
     assert "empty" in page.locator("[role=alert]").inner_text()
     retype(page, "the " * 100)
-    page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('at most')")
     assert "what to do: shorten the text" in page.locator("[role=alert]").inner_text()
     assert "max" not in page.locator("[role=alert]").inner_text().split("what to do:")[1]
@@ -96,7 +95,6 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     patiently(page, lambda: np.testing.assert_allclose(table(page), moved))
     assert tokens.nth(2).inner_text() == "cat"
     retype(page, "The dog!")
-    page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelectorAll('[data-test=tokens] button').length === 5")
     assert page.locator("[data-test=tokens] [aria-pressed=true]").count() == 0
     assert "mask a token to see" in page.locator(".causes").inner_text()
@@ -116,16 +114,11 @@ def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"])
-def test_another_name_for_this_address_is_refused(served: Served, host: str) -> None:
-    status, text, _ = ask(served.session, path=f"/?token={served.session.token}", host=host)
-    assert status == 421
-    assert served.session.token not in text
-
-
-def test_another_site_s_page_is_refused(served: Served) -> None:
-    status, _, _ = ask(served.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")
-    assert status == 403
+def test_another_name_for_this_address_and_another_site_s_page_are_refused(served: Served) -> None:
+    for host in ("evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"):
+        status, text, _ = ask(served.session, path=f"/?token={served.session.token}", host=host)
+        assert (status, served.session.token in text) == (421, False)
+    assert ask(served.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -151,7 +144,6 @@ def test_a_cut_connection_is_said_and_the_picture_stays(watch: Watch, bert: hs.M
     page = watched.open(running.session.address())
     running.stop()
     retype(page, "The dog sat.")
-    page.locator("[data-test=text]").press("Enter")
     until(page, "document.querySelector('[role=alert]').textContent.includes('Start `headscope view` again')")
     page.locator("[data-test=head]").click()
     page.keyboard.press("ArrowRight")
@@ -223,18 +215,6 @@ def test_the_token_is_required(served: Served, path: str, body: object, header: 
     assert (status, "wrong token" in text) == (403, True)
 
 
-def leave(served: Served, body: object) -> socket.socket:
-    """A connection whose request is sent, and which nobody reads."""
-    connection = socket.create_connection((HOST, served.session.port), timeout=PATIENCE)
-    raw = json.dumps(body).encode()
-    head = (
-        f"POST /api/study HTTP/1.1\r\nHost: {HOST}:{served.session.port}\r\n"
-        f"X-Headscope-Token: {served.session.token}\r\nContent-Length: {len(raw)}\r\n\r\n"
-    )
-    connection.sendall(head.encode() + raw)
-    return connection
-
-
 def test_one_study_at_a_time_and_one_that_nobody_awaits_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     began, ended = threading.Semaphore(0), threading.Semaphore(0)
     running: list[int] = []
@@ -253,12 +233,13 @@ def test_one_study_at_a_time_and_one_that_nobody_awaits_ends(served: Served, mon
             ended.release()
 
     monkeypatch.setattr(answers, "answer", endless)
-    first, second = (leave(served, {"base": base(served), **ZERO}) for _ in range(2))
+    unread = served.request({"base": base(served), **ZERO}, "/api/study")
+    first, second = (served.connect(unread) for _ in range(2))
     assert began.acquire(timeout=PATIENCE)
     first.close()
     assert ended.acquire(timeout=PATIENCE)
     assert began.acquire(timeout=PATIENCE)
-    third = leave(served, {"base": base(served), **ZERO})
+    third = served.connect(unread)
     wait_for(lambda: served.session.studies._work_queue.qsize() == 1)
     third.close()
     second.close()
@@ -471,7 +452,7 @@ def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk:
 
 
 def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
-    watch: Watch, long: hs.Trace, desk: Desk, sent: Served
+    watch: Watch, desk: Desk, sent: Served
 ) -> None:
     desk.exact.set()
     desk.measures.set()
@@ -516,11 +497,9 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
     watch: Watch, bert: hs.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid, "MEASURED_CELLS", 60)
-    running = start(bert.trace("The cat sat on the mat."))
-    try:
+    with serving(bert.trace("The cat sat on the mat.")) as running:
         page = watch().open(running.session.address())
         retype(page, "The dog sat down and took her hat off!")
-        page.keyboard.press("Enter")
         until(page, "document.querySelector('.tab.on')?.textContent.includes('dog') ?? false")
         page.evaluate("location.hash = '#d=1&q=3'")
         until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.0'")
@@ -530,5 +509,175 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
         )
         lists(page, weights, 1e-5)
         page.wait_for_selector("[data-test=awaited]", state="detached")
+
+
+# Connections: half-open, slow and too many ones end, and so does the server, whatever is running.
+
+
+SENT = {"text": "The cat."}
+
+
+@pytest.fixture(scope="module")
+def trace() -> hs.Trace:
+    return hs.open("-").trace("The cat sat.")
+
+
+def is_served(running: Served) -> bool:
+    """Return True once the page is served: a client on a busy machine may itself be too slow for the server."""
+    try:
+        return ask(running.session, path=f"/?token={running.session.token}")[0] == 200
+    except (ConnectionError, http.client.HTTPException):
+        return False
+
+
+def closed(connection: socket.socket) -> bool:
+    """Wait until the server has closed a connection; what it sent before goes by."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
     finally:
-        running.stop()
+        connection.close()
+    return True
+
+
+def test_a_connection_that_stalls_is_closed(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
+    """With nothing sent, a letter, half of the headers, or a body that never comes; and no other waits for it."""
+    with serving(trace, patience=0.2) as running:
+        for sent in (b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n", running.request(SENT, size=1000)):
+            assert all(closed(connection) for connection in [running.connect(sent) for _ in range(5)]), sent
+            wait_for(partial(is_served, running))
+
+        def refused() -> bool:  # unless this client was too slow to ask
+            connection = running.connect()
+            try:
+                connection.sendall(b"GET /?token=x HTTP/1.1\r\nHost: evil\r\n\r\n")
+                return connection.recv(12) == b"HTTP/1.1 421"
+            except ConnectionError:
+                return False
+            finally:
+                assert closed(connection)
+
+        wait_for(refused)  # one that asks for nothing more is closed, too
+    assert capfd.readouterr().err == ""
+
+
+def test_a_second_request_has_time_of_its_own(trace: hs.Trace) -> None:
+    """Time that a connection was idle is not taken from the next request on it."""
+    with serving(trace) as running:
+        connection = http.client.HTTPConnection(HOST, running.session.port, timeout=PATIENCE)
+        for _ in range(3):
+            connection.request("GET", f"/?token={running.session.token}")
+            answer = connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+        connection.close()
+
+
+def test_a_client_that_does_not_read_is_cut_off(trace: hs.Trace) -> None:
+    with serving(trace, patience=0.2) as running:
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        slow.connect((HOST, running.session.port))
+        ask = f"GET /?token={running.session.token} HTTP/1.1\r\nHost: {HOST}:{running.session.port}\r\n\r\n"
+        for _ in range(40):  # more than the system's buffers take, however large they are
+            slow.sendall(ask.encode())
+        wait_for(lambda: bool(running.server.server_state.connections))
+        wait_for(lambda: not running.server.server_state.connections)
+        slow.close()
+        wait_for(partial(is_served, running))
+
+
+def test_for_one_more_the_one_that_waited_longest_is_closed(trace: hs.Trace) -> None:
+    with serving(trace, most_waiting=4) as running:
+        waiting = [running.connect(b"GET") for _ in range(4)]
+        wait_for(lambda: len(running.server.server_state.connections) == 4)
+        more = [running.connect(b"GET") for _ in range(3)]
+        assert all(closed(connection) for connection in waiting[:3])
+        wait_for(partial(is_served, running))
+        for connection in (*waiting[3:], *more):
+            connection.close()
+
+
+def test_a_client_that_leaves_early_is_not_spoken_of(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(trace) as running:
+        for cut in range(1, len(running.request(SENT)), 17):
+            running.connect(running.request(SENT)[:cut]).close()
+        for hard in (b"\0" * 8, b"\1\0\0\0" + b"\0" * 4):
+            connection = running.connect(running.request(SENT))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
+            connection.close()
+        wait_for(partial(is_served, running))
+        wait_for(lambda: not running.server.server_state.tasks)
+    assert capfd.readouterr().err == ""
+
+
+class Slow:
+    """A model whose forward pass never ends by itself: layer after layer, until its progress is not wanted."""
+
+    def __init__(self) -> None:
+        self.tokenizer = hs.open("-").tokenizer
+        self.anatomy = hs.open("-").anatomy
+        self.tops = hs.open("-").tops
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def trace(self, text: str, pair: str | None, *, progress: Callable[[int, int], None], **more: object) -> hs.Trace:
+        self.begun.set()
+        try:
+            while True:
+                progress(1, 2)
+                time.sleep(0.001)
+        finally:
+            self.ended.set()
+
+
+def test_a_forward_pass_that_nobody_waits_for_ends_at_its_next_layer(
+    trace: hs.Trace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = Slow()
+    with serving(trace, model) as running:
+        connection = running.connect(running.request(SENT))
+        assert model.begun.wait(PATIENCE)
+        connection.close()
+        assert model.ended.wait(PATIENCE)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_server_ends_whatever_is_running(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
+    """A forward pass, half a request, a slow reader, an idle connection: none of them is waited for, nor spoken of."""
+    model = Slow()
+    running = start(trace, model)
+    open_ones = [
+        running.connect(sent) for sent in (running.request(SENT), running.request(SENT, size=1000), b"GET", b"")
+    ]
+    idle = running.connect(b"GET / HTTP/1.1\r\nHost: evil\r\n\r\n")
+    assert idle.recv(12)
+    assert model.begun.wait(PATIENCE)
+    running.stop()
+    assert model.ended.wait(PATIENCE)
+    for connection in (*open_ones, idle):
+        assert closed(connection)
+    assert capfd.readouterr().err == ""
+
+
+def test_it_listens_on_loopback_and_before_its_address_is_said(
+    trace: hs.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.page import connections, server
+
+    seen: list[tuple[str, int]] = []
+    heard: list[str] = []
+
+    def run(self: Server, sockets: list[socket.socket]) -> None:
+        seen.extend(one.getsockname() for one in sockets)
+
+    def said(line: str) -> None:
+        port = int(line.split(f"{HOST}:")[1].split("/")[0])
+        socket.create_connection((HOST, port), timeout=PATIENCE).close()
+        heard.append(line)
+
+    monkeypatch.setattr(connections.Server, "run", run)
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may run an event loop in this thread
+        pool.submit(server.serve, trace, open_browser=False, announce=said).result()
+    assert [address for address, _ in seen] == ["127.0.0.1"]
+    assert len(heard) == 1

@@ -14,6 +14,8 @@ import torch
 from looking import DRAWN, Watch, inaccessible, until
 
 import headscope as hs
+from explain.tops import edited_pass
+from headscope.runs.engine import Edit
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "tools"))
@@ -62,19 +64,8 @@ def test_recorded_answers_are_those_of_transformers(number: int) -> None:
     kept = strip.answers()[number]
     where = hs.open().checkpoint.where
     model = BertForMaskedLM.from_pretrained(where, dtype=torch.float32, attn_implementation="eager").eval()
-    batch = BertTokenizer.from_pretrained(where)(kept["text"], return_tensors="pt")
-    tokens = batch["input_ids"].shape[1]
-    for layer, head in kept["off"]:
-
-        def silence(_: Any, inputs: tuple[torch.Tensor], head: int = head) -> tuple[torch.Tensor]:
-            contexts = inputs[0].clone()
-            wide = contexts.shape[-1] // 4
-            contexts[..., head * wide : (head + 1) * wide] = 0
-            return (contexts,)
-
-        model.bert.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(silence)
-    with torch.inference_mode():
-        out = model(**batch, output_attentions=True)
+    ids = BertTokenizer.from_pretrained(where)(kept["text"])["input_ids"]
+    tokens, out = len(ids), edited_pass(model, ids, [Edit(*head) for head in kept["off"]])
     expected = torch.stack(out.attentions)[:, 0].reshape(16, tokens, tokens).numpy()
     raw = b64decode(kept["weights"])
     np.testing.assert_allclose(np.frombuffer(raw, "<u2").reshape(16, tokens, tokens) / 65535, expected, atol=SHARE)

@@ -102,15 +102,16 @@ def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, 
     page = watch().open(write_site(folder).as_uri())
     means = statistics_of(folder)["entropy"]["mean"]
     by_value = sorted((value, layer, head) for layer, row in enumerate(means) for head, value in enumerate(row))
-    (value, layer, head), *others = by_value[:3]
     sentences = page.locator("[data-test=standing]").inner_text()
-    field = {name: statistics_of(folder)["entropy"][name][layer][head] for name in ("q25", "q75")}
-    assert (
-        f"{layer}.{head} is the most focused: {value:.3f} nats, in half of the windows "
-        f"{field['q25']:.3f} to {field['q75']:.3f}. Then "
-        + ", ".join(f"{layer}.{head} ({value:.3f})" for value, layer, head in others)
-        + f". Median of all heads: {np.median(means):.3f}. entropy"
-    ) in sentences
+    for says, some in (("is the most focused", by_value[:3]), ("spreads its weight widest", by_value[:-4:-1])):
+        (value, layer, head), *others = some
+        field = {name: statistics_of(folder)["entropy"][name][layer][head] for name in ("q25", "q75")}
+        assert (
+            f"{layer}.{head} {says}: {value:.3f} nats, in half of the windows "
+            f"{field['q25']:.3f} to {field['q75']:.3f}. Then "
+            + ", ".join(f"{layer}.{head} ({value:.3f})" for value, layer, head in others)
+            + f". Median of all heads: {np.median(means):.3f}. entropy"
+        ) in sentences
     assert "Nothing to measure in this model and corpus: other text of the pair." in sentences
     counts = page.locator("[data-test=counts]")
     assert list(zip(counts.locator("dd").all_inner_texts(), counts.locator("dt").all_inner_texts(), strict=True)) == [

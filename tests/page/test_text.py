@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from looking import (
     spelled,
     until,
 )
+from test_asking import left, picture
 
 import headscope as hs
 from by_hand import axis_of, ends
@@ -79,10 +79,6 @@ def marked(page: Page, name: str) -> list[int]:
     return [n for n, (_, _, classes) in enumerate(page.evaluate(INK)) if name in classes.split()]
 
 
-def mean(rows: Float[np.ndarray, "queries keys"], queries: Sequence[int]) -> Float[np.ndarray, " keys"]:
-    return rows[list(queries)].mean(0)  # type: ignore[no-any-return]
-
-
 def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: Path) -> None:
     """Words: three clicks from a fresh page to the words that look at a word."""
     page = watch().open(file.as_uri() + "#l=3&h=1")
@@ -131,7 +127,7 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
     words.nth(8).click(modifiers=["Shift"])
     words.nth(11).click(modifiers=["Shift"])
     page.mouse.move(0, 0)
-    carries(page, mean(rows, [4, 8, 11]), 0.03)
+    carries(page, rows[[4, 8, 11]].mean(0), 0.03)
     assert page.locator("[data-test=chosen] .chip").count() == 3
     assert "3 chosen" in page.locator("[data-test=ink]").inner_text()
     words.nth(5).hover()
@@ -140,7 +136,7 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
     page.mouse.up()
     page.mouse.move(0, 0)
     until(page, "location.hash.includes('set=5.6.7')")
-    carries(page, mean(rows, [5, 6, 7]), 0.03)
+    carries(page, rows[[5, 6, 7]].mean(0), 0.03)
     page.locator("[data-test=direction-to]").click()
     animals = [n for n, token in enumerate(trace.tokens) if token == trace.tokens[2]]
     assert len(animals) == 2
@@ -156,17 +152,10 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
 @pytest.mark.parametrize("direction", ["from", "to"])
 def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path, direction: str) -> None:
     """Joined words, special tokens hidden and their weight distributed: from NumPy."""
-    side = "set=2.3" if direction == "from" else "on=2.3"
-    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&special=0&words=1&dir={direction}&{side}")
-    rows = weights(cat, 1, 0)
-    kept = ~np.array(cat.special)
-    rows = rows[:, kept] / rows[:, kept].sum(1, keepdims=True)
-    names = [(segment, word) for segment, word in zip(cat.segments, cat.words, strict=True)]
-    words = list(dict.fromkeys(name for name, is_kept in zip(names, kept, strict=True) if is_kept))
-    places = [[n for n, name in enumerate(names) if name == word] for word in words]
-    of = np.cumsum(kept) - 1
-    joined = np.array([[rows[np.ix_(q, of[k])].sum(1).mean() for k in places] for q in places])
-    chosen = [n for n, group in enumerate(places) if {2, 3} & set(group)]
+    side, state = "set=2.3" if direction == "from" else "on=2.3", "special=0&words=1"
+    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&{state}&dir={direction}&{side}")
+    joined = picture(cat, 1, 0, state)
+    chosen = [n for n, group in enumerate(left(cat, state)[0]) if {2, 3} & set(group)]
     expected = joined[chosen].mean(0) if direction == "from" else joined[:, chosen].sum(1)
     carries(page, expected, 0.03 if direction == "from" else 0.1)
 
@@ -181,7 +170,7 @@ def test_the_keyboard_reaches_every_word(watch: Watch, trace: hs.Trace, file: Pa
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     until(page, "location.hash.includes('set=5.6.7')")
-    carries(page, mean(weights(trace, 3, 1), [5, 6, 7]), 0.03)
+    carries(page, weights(trace, 3, 1)[[5, 6, 7]].mean(0), 0.03)
     assert page.locator(".flow [role=option][aria-selected=true]").count() == 3
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowLeft")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from looking import (
     HOSTILE,
-    OPTIONS,
     Watch,
     answered,
     eventually,
@@ -29,8 +28,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 import headscope as hs
 from commands import run
-from explain.tops import readable
-from headscope.checkpoint.resolve import BUNDLED
+from explain.tops import bi_encoder, readable
 from headscope.errors import UnsupportedError
 from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.trace import page_bytes
@@ -53,15 +51,20 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def desk_of(browser: Browser, model: hs.Model, **catalog: Any) -> Page:
+    page = page_with(browser, model)
+    page.evaluate(
+        "(catalog) => { window.desk = new encoder.Desk(model, catalog); }", {"names": [], "masses": {}, **catalog}
+    )
+    return page
+
+
 @pytest.fixture(scope="module")
 def desk(browser: Browser) -> Iterator[Page]:
     """A page that has the bundled model's desk, as its worker has it."""
-    page = page_with(browser, hs.open())
     names = list(ON_PAGE)
     masses = {name: tokens for name in names if (tokens := CATALOG[name].record()["tokens"])}
-    page.evaluate(
-        "(catalog) => { window.desk = new encoder.Desk(model, catalog); }", {"names": names, "masses": masses}
-    )
+    page = desk_of(browser, hs.open(), names=names, masses=masses)
     yield page
     page.close()
 
@@ -93,9 +96,7 @@ def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> No
     shape = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **layers)
     BertForMaskedLM(shape).save_pretrained(folder)
     run("view", folder, "--html", tmp_path / "deep.html")
-    watched = watch(viewport={"width": 1280, "height": 720})
-    watched.page.add_init_script(OPTIONS.replace("'1'", "'0'"))
-    page = watched.open((tmp_path / "deep.html").as_uri())
+    page = watch(tools=False, viewport={"width": 1280, "height": 720}).open((tmp_path / "deep.html").as_uri())
     until(page, "document.querySelectorAll('.said-word').length > 2")
     until(
         page, "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight)(document.querySelector('.scroller'))"
@@ -385,19 +386,12 @@ def test_effects_are_numpys(desk: Page) -> None:
 @pytest.mark.parametrize("mode", ["mean", "cls"])
 def test_a_truncated_vector_is_numpys(browser: Browser, tmp_path: Path, mode: str) -> None:
     """sentence-transformers' truncate_dim: the vector is the first numbers of the pooled one."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    transformer = Transformer(str(BUNDLED))
-    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
-    library = SentenceTransformer(modules=modules, device="cpu", truncate_dim=8)
+    library = bi_encoder(mode, truncate_dim=8)
     library.save(str(tmp_path))
     texts = ["She sat down, tired.", "A dog."]
     vectors = library.encode(texts)
     model = hs.open(tmp_path)
-    page = page_with(browser, model)
-    page.evaluate("() => { window.desk = new encoder.Desk(model, { names: [], masses: {} }); }")
+    page = desk_of(browser, model)
     found = answered(page, "(texts) => desk.cosine(...texts.map((text) => desk.trace({ text }).id))", texts)
     assert found["cosine"] == pytest.approx(float(library.similarity(*vectors)), abs=2e-3)
     base = answered(page, "(text) => desk.trace({ text }).id", texts[0])
@@ -493,8 +487,7 @@ def test_findings_of_typed_text(desk: Page, browser: Browser, name: str, text: s
     """Those that Python has, with its numbers and sentences; without what a link brings, and heads that are alike."""
     model, atol = hs.open(name), 1e-4 if pair is None else 1e-3  # MiniLM's page has fp16
     if pair is not None:
-        desk = page_with(browser, model)
-        desk.evaluate("() => { window.desk = new encoder.Desk(model, { names: [], masses: {} }); }")
+        desk = desk_of(browser, model)
     view = view_of(b64decode(desk.evaluate(BASE64, [text, pair])))
     expected = [one.as_dict() for one in model.trace(text, pair).findings() if one.kind != "alike"]
     assert {"link", "previous", "next", "sink"} <= {one["kind"] for one in expected}
@@ -529,8 +522,7 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
             states.append(model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].double().numpy())
     vectors = [x.mean(0) for x in states]
     length = np.linalg.norm(vectors[0]) * np.linalg.norm(vectors[1])
-    page = page_with(browser, hs.open(str(MINILM)))
-    page.evaluate("() => { window.desk = new encoder.Desk(model, { names: [], masses: {} }); }")
+    page = desk_of(browser, hs.open(str(MINILM)))
     found = answered(page, "(texts) => desk.cosine(...texts.map((text) => desk.trace({ text }).id))", list(texts))
     page.close()
     assert found["cosine"] == pytest.approx(vectors[0] @ vectors[1] / length, abs=1e-4)

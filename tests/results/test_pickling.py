@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 import headscope as hs
+from commands import python
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import CheckpointError, InputError
 
@@ -113,8 +112,7 @@ def test_a_model_is_read_from_its_files_in_another_process(
         "print(both['trace'].outputs['logits'].array.tolist()); "
         "print(both['model'].trace(ids=[2, 7, 9]).outputs['logits'].array.tolist())"
     )
-    run = [sys.executable, "-c", program, str(tmp_path / "pickle")]
-    lines = subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = python(program, tmp_path / "pickle").splitlines()
     assert all(np.allclose(json.loads(line), logits, atol=1e-5) for line in lines)
     assert len(lines) == 2
     (tmp_path / "model").rename(tmp_path / "elsewhere")

@@ -53,18 +53,6 @@ def test_the_table_has_every_statistic_of_every_head(trace: Trace) -> None:
     assert "effective number" in repr(table)
 
 
-def test_rows_are_the_table_one_head_or_query_each(trace: Trace) -> None:
-    table = trace.statistics(["entropy", "first"])
-    rows = table.rows()
-    assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert list(rows[0]) == ["layer", "head", "entropy", "first"]
-    assert [row["first"] for row in rows] == table["first"].array.ravel().tolist()
-    per_query = trace.statistics("entropy", per_query=True)
-    rows = per_query.rows()
-    assert len(rows) == 4 * len(trace)
-    assert rows[len(trace) + 3] == {"layer": 0, "head": 1, "query": 3, "entropy": float(per_query["entropy"][0, 1, 3])}
-
-
 def test_heads_made_by_hand_are_what_they_were_made_for(trace: Trace) -> None:
     table = trace.statistics(["previous", "same", "next", "first", "offset"])
     assert list(table) == ["previous", "next", "same", "first", "offset"]

@@ -21,7 +21,8 @@ from headscope.screens.inked import LESS, MORE, signed_style
 
 mpl.use("agg")
 TEXT = "She took off her [MASK]."
-COLOURS = (Path(__file__).parents[2] / "web" / "src" / "drawing" / "colour.ts").read_text(encoding="utf-8")
+WEB = Path(__file__).parents[2] / "web" / "src"
+COLOURS = (WEB / "drawing" / "colour.ts").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,7 @@ def test_one_head_is_its_weights(trace: Any) -> None:
 
 
 def test_the_colours_are_the_pages() -> None:
+    """Purple for less, green for more: one rule for the page, figures and terminals."""
     (line,) = re.findall(r"light: (\[\[0, .*\]\]),", COLOURS)
     stops = json.loads(line)
     assert [(at, to_hex([part / 255 for part in colour])) for at, colour in stops] == list(STOPS)
@@ -54,6 +56,9 @@ def test_the_colours_are_the_pages() -> None:
     named = [to_hex([part / 255 for part in json.loads(one)]) for one in (less, more)]
     assert named == [LESS, MORE]
     assert SIGNED == ((0.0, LESS), (0.5, "#ffffff"), (1.0, MORE))
+    assert f"--more: {MORE}; --less: {LESS};" in (WEB / "base.css").read_text(encoding="utf-8")
+    assert signed_style(1.0).endswith(f"on {MORE}")
+    assert signed_style(-1.0).endswith(f"on {LESS}")
 
 
 def test_a_layer_is_all_of_its_heads(trace: Any) -> None:
@@ -134,11 +139,3 @@ def test_lone_surrogates_and_control_characters_are_escaped(trace: Any, tmp_path
     assert names[: len(odd)] == [r"\ud800", r"\x1b[31m", r"\0", r"a\nb", r"\u202e"]
     if kind == "svg":
         xml.dom.minidom.parse(str(tmp_path / "head.svg"))
-
-
-def test_signs_have_the_pages_colours() -> None:
-    """Purple for less, green for more: one rule for the page, figures and terminals."""
-    styles = (Path(__file__).parents[2] / "web" / "src" / "base.css").read_text(encoding="utf-8")
-    assert f"--more: {MORE}; --less: {LESS};" in styles
-    assert signed_style(1.0).endswith(f"on {MORE}")
-    assert signed_style(-1.0).endswith(f"on {LESS}")

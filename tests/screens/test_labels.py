@@ -7,6 +7,7 @@ import io
 import json
 import re
 import unicodedata
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,55 +119,27 @@ def axis(*rows):
     return TokenAxis(tokens, zeros, zeros, tuple(word is None for word in words), words, spans)
 
 
-def test_word_pieces_are_joined():
-    result = labels(
-        axis(("[CLS]", None, None), ("em", 0, (0, 2)), ("##bed", 0, (2, 5)), ("[SEP]", None, None)), "embed"
-    )
-    assert result == ("[CLS]", "em", "·bed", "[SEP]")
+FIRST, LAST = ("<s>", None, None), ("</s>", None, None)
+BYTES = [("Hi", 0, (0, 2)), ("Ġthere", 1, (3, 8)), ("ä½ł", 2, (9, 10)), ("åħ", 2, (10, 11)), ("»", 2, (10, 11))]
+READ: dict[str, tuple[list[Any], tuple[str, ...], tuple[str, ...]]] = {
+    "word pieces": ([("em", 0, (0, 2)), ("##bed", 0, (2, 5))], ("embed",), ("em", "·bed")),
+    "bytes": (BYTES, ("Hi there 你养",), ("Hi", "there", "你", "·\\xe5\\x85", "·\\xbb")),
+    "sentence pieces": ([("▁Hi", 0, (0, 2)), ("you", 0, (2, 5))], ("Hiyou",), ("Hi", "·you")),
+    "two texts": ([("Ġa", 0, (0, 1)), LAST, FIRST, ("ä½ł", 1, (0, 1))], ("a", "你"), ("a", "</s>", "<s>", "你")),
+    "hostile": ([("\x1b[31m", 0, None), ("\u202e", 1, None)], (), ("\\x1b[31m", "\\u202e")),
+}
+"""Tokens between special ones, with their texts, and the labels that they get."""
 
 
-def test_byte_level_pieces_are_read_back():
-    result = labels(
-        axis(
-            ("<s>", None, None),
-            ("Hi", 0, (0, 2)),
-            ("Ġthere", 1, (3, 8)),
-            ("ä½ł", 2, (9, 10)),
-            ("åħ", 2, (10, 11)),
-            ("»", 2, (10, 11)),
-            ("</s>", None, None),
-        ),
-        "Hi there 你养",
-    )
-    assert result == ("<s>", "Hi", "there", "你", "·\\xe5\\x85", "·\\xbb", "</s>")
-
-
-def test_sentence_pieces_lose_their_mark():
-    assert labels(axis(("▁Hi", 0, (0, 2)), ("you", 0, (2, 5))), "Hiyou") == ("Hi", "·you")
+@pytest.mark.parametrize("kind", READ)
+def test_tokens_are_read_back(kind):
+    rows, texts, expected = READ[kind]
+    assert labels(axis(FIRST, *rows, LAST), *texts) == ("<s>", *expected, "</s>")
 
 
 @pytest.mark.parametrize(("token", "text"), [("é", "É"), ("Ġ", "Ġ"), ("##", "##"), ("ä", "ä"), ("ĠX", "ĠX")])
 def test_letters_that_look_like_marks_stay(token, text):
     assert labels(axis((token, 0, (0, len(text)))), text) == (token,)
-
-
-def test_the_second_text_is_read_from_the_second_text():
-    result = labels(
-        axis(
-            ("<s>", None, None),
-            ("Ġa", 0, (0, 1)),
-            ("</s>", None, None),
-            ("</s>", None, None),
-            ("ä½ł", 1, (0, 1)),
-        ),
-        "a",
-        "你",
-    )
-    assert result[-1] == "你"
-
-
-def test_hostile_pieces_are_escaped():
-    assert labels(axis(("\x1b[31m", 0, None), ("\u202e", 1, None))) == ("\\x1b[31m", "\\u202e")
 
 
 TOKENS = ("[CLS]", "the", "cat", "##s", "The", "the", "2", "[SEP]")
@@ -193,7 +166,6 @@ def test_or_refused_with_what_there_is(wanted, message):
 
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0], [0.01, 0.0, 0.99]], np.float32)
-NAMES = ("[CLS]", "cat", "猫")
 
 
 def rows(text):
@@ -327,21 +299,21 @@ def test_bars(share, drawn):
     assert bar(share, 4, Paper()) == drawn
 
 
-def test_a_pipe_gets_plain_text(monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    stream = io.StringIO()
-    put([title("[red]head[/red]", "\x1b[31m")], stream)
-    assert stream.getvalue() == "[red]head[/red]   \\x1b[31m\n"
-
-
-def test_a_terminal_gets_styles_and_never_the_texts_own(monkeypatch):
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
+@pytest.mark.parametrize(
+    ("stream", "term", "text"),
+    [
+        (io.StringIO, "xterm-256color", "[red]x\\x1b[2J[/red]:smile:   y\n"),
+        (Terminal, "dumb", "[red]x\\x1b[2J[/red]:smile:   y\n"),
+        (Terminal, "xterm-256color", "\x1b[1m[red]x\\x1b[2J[/red]:smile:\x1b[0m\x1b[2m   y\x1b[0m\n"),
+    ],
+    ids=["a pipe", "a dumb terminal", "a terminal"],
+)
+def test_only_a_terminal_gets_styles_and_never_the_texts_own(stream, term, text, monkeypatch):
+    monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    put([title("[red]x\x1b[2J[/red]:smile:", "y")], stream)
-    assert stream.getvalue() == "\x1b[1m[red]x\\x1b[2J[/red]:smile:\x1b[0m\x1b[2m   y\x1b[0m\n"
+    written = stream()
+    put([title("[red]x\x1b[2J[/red]:smile:", "y")], written)
+    assert written.getvalue() == text
 
 
 def test_no_color_leaves_no_colour(monkeypatch):
@@ -350,14 +322,6 @@ def test_no_color_leaves_no_colour(monkeypatch):
     stream = Terminal()
     put([lambda paper: [((f"colour {paper.colour}", "#ff0000 on #00ff00"),)]], stream)
     assert stream.getvalue().strip() == "colour False"
-
-
-def test_a_dumb_terminal_gets_plain_text(monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "dumb")
-    stream = Terminal()
-    put([title("head")], stream)
-    assert "\x1b" not in stream.getvalue()
 
 
 def test_machine_output_is_not_wrapped(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import headscope as hs
-from by_hand import Projection, axis_of, ends
+from by_hand import Projection, axis_of, by_definition, ends, some_heads
 from headscope.attention.scores import Mask
 from headscope.errors import InputError
 from headscope.heads import grid
@@ -20,7 +21,6 @@ from headscope.heads.measure import all_patterns
 from headscope.page import trace_parts
 from headscope.page.trace import page_bytes
 from headscope.page.trace_parts import header_bytes, is_large, part
-from headscope.results.arrays import TokenAxis
 from headscope.screens import saving
 from headscope.screens.attention_sheets import attend_sheet
 from headscope.screens.saving import save_arrays, save_attention
@@ -53,23 +53,16 @@ def trace_with(mask: Mask, *, lse: bool = False) -> Trace:
     return trace.replaced(source=Projection(HEADS, WIDTH, 11))
 
 
+@cache
+def defined(name: str) -> np.ndarray:
+    """The weights of all heads with a mask, by their definition."""
+    record = trace_with(MASKS[name]).layers[0]
+    return by_definition(record.q, record.k, record.v, record.scale, record.mask)[1]
+
+
 def weights(trace: Trace, head: int) -> np.ndarray:
-    """The softmax as the paper has it, in fp64, every cell masked by hand."""
-    record = trace.layers[0]
-    scores = record.scale * record.q[head].astype(float) @ record.k[head // 2].astype(float).T
-    mask = record.mask
-    for i in range(TOKENS):
-        for j in range(TOKENS):
-            if mask.causal and j > i:
-                scores[i, j] = -np.inf
-            if mask.window is not None and not i - 2 <= j <= i + 4:
-                scores[i, j] = -np.inf
-            if mask.keys is not None and not HIDDEN[j]:
-                scores[i, j] = -np.inf
-            if mask.bias is not None:
-                scores[i, j] += BIAS[head, i, j]
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
+    (name,) = (name for name, mask in MASKS.items() if mask is trace.layers[0].mask)
+    return defined(name)[head]
 
 
 def norms(trace: Trace, head: int) -> np.ndarray:
@@ -283,57 +276,38 @@ NUMBERS = (0, 5)
 KEPT_HEADS = (1, 3)
 
 
-def axis(prefix: str, size: int) -> TokenAxis:
-    return axis_of([f"{prefix}{at}" for at in range(size)])
-
-
-def made(keys: int | None = None, numbers: tuple[int, ...] = NUMBERS, heads: Any = KEPT_HEADS) -> Trace:
-    """A trace of some layers and heads; in cross-attention where the number of keys is given."""
-    generator = np.random.default_rng(4)
-    layers = []
-    for number in numbers:
-        q = generator.normal(size=(2, 4, 8)).astype(np.float32)
-        k = generator.normal(size=(2, keys or 4, 8)).astype(np.float32)
-        s = q @ k.swapaxes(1, 2) * 0.5
-        lse = np.log(np.exp(s).sum(-1))
-        layers.append(LayerRecord(q, k, k, lse, 0.5, number=number, numbers=heads))
-    return Trace(
-        model="made", queries=axis("q", 4), keys=None if keys is None else axis("k", keys), layers=layers, outputs={}
-    )
-
-
 def screen(trace: Trace, **options: Any) -> str:
     return plain_text(attend_sheet(trace, **options).drawings, Paper(width=100))
 
 
 def test_the_grid_has_the_models_numbers() -> None:
-    displayed = screen(made())
+    displayed = screen(some_heads())
     assert "the heads that were kept: 2 layers × 2 heads" in displayed
     lines = displayed.splitlines()
     head = next(at for at, line in enumerate(lines) if line.lstrip().startswith("head "))
     assert lines[head].split() == ["head", "1", "3"]
     assert [line.split()[:2] for line in lines[head + 1 : head + 3]] == [["layer", "0"], ["layer", "5"]]
-    assert [(one.layer, one.head) for one in all_patterns(made())] == [(0, 1), (0, 3), (5, 1), (5, 3)]
-    assert "all heads: 2 layers × 2 heads" in screen(made(numbers=(None, None), heads=None))  # type: ignore[arg-type]
+    assert [(one.layer, one.head) for one in all_patterns(some_heads())] == [(0, 1), (0, 3), (5, 1), (5, 3)]
+    assert "all heads: 2 layers × 2 heads" in screen(some_heads(numbers=(None, None), heads=None))  # type: ignore[arg-type]
 
 
 def test_patterns_are_those_of_the_layer_that_is_meant() -> None:
-    trace = made()
+    trace = some_heads()
     for one in all_patterns(trace, [5]):
         cells = np.asarray(trace[one.layer, one.head].weights)
         assert one.means["first"] == pytest.approx(cells[:, 0].mean(), abs=1e-5)
 
 
 def test_one_layer_and_one_head() -> None:
-    assert "layer 5: 2 heads" in screen(made(), layer=5)
-    assert "layer 5: 2 heads" in screen(made(), layer=-1)
-    assert "layer 5, head 3 (counted from 0)" in screen(made(), layer=5, head=3)
+    assert "layer 5: 2 heads" in screen(some_heads(), layer=5)
+    assert "layer 5: 2 heads" in screen(some_heads(), layer=-1)
+    assert "layer 5, head 3 (counted from 0)" in screen(some_heads(), layer=5, head=3)
     with pytest.raises(InputError, match="layer 1 was not kept: the trace has layers 0, 5"):
-        screen(made(), layer=1)
+        screen(some_heads(), layer=1)
 
 
 def test_keys_of_cross_attention_have_their_own_labels() -> None:
-    trace = made(keys=6)
+    trace = some_heads(keys=6)
     for options in ({}, {"top": 6}, {"query": "q2", "top": 6}):
         displayed = screen(trace, layer=5, head=3, **options)
         assert "k5" in displayed
@@ -342,7 +316,7 @@ def test_keys_of_cross_attention_have_their_own_labels() -> None:
 
 
 def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
-    trace = made()
+    trace = some_heads()
     assert save_attention(trace, tmp_path / "all.npz") == "weights of 2 × 2 heads, 4 × 4 each"
     saved = np.load(tmp_path / "all.npz")
     assert saved["layers"].tolist() == [0, 5]
@@ -367,12 +341,12 @@ def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
 
 def test_the_page_is_told_the_numbers(tmp_path: Path) -> None:
     path = tmp_path / "page.safetensors"
-    path.write_bytes(page_bytes(made(), dtype="fp32"))
+    path.write_bytes(page_bytes(some_heads(), dtype="fp32"))
     again = hs.load(path)
     assert again.numbers == NUMBERS
     assert [again.head_numbers(number) for number in NUMBERS] == [KEPT_HEADS, KEPT_HEADS]
-    np.testing.assert_allclose(np.asarray(again[5, 3].weights), np.asarray(made()[5, 3].weights), atol=1e-6)
-    assert page_bytes(made(keys=6))
+    np.testing.assert_allclose(np.asarray(again[5, 3].weights), np.asarray(some_heads()[5, 3].weights), atol=1e-6)
+    assert page_bytes(some_heads(keys=6))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from headscope.model import Model
 from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.screens.attention_sheets import attend_sheet
 from headscope.screens.config_sheets import config_sheet, tree_sheet
-from headscope.screens.labels import width
+from headscope.screens.labels import printable, width
 from headscope.screens.matrix import matrix
 from headscope.screens.report_sheets import fit_sheet, head_sheet, verify_sheet
 from headscope.screens.terminal import Paper, plain_text, put
@@ -25,7 +25,9 @@ from small_bert import small_bert
 
 SCREENS = Path(__file__).parent / "kept"
 TEXT = "She took off her hat and sat down, tired."
-HOSTILE = ("[red]", "\x1b[31m", "\u202eabc", "e\u0301", "שלום", "猫", "\x00", ":smile:", "{0}", "%s")
+HOSTILE = tuple(
+    map(printable, ("[red]", "\x1b[31m", "\u202eabc", "e\u0301", "שלום", "猫", "\x00", ":smile:", "{0}", "%s"))
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +41,6 @@ def models(tmp_path_factory):
     for name, model in result.items():
         model.checkpoint.name = name
     return result
-
-
-def opened(models: dict[str, Model], name: str) -> Model:
-    return models[name]
 
 
 def attended(models: dict[str, Model], pair: str | None = None, **options: object):
@@ -74,17 +72,8 @@ SHEETS = {
     "attend_query": partial(attended, layer=0, head=0, query="hat", threshold=0.99),
     "verify": lambda models: verified(True),
     "verify_wrong": lambda models: verified(False),
-    "hostile": lambda models: (matrix(np.eye(10, dtype=np.float32), HOSTILE_SHOWN, HOSTILE_SHOWN),),
+    "hostile": lambda models: (matrix(np.eye(10, dtype=np.float32), HOSTILE, HOSTILE),),
 }
-
-
-def shown(text: str) -> str:
-    from headscope.screens.labels import printable
-
-    return printable(text)
-
-
-HOSTILE_SHOWN = tuple(map(shown, HOSTILE))
 
 
 def compare(name: str, text: str, refresh: bool) -> None:
@@ -113,8 +102,6 @@ def test_screens_in_ascii(name, models, request):
 
 @pytest.mark.parametrize("name", ["attend_head", "attend_all"])
 def test_screens_in_colour(name, models, request, monkeypatch):
-    for variable in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("COLUMNS", "80")
@@ -135,7 +122,6 @@ CONFIG = {
 
 
 def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
-    import numpy as np
     from safetensors.numpy import save_file
 
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import headscope as hs
-from by_hand import axis_of, by_definition
+from by_hand import axis_of, by_definition, some_heads
 from headscope.attention.scores import Mask, attend
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
 from headscope.results.arrays import Named
@@ -50,7 +50,7 @@ def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> No
     np.testing.assert_array_equal(lazy[index], whole[index])
 
 
-def test_only_the_indexed_tile_is_computed(trace: Trace) -> None:
+def test_only_the_indexed_tile_is_computed() -> None:
     tiles: list[tuple[int, int]] = []
 
     def tile(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -73,10 +73,14 @@ def test_a_missing_head_raises_and_names_the_range(trace: Trace, index: tuple[in
     assert "count from 0" in (refused.value.advice or "")
 
 
-@pytest.mark.parametrize("index", [0.5, (0,), (0, 1, 2), "0,1"])
-def test_a_trace_is_indexed_by_layer_and_head(trace: Trace, index: Any) -> None:
-    with pytest.raises(InputError, match=r"expected a layer or a \(layer, head\) pair"):
-        trace[index]
+def test_a_trace_is_indexed_by_layer_and_head(trace: Trace) -> None:
+    for indexed, wrong, message in (
+        (trace, (0.5, (0,), (0, 1, 2), "0,1"), r"expected a layer or a \(layer, head\) pair"),
+        (some_heads(stack="encoder"), ((1, 1), (5, 0), (6, 1)), "was not kept"),
+    ):
+        for index in wrong:
+            with pytest.raises(InputError, match=message):
+                indexed[index]  # type: ignore[index]
 
 
 def test_an_output_is_the_papers(trace: Trace, model: hs.Model) -> None:
@@ -260,7 +264,7 @@ def test_saving_is_all_or_nothing(tmp_path: Path, trace: Trace, monkeypatch: pyt
     assert [file.name for file in tmp_path.iterdir()] == ["t.safetensors"]
 
 
-def test_named_arrays_are_arrays(trace: Trace) -> None:
+def test_named_arrays_are_arrays() -> None:
     named = Named("x", ("a", "b"), np.ones((2, 3), "f4"))
     assert np.asarray(named) is named.array
     assert np.array(named, copy=True) is not named.array
@@ -278,24 +282,9 @@ def test_named_arrays_are_arrays(trace: Trace) -> None:
         other.banana
 
 
-def some_layers() -> Trace:
-    """Layers 0 and 5 of a model, heads 1 and 3 of each."""
-    rng = np.random.default_rng(0)
-
-    def part() -> np.ndarray:
-        return rng.standard_normal((2, 3, 4)).astype(np.float32)
-
-    records = [
-        LayerRecord(part(), part(), part(), np.zeros((2, 3), np.float32), 0.5, name=f"at.{n}", number=n, numbers=(1, 3))
-        for n in (0, 5)
-    ]
-    axis = axis_of("abc", ids=(7, 8, 9))
-    return Trace(model="made", queries=axis, layers=records, outputs={}, stack="encoder")
-
-
 @pytest.mark.parametrize("through_file", [False, True])
 def test_numbers_are_the_models(tmp_path: Path, through_file: bool) -> None:
-    trace = some_layers()
+    trace = some_heads(stack="encoder")
     record = trace.layers[1]
     if through_file:
         trace = load(trace.save(tmp_path / "some.safetensors"))
@@ -315,17 +304,11 @@ def test_a_trace_says_what_it_holds() -> None:
         q, k = (rng.standard_normal((heads, n, 4)).astype(np.float32) for n in (3, keys))
         return LayerRecord(q, k, None, np.zeros((heads, 3), np.float32), 0.5)
 
-    assert "made (encoder): 3 tokens, 2 layers x 2 heads of 4" in repr(some_layers())
+    assert "made (encoder): 4 tokens, 2 layers x 2 heads of 8" in repr(some_heads(stack="encoder"))
     uneven = Trace(model="made", queries=axis_of(3), layers=[record(2, 3), record(6, 3), record(4, 3)], outputs={})
     assert "made: 3 tokens, 3 layers x 2 to 6 heads" in repr(uneven)
     cross = Trace(model="made", queries=axis_of(3), keys=axis_of(5), layers=[record(2, 5)], outputs={}, stack="cross")
     assert "made (cross): 3 queries, 5 keys, 1 layers x 2 heads of 4" in repr(cross)
-
-
-@pytest.mark.parametrize("place", [(1, 1), (5, 0), (6, 1)])
-def test_what_was_not_kept_is_refused(place: tuple[int, int]) -> None:
-    with pytest.raises(InputError, match="was not kept"):
-        some_layers()[place]
 
 
 LAYERS, HEADS, KV_HEADS, TOKENS, WIDTH = 3, 4, 2, 11, 8
@@ -604,16 +587,6 @@ def test_a_frame_has_the_tokens_as_names(worded: hs.Trace) -> None:
         worded.frame(3, 1, special=False), worded[3, 1].weights[:][np.ix_(kept, kept)], atol=1e-6
     )
     pandas.testing.assert_frame_equal(worded.frame(3, 1, words=True), worded[3, 1].by_words().to_pandas())
-
-
-def test_every_table_is_a_frame(bundled: hs.Model) -> None:
-    parameters = bundled.parameters
-    frame = parameters.to_pandas()
-    assert frame["count"].sum() == parameters.total
-    pairs = [(["A", "cat", "sat"], [(1, 0)])] * 2
-    assert len(hs.pair_heads(bundled, pairs).to_pandas()) == len(hs.pair_heads(bundled, pairs, by="row").to_pandas())
-    match = hs.match(bundled, "a cat", ["the cat sat", "a dog"])
-    assert len(match.to_pandas()) == len(match.rows())
 
 
 def test_arrays_of_xarray(worded: hs.Trace) -> None:
