@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from IPython.core.completer import provisionalcompleter
 from IPython.core.formatters import DisplayFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from looking import HOSTILE, Watch, eventually, until
 from traitlets.config import Config
+from transformers import BertConfig, BertModel
 
 import headscope as hs
 from finished_survey import finished
@@ -495,13 +497,22 @@ def test_a_cell_shows_the_types_that_ipython_asks_for(bert: hs.Model, monkeypatc
     assert set(in_cell(trace, exclude=["text/html"])) == {"text/plain"}
 
 
-def test_everything_that_a_trace_gives_can_be_a_cells_last_line(bert: hs.Model) -> None:
+def test_whatever_people_make_can_be_a_cells_last_line(bert: hs.Model) -> None:
+    """It and all that hangs on it say in words what they are; some were `<… object at 0x7f…>`."""
+    live = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)).eval()
+    with hs.capture(live) as captured:
+        live(torch.arange(3, 8)[None])
+    survey = hs.survey("-", ["The cat sat on the mat.", "A dog ran to the house."] * 6, examples=2, report=False)
     trace = bert.trace("The cat sat.")
-    for value in (
-        *(bert, bert.config, bert.layers[0].heads[0], bert.components, trace[0], trace[0, 1], trace[0, 1].weights),
-        *(trace[0, 1].q, trace.outputs, trace.findings(), trace.verify()),
-    ):
-        assert in_cell(value)["text/plain"]
+    made = [bert, bert.layers[0], bert.layers[0].heads[0], trace, trace[0], trace[0, 1], trace.findings(), survey]
+    made += [trace.verify(), captured, captured.trace, hs.ablate(live, {(0, 1)}), hs.describe(live)]
+    for one in [*made, hs.compare("-", "-")]:
+        for name in ("", *(name for name in dir(one) if not name.startswith("_"))):
+            with suppress(HeadscopeError):  # what this one doesn't have
+                face = getattr(one, name) if name else one
+                shown = "a method" if name and callable(face) else in_cell(face)["text/plain"]
+                assert " at 0x" not in shown, f"{type(one).__name__}.{name}"
+                assert shown
 
 
 def test_statistics_and_effects_are_tables(bert: hs.Model) -> None:

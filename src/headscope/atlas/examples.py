@@ -53,6 +53,9 @@ class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
         for row in table.to_pylist():
             self._of.setdefault((row["layer"], row["head"]), []).append(Example(**row))
 
+    def __repr__(self) -> str:
+        return f"{self.table.num_rows:,} examples of {len(self)} heads: examples[layer, head]"
+
     def __getitem__(self, place: tuple[int, int]) -> tuple[Example, ...]:
         if place not in self._of:
             raise InputError(

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from headscope.attention.patterns import Heads, Way, by_head, checked_way
+from headscope.attention.patterns import Heads, Way, by_head, checked_way, name_of
+from headscope.checkpoint.json_text import few
 from headscope.errors import InputError
 from headscope.live.calls import Consumer, Forward
 from headscope.live.captured import Watching
 from headscope.live.plan.stacks import Stack
+from headscope.live.sessions import MOST_LISTED
 from headscope.settings import named
 
 
@@ -68,6 +70,10 @@ class Ablation(Watching):
         self.heads = heads
         self.stack = self._silencer.stack = self._choose(stack)
         self._check()
+
+    def __repr__(self) -> str:
+        heads = [f"{layer}.{head} ({name_of(way)})" for (layer, head), way in sorted(self.heads.items())]
+        return f"ablation of {type(self.model).__name__}, stack {self.stack}: {few(heads, MOST_LISTED)}"
 
     def _choose(self, stack: str | None) -> str:
         names = self.plan.names

@@ -54,6 +54,9 @@ class Tokenizer:
         embedded = vocab_size if isinstance(vocab_size, int) and vocab_size > 0 else None
         self._limit = embedded or engine.size or None
 
+    def __repr__(self) -> str:
+        return f"{self.kind or 'tokenizer'} of {self.size:,} tokens, from {self.source or 'no file'}"
+
     @property
     def size(self) -> int:
         """Size of the tokenizer's vocabulary; without a tokenizer, the config's vocab_size (0 if it has none)."""

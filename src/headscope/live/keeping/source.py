@@ -63,6 +63,9 @@ class CapturedModel:
         self._model: Callable[[], nn.Module | None] = weakref.ref(model)
         self._called: Callable[[], nn.Module | None] = weakref.ref(forward.module)
 
+    def __repr__(self) -> str:
+        return f"the live {self.name}, stack {self.stack.name}"
+
     def __getstate__(self) -> dict[str, Any]:
         """The state without the model, which is not sent to another process."""
         return {**vars(self), "_model": _gone, "_called": _gone, "weights": None}

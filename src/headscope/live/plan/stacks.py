@@ -125,6 +125,9 @@ class Plan:
             self._add(Stack(pattern, names[pattern], _is_cross(pattern)), stack_members)
         self.looped = self._looped()
 
+    def __repr__(self) -> str:
+        return f"{len(self.paths)} attention modules in the stacks {', '.join(self.names)}"
+
     @cached_property
     def _by_name(self) -> dict[str, nn.Module]:
         return dict(self.modules)
