@@ -460,14 +460,18 @@ class Model(Suggesting):
         max_length: int | None = None,
         check: bool = True,
     ) -> Attribution:
-        """Attribute one output to the input tokens. See headscope.explain.attribution.
+        """Attribute one output to the input tokens: what does each of them add? See headscope.explain.attribution.
 
         Args:
             text: the text.
             target: the output, as in `effects`.
             pair: a second text for the same input.
             max_length: cut longer texts to this many tokens.
-            check: also mask the three strongest words for real.
+            check: also mask each of the three words with the greatest scores for real, in three forward passes.
+
+        Raises:
+            InputError: an unknown target, no mask, a text that is too long.
+            UnsupportedError: the model lacks the output, or has parts without a rule.
         """
         raise NotImplementedError
 

@@ -133,22 +133,9 @@ def attribute(
     max_length: int | None = None,
     check: bool = True,
 ) -> Attribution:
-    """Attribute one output to the input tokens: what does each of them add?
+    """Attribute one output to the input tokens. Arguments and errors are those of `Model.attribute`.
 
     The formula is in headscope.explain.propagation; it costs about two forward passes.
-
-    Args:
-        model: the model.
-        text: the text.
-        target: the output; by default the best word at the first mask, else the predicted class, else the text's
-            vector. See headscope.runs.targets.
-        pair: a second text that goes with it.
-        max_length: cut a longer text to this many tokens.
-        check: also mask each of the three words with the greatest scores for real, in three forward passes.
-
-    Raises:
-        InputError: an unknown target, no mask, a text that is too long.
-        UnsupportedError: the model lacks the output, or has parts without a rule.
     """
     found = prepared_for(model, text, target, pair, max_length=max_length)
     result = attribution_of(model, found.encoded, target, text=found.text, pair=found.pair, check=check)

@@ -55,12 +55,7 @@ def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None
     2021 and Modarressi et al. 2022). What later heads and feed-forwards make of the output is not in it.
 
     The cost: one token's way up the layers, O(layers (S d_model + d_model d_ffn)), and one row of the decoder.
-
-    Args:
-        head: of a trace of a checkpoint with a masked-LM head that headscope opened, with all layers and heads.
-        query: the token at which the head writes.
-        top: how many tokens to name on each side.
-        key: what the OV matrix alone writes with all its weight on this token, v_key W_O, instead of the head's output.
+    Arguments are those of `HeadTrace.promotes`.
 
     Raises:
         InputError: no such token; top is below 1.
@@ -87,13 +82,7 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
     """The tokens whose masked-LM logits a layer's feed-forward, or its attention, raises and lowers most.
 
     As `head_promotes`; for the feed-forward see Geva et al. 2022. b_2 and b_O belong to the feed-forward and to
-    attention.
-
-    Args:
-        of: the layer.
-        query: the token at which it writes.
-        top: how many tokens to name on each side.
-        part: feed_forward, or attention, all heads and b_O together.
+    attention. Arguments are those of `LayerTrace.promotes`.
 
     Raises:
         InputError: no such token or part; top is below 1.

@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
     """Take the score of a query and a key apart, by pairs of input tokens, against the mean of the other keys.
 
-    The cost: as many forward passes up to the layer as the text has tokens.
-
-    Args:
-        head: of a trace of a checkpoint that headscope opened, with all layers and heads, none silenced.
-        query: position of the query.
-        key: position of the key.
-        check: also mask the tokens of the strongest pair for real, and keep what the weight's log odds lose.
+    The cost: as many forward passes up to the layer as the text has tokens. Arguments are those of `HeadTrace.why`.
 
     Raises:
         InputError: no such token, or the query sees no other key, or not this one.

@@ -43,28 +43,9 @@ def to_html(
     runs: bool | None = None,
     atlas: str | Path | None = None,
 ) -> Path:
-    """Write the page with these traces embedded: one file that needs no network and no other file.
+    """Write the page with these traces embedded: `trace` is one, or several to compare.
 
-    Args:
-        trace: one trace, or several to compare.
-        path: of the file to write.
-        dtype: of Q, K and V: fp16, or fp32 at twice the size.
-        values: include V, for all steps of a cell, and as much again to follow a word through the layers; None includes
-            them for short texts only.
-        layers: only these, counted from 0.
-        heads: only these of each layer.
-        title: the page's title; by default the model's name and the beginning of the text.
-        runs: include the effects of silencing each head in turn and groups of heads, an attribution, and how masking
-            each word turns the one that the page opens on, which need the trace's model; None includes those that take
-            about a second.
-        atlas: the folder of a survey of the first trace's model, whose words about each head stand beside its numbers.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: no trace, no such layer, head or dtype, a file that can't be written, or a survey of a model with
-            other heads or sizes.
+    Options, result and errors are those of `Trace.to_html`; `atlas` is of the first trace's model.
     """
     content, _ = offline_page(
         trace,

@@ -44,7 +44,8 @@ class Questions:
         """Recompute this trace in independent ways and compare. See headscope.verify.
 
         Args:
-            reference: True to also run the model's eager attention, or transformers.
+            reference: True to also run the model's eager attention, or transformers if it is installed, whose import
+                takes seconds.
             against: weights to compare with instead: the `attentions` that a transformers model returned, or an array
                 of (layers, heads, queries, keys). See headscope.verify.against.
 
@@ -195,20 +196,27 @@ class Questions:
         runs: bool | None = None,
         atlas: str | Path | None = None,
     ) -> Path:
-        """Write an interactive page of this trace: one HTML file that works offline. See headscope.page.html.
+        """Write an interactive page of this trace: one HTML file that needs no network and no other file.
 
         Args:
             path: the file.
-            dtype: precision of Q, K and V in the file: "fp16" or "fp32".
-            values: True to include V; by default, only for short texts.
+            dtype: of Q, K and V in it: "fp16", or "fp32" at twice the size.
+            values: True to include V, for all steps of a cell, and as much again to follow a word through the layers;
+                by default, only for short texts.
             layers: numbers of the layers to include; all by default.
             heads: numbers of the heads to include in each layer; all by default.
-            title: the page's title.
-            runs: True to include the effects of silencing each head; by default, where that takes about a second.
-            atlas: the folder of a survey of this model, which says what each head does over a corpus.
+            title: the page's title; by default the model's name and the beginning of the text.
+            runs: True to include the effects of silencing each head in turn and groups of heads, an attribution, and
+                how masking each word turns the one that the page opens on, which need the trace's model; by default,
+                those that take about a second.
+            atlas: the folder of a survey of this model, whose words about each head stand beside its numbers.
 
         Returns:
             The file's path.
+
+        Raises:
+            InputError: no such layer, head or dtype, a file that can't be written, or a survey of a model with other
+                heads or sizes.
         """
         raise NotImplementedError
 

@@ -150,7 +150,7 @@ class LayerTrace(Suggesting):
         Args:
             query: position of the token at which it writes.
             top: number of tokens on each side.
-            part: "feed_forward" or "attention".
+            part: "feed_forward", or "attention", all heads and b_O together.
 
         Returns:
             The promoted and suppressed tokens with their logits.
@@ -333,7 +333,7 @@ class HeadTrace(Suggesting):
         Args:
             query: position of the token at which the head writes.
             top: number of tokens on each side.
-            key: position of a token; if given, use the head's output with all its weight on this token.
+            key: position of a token; if given, what the OV matrix alone writes with all its weight on it, v_key W_O.
 
         Returns:
             The promoted and suppressed tokens with their logits.
@@ -347,7 +347,7 @@ class HeadTrace(Suggesting):
         Args:
             query: position of the query.
             key: position of the key.
-            check: also mask the tokens of the strongest pair for real.
+            check: also mask the tokens of the strongest pair for real, and keep what the weight's log odds lose.
 
         Returns:
             The score less the mean of the other keys, taken apart.

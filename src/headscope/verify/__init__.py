@@ -35,19 +35,9 @@ __all__ = ["Check", "Report", "Worst", "verify"]
 
 
 def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Report:
-    """Recompute a trace in independent ways and compare.
+    """Recompute a trace in independent ways and compare. Options, result and errors are those of `Trace.verify`.
 
-    Args:
-        trace: the trace. If it was read from a file without its model (`hs.load(file, model=hs.open(…))`), only its
-            internal consistency is checked.
-        reference: True to also run transformers, if it is installed; importing it takes seconds.
-        against: weights to compare with instead of all else. See headscope.verify.against.
-
-    Returns:
-        A report with the worst difference of each comparison, its place and its tolerance.
-
-    Raises:
-        InputError: `against` is not a set of weights, or its size differs from the trace's.
+    Of a trace that was read from a file without its model, only the consistency is checked.
     """
     limits = limits_of(trace)
     if against is not None:
