@@ -46,6 +46,11 @@ class Origin:
     row: int
 
     @property
+    def count(self) -> int:
+        """Number of the tokens."""
+        return self.stop - self.start
+
+    @property
     def group(self) -> Group | None:
         """Layers of the pass; None once the capture no longer exists."""
         return None if self.group_ref is None else self.group_ref()
