@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -43,49 +43,41 @@ FAST_PATH = Shared(_switch_fast_path_off)
 """Switches off PyTorch's inference fast path."""
 
 
-def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
-    """Names of the keys that are not tokens: bias_k, and the zero key that add_zero_attn appends."""
-    return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+Given = tuple[torch.Tensor, torch.Tensor]
+"""Queries and keys as a MultiheadAttention is given them: (tokens, batch, d), or (tokens, d) without a batch."""
 
 
-class Given(NamedTuple):
-    """The arguments of the MultiheadAttention that runs, as far as the operator in it doesn't show it.
+def keys_of(mha: Any, query: torch.Tensor, key: torch.Tensor) -> dict[str, Any]:
+    """Settings that the operator in a call doesn't show: if keys are the queries' tokens, and names of any that aren't.
 
-    Attributes:
-        query, key: (tokens, batch, d), or (tokens, d) without a batch.
-        same_tokens: True if they are the same tokens.
-        extra_keys: names of the keys that are not tokens.
+    These are bias_k, and the zero key that add_zero_attn appends.
     """
+    same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+    names = (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+    return {"same_tokens": same_tokens, "extra_keys": names}
 
-    query: torch.Tensor
-    key: torch.Tensor
-    same_tokens: bool
-    extra_keys: tuple[str, ...]
 
-    @classmethod
-    def now(cls, module: nn.Module) -> Given | None:
-        """The arguments of the forward that runs in this thread; None if a module or its class attends by itself.
+def given_now(module: nn.Module) -> Given | None:
+    """Inputs of the MultiheadAttention whose forward runs in this thread; None if a module or its class attends itself.
 
-        The forward puts the tokens before the batch.
+    The forward puts the tokens before the batch.
 
-        Raises:
-            UnsupportedError: another function than its class's runs as its forward, and attends by itself.
-        """
-        if not isinstance(module, nn.MultiheadAttention):
-            return None
-        own = (frame for frame in frames() if frame.f_code is FORWARD and frame.f_locals["self"] is module)
-        frame = next(own, None)
-        if frame is None and type(module).forward.__code__ is not FORWARD:
-            return None
-        if frame is None:
-            raise UnsupportedError(
-                "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
-                where=type(module).__name__,
-                advice="make it a class of its own, derived from nn.Module",
-            )
-        query, key = (frame.f_locals[name] for name in NAMES[:2])
-        same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
-        return cls(query, key, same_tokens, extra_keys(module))
+    Raises:
+        UnsupportedError: another function than its class's runs as its forward, and attends by itself.
+    """
+    if not isinstance(module, nn.MultiheadAttention):
+        return None
+    own = (frame for frame in frames() if frame.f_code is FORWARD and frame.f_locals["self"] is module)
+    frame = next(own, None)
+    if frame is None and type(module).forward.__code__ is not FORWARD:
+        return None
+    if frame is None:
+        raise UnsupportedError(
+            "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
+            where=type(module).__name__,
+            advice="make it a class of its own, derived from nn.Module",
+        )
+    return frame.f_locals["query"], frame.f_locals["key"]
 
 
 FORWARD = nn.MultiheadAttention.forward.__code__

@@ -21,7 +21,7 @@ from headscope.attention.patterns import name_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.projections import Awaited, Output
-from headscope.live.masks.analyst import RawMask
+from headscope.live.masks.analyst import RawMask, Rules
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.chunks import compact, copied, joined_masks
 from headscope.live.names.sources import NOTHING
@@ -73,6 +73,10 @@ class Ran:
         stage: what queries and keys are; empty if the module's class tells.
         extents: where keys and values were.
         followed: the numbers of the queries' and the keys' tokens.
+        rules: the mask's rule for each row of the batch; None until the mask is read, with what follows.
+        used: number of keys that the mask leaves, counted from the first.
+        scale: factor of q . k.
+        own: True if the queries are tokens among the keys.
     """
 
     name: str
@@ -95,6 +99,10 @@ class Ran:
     stage: str = ""
     extents: tuple[Extent, ...] = ()
     followed: Followed = (None, None)
+    rules: Rules | None = None
+    used: int = 0
+    scale: float = 1.0
+    own: bool = False
 
     def kept(self, *, mask: bool = True) -> Ran:
         """The same call, with copies of all tensors but keys and values: the module may change its own.
@@ -314,7 +322,7 @@ class Held:
             self._refuse_silencing()
         if not is_plain(ran.query):
             return  # heads are silenced in a transform of torch.func; nothing is recorded there
-        ran = replace(ran.kept(), followed=self.followed)
+        ran = replace(ran.kept(), followed=self.followed, rules=None)
         self.parts.append(replace(ran, key=self._shared("key", ran.key), value=self._shared("value", ran.value)))
         self.deliver = deliver
 
