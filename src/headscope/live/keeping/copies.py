@@ -181,6 +181,10 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
     return records
 
 
+OF_TOKENS = ("last_hidden_state", "output", "hidden_states")
+"""Names of outputs that have a vector for each token."""
+
+
 def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
     """Copies of the model's outputs for this row, except large ones such as scores over the whole vocabulary."""
     batch, queries, _ = group.sizes
@@ -198,22 +202,14 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
         if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
             continue
         part = value.detach()[row]
-        if part.dim() == 1:
-            kept[name] = Named(name, ("labels",) if name != "pooler_output" else ("d_model",), _copied(part))
-        elif (
-            part.dim() == 2
-            and part.shape[0] == queries
-            and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
-        ):
+        axes: tuple[str, ...] = ("d_model",) if name == "pooler_output" else ("labels",)
+        if part.dim() == 2 and len(part) == queries and name.split(".")[0] in OF_TOKENS:
             places, _ = group.places(row, part.device)
-            part = part if places is None else part[places]
-            kept[name] = Named(name, ("tokens", "d_model"), _copied(part))
+            part, axes = part if places is None else part[places], ("tokens", "d_model")
+        elif part.dim() != 1:
+            continue
+        kept[name] = Named(name, axes, part.to("cpu", torch.float32, copy=True).numpy())
     return kept
-
-
-def _copied(part: torch.Tensor) -> np.ndarray:
-    copy: np.ndarray = part.to("cpu", torch.float32, copy=True).numpy()
-    return copy
 
 
 def _within(flags: np.ndarray | None, kept: np.ndarray | None) -> bool:

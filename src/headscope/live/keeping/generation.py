@@ -63,14 +63,15 @@ class Sequences:
             for row in range(max(len(group.rows) for group in groups)):
                 for series in stacks:
                     span = self._spans.get((forward.number, series, row))
-                    origins = [] if span is None else span.origins
-                    if not origins or (len(origins) == 1 and not _is_causal(groups, series, row)):
+                    if span is None or not (origins := span.origins):
                         continue
-                    if span is not None and span.sequence.doubtful:
+                    alone, layers = len(origins) == 1, _layers_of(groups, series, row).values()
+                    if alone and not all(layer.call["mask"].causal for _, layer in layers):
+                        continue
+                    if span.sequence.doubtful:
                         raise _inconsistent(
                             f"row {row}: the window of tokens in its cache of {series[0].name} fits several sequences"
                         )
-                    alone = len(origins) == 1
                     traces.append((alone, self._trace(origins, series, own=True)))
                     crossed = dict.fromkeys(group.series for group in groups if not group.own)
                     traces += [(alone, self._trace(origins, other, own=False)) for other in crossed]
@@ -134,7 +135,7 @@ class Sequences:
         mask = "decoder_attention_mask" if name == IDS[0] else "attention_mask"
         ids, positions, attended = [], [], []
         for span in rows:
-            inputs = [self._inputs(origin, not origin.start, mask) for origin in (span.origins if span else ())]
+            inputs = [self._inputs(origin, mask) for origin in (span.origins if span else ())]
             if not inputs or any(part[0] is None for part in inputs):
                 return unknown
             ids.append(np.concatenate([part[0] for part in inputs]))
@@ -155,14 +156,11 @@ class Sequences:
             joined_call["position_ids"] = torch.stack([torch.cat(row) for row in positions]).to(device)  # type: ignore[arg-type]
         return (), joined_call
 
-    def _inputs(
-        self, origin: Origin, first: bool, mask: str
-    ) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
+    def _inputs(self, origin: Origin, mask: str) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
         """The inputs of one pass for one row, padding included: ids, a mask that is False for padding, position_ids.
 
         Args:
             origin: the pass and its row.
-            first: True for the pass that begins the sequence.
             mask: the name of the argument that masks padding.
         """
         forward, group = origin.forward, origin.group
@@ -170,7 +168,7 @@ class Sequences:
             return None, np.empty(0), None
         ids = self.builder.naming.ids(forward, group)
         kept = group.queries_kept[origin.row]
-        lead = int(np.argmax(kept)) if first and kept is not None else 0
+        lead = int(np.argmax(kept)) if not origin.start and kept is not None else 0
         count = lead + origin.count
         flags = np.ones(group.sizes[1], dtype=bool) if kept is None else kept.copy()
         given = forward.kwargs.get(mask)
@@ -228,10 +226,15 @@ def _refuse_blind(mask: Mask, series: Series) -> None:
         raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
 
 
-def _piece(layer: LayerCopy, origin: Origin) -> Piece:
-    span, q = layer.tensors["k"], layer.tensors["q"]
-    assert isinstance(span, KeySpan)
+def _queries_of(layer: LayerCopy) -> torch.Tensor:
+    q = layer.tensors["q"]
     assert isinstance(q, torch.Tensor)
+    return q
+
+
+def _piece(layer: LayerCopy, origin: Origin) -> Piece:
+    span, q = layer.tensors["k"], _queries_of(layer)
+    assert isinstance(span, KeySpan)
     keys = span.stop - span.start
     place = (span.stop - q.shape[1], origin.count, (q.shape[1], keys), span.start)
     return Piece(layer.call["mask"], layer.call["terms"], *place)
@@ -268,33 +271,18 @@ def _joined_call(
     calls: list[LayerCopy], origins: Sequence[Origin], cached: dict[str, Any], mask: Mask, terms: Terms
 ) -> LayerCopy:
     """One layer of a sequence: the queries of all passes concatenated, with the cached keys and values."""
-    last = calls[-1]
-    tensors = dict(last.tensors)
-    for name in tensors:
-        if name not in cached:
-            parts = [call.tensors[name][:, : at.count] for call, at in zip(calls, origins, strict=True)]  # type: ignore[index]
-            tensors[name] = torch.cat(parts, dim=1)
-    context_products = [call.products for call in calls]
+    q = torch.cat([_queries_of(call)[:, : origin.count] for call, origin in zip(calls, origins, strict=True)], dim=1)
+    parts = [call.products for call in calls if call.products is not None]
     products: ContextProducts | None = None
-    if all(each is not None for each in context_products):
-        values = [
-            each.values[:, : origin.count]
-            for each, origin in zip(context_products, origins, strict=True)
-            if each is not None
-        ]
-        products = replace(context_products[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
-    silenced = {head: way for call in calls for head, way in call.silenced.items()}
+    if len(parts) == len(calls):
+        values = [each.values[:, : origin.count] for each, origin in zip(parts, origins, strict=True)]
+        products = replace(parts[0], values=np.concatenate(values, axis=1))
     return LayerCopy(
-        call={**last.call, "mask": mask, "terms": terms},
-        tensors={**tensors, **cached},
+        call={**calls[-1].call, "mask": mask, "terms": terms},
+        tensors={"q": q, **cached},
         products=products,
-        silenced=silenced,
+        silenced={head: way for call in calls for head, way in call.silenced.items()},
     )
-
-
-def _is_causal(groups: list[Group], series: Series, row: int) -> bool:
-    """Return True if all of a stack's masks in one forward pass are causal."""
-    return all(layer.call["mask"].causal for _, layer in _layers_of(groups, series, row).values())
 
 
 def _is_continued(trace: Trace, later: list[tuple[bool, Trace]]) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -83,22 +82,9 @@ def given_now(module: nn.Module) -> Given | None:
 FORWARD = nn.MultiheadAttention.forward.__code__
 
 
-@dataclass(frozen=True, eq=False)
-class Read:
-    """A call that was read at its operator, whose output is compared with its contexts.
-
-    Attributes:
-        q, k, v: (batch, heads, tokens, d_head), the operator's.
-        contexts: (batch, queries, heads * d_head), what was projected.
-        seats: the sessions that saw it.
-    """
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    contexts: torch.Tensor
-    seats: list[Seat]
-
+Read = tuple[list[Seat], tuple[torch.Tensor, ...], torch.Tensor]
+"""A call that was read at its operator: the sessions that saw it; the operator's queries, keys and values, (batch,
+heads, tokens, d_head); and the contexts, (batch, queries, heads * d_head), that were projected."""
 
 READ: dict[tuple[int, int], Read] = {}
 """The calls that were read: see `of_thread`."""
@@ -129,13 +115,18 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     read = READ.pop(of_thread(mha), None)
     if read is None:
         return None
-    for seat in read.seats:
+    seats = read[0]
+    for seat in seats:
         seat.forward.forget(mha)
-    recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
+    recorders, silenced = recording(seats), heads_to_silence(seats)
     changed = None
     if silenced and again is not None:
         if drops:
-            _refuse_dropout(mha, read)
+            raise UnsupportedError(
+                "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+                where=seats[0].session.plan.paths[id(mha)],
+                advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+            )
         following.attended(again[0], given["query"], axes)
         changed = again[0], output[1]
     elif recorders and not silenced and not drops and (again is not None or not is_unchanged(mha)):
@@ -144,14 +135,6 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     return changed
-
-
-def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:
-    raise UnsupportedError(
-        "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-        where=read.seats[0].session.plan.paths[id(mha)],
-        advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-    )
 
 
 def _again(
@@ -179,7 +162,7 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
         UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
     """
     output = output[None] if output.dim() == 2 else output if mha.batch_first else output.transpose(0, 1)
-    session, forward, place, _ = read.seats[0]
+    ((session, forward, place, _), *_), (q, k, v), contexts = read
     kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest
     with Unwatched(), torch.no_grad(), torch.autocast(output.device.type, enabled=False):
         wide = torch.promote_types(output.dtype, torch.float32)
@@ -188,9 +171,9 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
             for name, x in (("weight", mha.out_proj.weight), ("bias", mha.out_proj.bias))
         )
         assert W is not None
-        expected = functional.linear(read.contexts.to(wide), W, b)
-        share = share_of(read.q, read.k, max(torch.finfo(x.dtype).eps for x in (output, read.contexts)))
-        largest = functional.linear(read.v.abs().amax(2).flatten(1).to(wide), W.abs())
+        expected = functional.linear(contexts.to(wide), W, b)
+        share = share_of(q, k, max(torch.finfo(x.dtype).eps for x in (output, contexts)))
+        largest = functional.linear(v.abs().amax(2).flatten(1).to(wide), W.abs())
         tolerance = share * (largest[:, None] + expected.abs())
         times = ((output.to(wide) - expected).abs() / tolerance.clamp(min=1e-30)).amax(-1)
         for row, of_row in enumerate(times):

@@ -24,6 +24,7 @@ from headscope.live.keeping.projections import Awaited, Output
 from headscope.live.masks.analyst import RawMask, Rules
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.chunks import compact, copied, joined_masks
+from headscope.live.names.axes import in_common
 from headscope.live.names.sources import NOTHING
 from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
@@ -126,7 +127,7 @@ class Ran:
         changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights")}
         changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
         changes["followed"] = tuple(
-            None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
+            None if x is None else in_common([x[None, row] for row in range(len(x))]) for x in self.followed
         )
         return replace(self, **changes)
 
@@ -224,14 +225,7 @@ def _joined_tokens(parts: list[Ran], side: int, *, apart: bool) -> np.ndarray:
     for part in parts:
         numbers, tokens = part.followed[side], (part.query, part.key)[side].shape[2]
         tables.append(np.broadcast_to(NOTHING if numbers is None else numbers, (len(part.query), tokens)))
-    return np.concatenate(tables, 1) if apart else _common(tables)
-
-
-def _common(tables: list[np.ndarray]) -> np.ndarray:
-    """The numbers that several tables of tokens have in common at each place."""
-    most = np.max(tables, axis=0)
-    common: np.ndarray = np.where(most == np.min(tables, axis=0), most, NOTHING)
-    return common
+    return np.concatenate(tables, 1) if apart else in_common(tables)
 
 
 def _joined_weights(blocks: list[torch.Tensor], *, split: bool) -> torch.Tensor:

@@ -24,7 +24,7 @@ from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.seeing.missed import Missed
-from headscope.live.seeing.multihead import READ, Given, Read, given_now, keys_of
+from headscope.live.seeing.multihead import READ, Given, given_now, keys_of
 from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments, settings_of
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
@@ -136,7 +136,7 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
     proven = undisturbed(q, k, v)
     result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, tensors, mask, settings)
     if given is not None:
-        READ[of_thread(module)] = Read(q, k, v, result[0].flatten(2), seats)
+        READ[of_thread(module)] = seats, (q, k, v), result[0].flatten(2)
         for seat in recording(seats):
             seat.forward.awaited = None  # the function multiplies by W_O itself, no module does
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
