@@ -259,21 +259,21 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3607,
-    "checkpoint": 5630,
+    "checkpoint": 5633,
     "anatomy": 4623,
     "attention": 1829,
-    "traces": 1789,
+    "traces": 1797,
     "encoder": 1387,
-    "live": 12086,
+    "live": 11912,
     "heads": 3028,
     "runs": 2830,
-    "explain": 3773,
-    "verify": 1094,
-    "atlas": 10121,
+    "explain": 3743,
+    "verify": 1084,
+    "atlas": 10124,
     "screens": 4537,
-    "page": 2606,
+    "page": 2587,
     "cli": 1699,
-    "": 1586,
+    "": 1590,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -283,7 +283,7 @@ NAMES = {
     "attention": 62,
     "traces": 26,
     "encoder": 37,
-    "live": 253,
+    "live": 246,
     "heads": 80,
     "runs": 79,
     "explain": 88,

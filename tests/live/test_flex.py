@@ -130,6 +130,7 @@ def test_log_sum_exps_beside_the_output_are_no_weights(name: str, monkeypatch: p
 
 
 HEADS, TOKENS = 4, 9
+SIZES = 1, HEADS, TOKENS, TOKENS
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
 TABLE = torch.randn(HEADS, 2 * TOKENS - 1, generator=torch.Generator().manual_seed(3))
 NUMBERS = torch.randn(HEADS, TOKENS, generator=torch.Generator().manual_seed(4))
@@ -371,15 +372,15 @@ def test_any_chain_of_operators_is_read_truly_or_not_at_all(steps: list[int]) ->
         return score
 
     try:
-        scoring = read_score_mod(mod, (), (1, HEADS, TOKENS, TOKENS), torch.device("cpu"), "here")
+        scoring = Flexed(None, (), (1, 1), (), *read_score_mod(mod, (), SIZES, torch.device("cpu"), "here"))
     except UnsupportedError:
         return
     if {10, 11, 12} & {*steps}:  # no sum of terms, unless it masks every cell whatever the score is
-        assert not any(scoring.allowed(*map(torch.tensor, place)) for place in np.ndindex(1, HEADS, TOKENS, TOKENS))
+        assert not any(scoring.allowed(*map(torch.tensor, place)) for place in np.ndindex(*SIZES))
     generator = torch.Generator().manual_seed(7)
     for _ in range(20):  # random scores and places
         score = torch.randn((), generator=generator) * 10
-        place = [torch.randint(0, size, (), generator=generator) for size in (1, HEADS, TOKENS, TOKENS)]
+        place = [torch.randint(0, size, (), generator=generator) for size in SIZES]
         expected = scoring.factor * score + scoring.bias(*place)
         if scoring.cap is not None:
             expected = scoring.cap * torch.tanh(expected / scoring.cap)

@@ -128,7 +128,7 @@ def test_weights_are_those_that_the_model_returns_itself(family: Family, padding
 @pytest.mark.parametrize("family", [READ[0], *(family for family in READ if family.name == "MptModel")], ids=str)
 def test_a_reader_that_thinks_they_look_at_none_is_refused(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = family.build(), {**family.inputs(padded=False), "attention_mask": torch.tensor(PADDING["left"])}
-    monkeypatch.setattr(masks, "filled", lambda allowed: allowed)
+    monkeypatch.setattr(masks.RawMask, "filled", lambda allowed, bias=None: masks.RawMask(mask=allowed, bias=bias))
     wrong = pytest.raises(UnsupportedError, match="computes something other than")
     with wrong, torch.no_grad(), capture(model, padding="keep"):
         model(**inputs)

@@ -21,8 +21,8 @@ class _Silencer(Consumer):
 
     silencing = True
 
-    def __init__(self, stack: str, heads: Mapping[tuple[int, int], Way]) -> None:
-        self.stack = stack
+    def __init__(self, heads: Mapping[tuple[int, int], Way]) -> None:
+        self.stack = ""
         self.heads = heads
         self.met: set[int] = set()
 
@@ -65,7 +65,7 @@ class Ablation(Watching):
     """
 
     def __init__(self, model: nn.Module, stack: str | None, heads: Mapping[tuple[int, int], Way]) -> None:
-        self._silencer = _Silencer("", heads)
+        self._silencer = _Silencer(heads)
         super().__init__(model, self._silencer, strict=False)
         self.heads = heads
         self.stack = self._silencer.stack = self._choose(stack)

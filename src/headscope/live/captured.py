@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -119,16 +118,13 @@ class Watching:
                         undo.enter_context(watched.used(module))
                         observed.append(module)
             undo.callback(session.close)
-            models = models_in(modules)
-            starts = {id(module): module for module in (self.model, *self.model.children(), *models)}
+            starts = {id(module): module for module in (self.model, *self.model.children(), *models_in(modules))}
             session.open(list(starts.values()))
             self._session = session
             self._open = undo.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *others: Any) -> None:
         assert self._open is not None
         self._open.close()
 
@@ -284,10 +280,8 @@ class Captured(Watching):
         last = [forward[0] for forward in self.forwards[-2:] if forward]
         return len(last) == 2 and (len(last[1]) == 1 < len(last[1].keys) or len(last[1].keys) == len(last[0].keys) + 1)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, kind: type[BaseException] | None, *others: Any) -> None:
+        super().__exit__(kind, *others)
         if kind is None:
             self._builder.check_selection()
 

@@ -12,7 +12,6 @@ values and sums by a few units of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -48,24 +47,10 @@ LEAST_WEIGHT = 1e-7
 """Weights may differ by this, whatever their size: fp16 has no smaller numbers."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """The queries of one row of a batch that are recomputed.
+Sample = tuple["slice | torch.Tensor", np.ndarray, "torch.Tensor | None", "torch.Tensor | None"]
+"""The queries of one row of a batch that are recomputed, as the first attributes of `_Probe` say it."""
 
-    Attributes:
-        index: their positions; a slice, which copies nothing, if the eligible queries are contiguous.
-        rows: (n,), their positions.
-        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None if it adds nothing.
-        empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
-    """
-
-    index: slice | torch.Tensor
-    rows: np.ndarray
-    hidden: torch.Tensor | None
-    empty: torch.Tensor | None = None
-
-
-_SAMPLES: WeakKeyDictionary[RowRule, _Sample | None] = WeakKeyDictionary()
+_SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
 """Rule of a row -> its sample. The layers of a forward pass share their rules."""
 
 
@@ -91,7 +76,7 @@ def _spread(places: np.ndarray) -> np.ndarray:
     return np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
 
 
-def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: torch.device) -> _Sample:
+def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: torch.device) -> Sample:
     """These queries, with what the mask adds to their scores."""
     steps = np.unique(np.diff(rows))
     index: slice | torch.Tensor
@@ -100,30 +85,36 @@ def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device:
     else:
         index = torch.from_numpy(rows).to(device)
     if rule.mask.everything:
-        return _Sample(index, rows, None)
+        return index, rows, None, None
     bias = rule.mask.bias
     hidden = torch.zeros(1, len(rows), keys, device=device) if bias is None else bias[:, rows].to(device)
     allowed = rule.mask.allowed(rows, np.arange(keys), (queries, keys))
     if allowed is not None:
         hidden = hidden.masked_fill(torch.from_numpy(~allowed).to(hidden.device), float("-inf"))
     empty = (hidden == float("-inf")).all(-1, keepdim=True)
-    return _Sample(index, rows, hidden, empty if bool(empty.any()) else None)
+    return index, rows, hidden, empty if bool(empty.any()) else None
 
 
 class _Probe(NamedTuple):
     """A few queries of one row of a call, with all that their contexts are recomputed from.
 
     Attributes:
+        at: their positions; a slice, which copies nothing, if the eligible queries are contiguous.
+        rows: (n,), their positions.
+        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None if it adds nothing.
+        empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
         call: the call.
-        sample: the queries.
         q: (heads, n, d_head), of these queries.
         k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value).
         observed: (heads, n, d_value), the module's contexts.
         terms: the score terms of the row.
     """
 
+    at: slice | torch.Tensor
+    rows: np.ndarray
+    hidden: torch.Tensor | None
+    empty: torch.Tensor | None
     call: Call
-    sample: _Sample
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
@@ -177,7 +168,7 @@ def refuse_altered(call: Call) -> None:
                 part = places[start : start + step]
                 sample = _sample_at(call.rules.row(row), part, call.q.shape[2], k.shape[1], call.q.device)
                 probe = _probe_of(call, row, sample, k, v)
-                returned = None if call.weights is None else call.weights[row, :, sample.index]
+                returned = None if call.weights is None else call.weights[row, :, probe.at]
                 times = _times(probe, returned)
                 if not bool((times <= 1).all()):
                     head, query = divmod(int(times.argmax()), len(part))
@@ -185,7 +176,7 @@ def refuse_altered(call: Call) -> None:
                     refuse(float(times.max()), kind, place)
 
 
-def _sample_of(call: Call, row: int) -> _Sample | None:
+def _sample_of(call: Call, row: int) -> Sample | None:
     """The queries of a row of the batch that are recomputed; None if none can be."""
     rule, queries = call.rules.row(row), call.q.shape[2]
     if rule not in _SAMPLES:
@@ -194,10 +185,10 @@ def _sample_of(call: Call, row: int) -> _Sample | None:
     return _SAMPLES[rule]
 
 
-def _probe_of(call: Call, row: int, sample: _Sample, k: torch.Tensor, v: torch.Tensor) -> _Probe:
+def _probe_of(call: Call, row: int, sample: Sample, k: torch.Tensor, v: torch.Tensor) -> _Probe:
     """A probe of one row of a call."""
-    q, observed = (x[row, :, sample.index] for x in (call.q, call.context))
-    return _Probe(call, sample, q.float(), k, v, observed, call.terms(row))
+    q, observed = (x[row, :, sample[0]] for x in (call.q, call.context))
+    return _Probe(*sample, call, q.float(), k, v, observed, call.terms(row))
 
 
 def _without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
@@ -218,29 +209,29 @@ def _without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.
 
 def _recompute(probe: _Probe) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (heads, n, keys) and contexts (heads, n, d_value); contexts of queries without keys are 0."""
-    sample, q, k, v, terms = probe.sample, probe.q, probe.k, probe.v, probe.terms
+    q, k, v, terms = probe.q, probe.k, probe.v, probe.terms
     heads, n, width = q.shape
     shared = (len(k), heads // len(k) * n, width)
     cells = torch.bmm((q * probe.call.scale).reshape(shared), k.transpose(1, 2))
     if not terms.nothing:
         cells = _with_terms(cells.view(heads, n, -1), probe).view(*shared[:2], -1)
-    if sample.hidden is not None:
-        cells.view(heads, n, -1).add_(sample.hidden.to(q.device))
+    if probe.hidden is not None:
+        cells.view(heads, n, -1).add_(probe.hidden.to(q.device))
     if terms.sinks is None:
         weights = torch.softmax(cells, -1)
     else:
         sinks = terms.sinks.to(cells)[:, None, None].expand(-1, n, 1).reshape(len(k), -1, 1)
         weights = torch.softmax(torch.cat([cells, sinks], -1), -1)[..., :-1]
     contexts = torch.bmm(weights, v).view(heads, n, -1)
-    if sample.empty is not None:
-        contexts = contexts.masked_fill(sample.empty.to(contexts.device), 0)
+    if probe.empty is not None:
+        contexts = contexts.masked_fill(probe.empty.to(contexts.device), 0)
     return weights.view(heads, n, -1), contexts
 
 
 def _with_terms(cells: torch.Tensor, probe: _Probe) -> torch.Tensor:
     """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
     scale, sizes = probe.call.scale, (probe.call.q.shape[2], probe.k.shape[1])
-    rows, columns = probe.sample.rows, np.arange(sizes[1])
+    rows, columns = probe.rows, np.arange(sizes[1])
     return add_terms(cells, probe.q * scale, probe.k, probe.terms, scale=scale, rows=rows, columns=columns, sizes=sizes)
 
 
@@ -256,7 +247,7 @@ def _times(probe: _Probe, returned: torch.Tensor | None) -> torch.Tensor:
     share = _share(probe)
     largest = _for_each_head(probe.v.abs().amax(1, keepdim=True), heads)
     observed, tolerance = probe.observed.float(), share * largest
-    empty = probe.sample.empty
+    empty = probe.empty
     times = _worst(contexts - _without_nan(observed, contexts, empty), tolerance)
     if returned is None or returned.shape != weights.shape:
         return times
@@ -280,8 +271,8 @@ def _share(probe: _Probe) -> torch.Tensor:
     longest = _for_each_head(probe.k.norm(dim=-1).amax(1), heads)[:, None, None]
     reach = abs(call.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + _reach_of_terms(probe)
     error = (2 * width**0.5 * EPS + call.rounded) * reach
-    if probe.sample.hidden is not None:
-        shift = probe.sample.hidden.amax(-1, keepdim=True).to(error.device)
+    if probe.hidden is not None:
+        shift = probe.hidden.amax(-1, keepdim=True).to(error.device)
         error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
     if (call.weights is not None or call.unfused) and not call.rounded and call.eps > EPS:
         error = error + 2 * call.eps * _raw_scores(probe).abs().amax(-1, keepdim=True)
@@ -305,8 +296,8 @@ def _raw_scores(probe: _Probe) -> torch.Tensor:
     """(heads, n, keys): the numbers that a module which computes step by step rounds before its softmax."""
     raw = scores(probe.q, probe.k, scale=probe.call.scale)
     raw = raw if probe.terms.nothing else _with_terms(raw, probe)
-    if probe.sample.hidden is not None:
-        hidden = probe.sample.hidden.to(raw.device)
+    if probe.hidden is not None:
+        hidden = probe.hidden.to(raw.device)
         raw = raw + hidden.masked_fill(hidden.abs() > FAR, 0)
     return raw
 

@@ -16,7 +16,7 @@ from headscope.live.plan.stacks import Place
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.live.plan.stacks import Plan, Stack
+    from headscope.live.plan.stacks import Plan
 
 
 Sizes = tuple[int, int]
@@ -93,7 +93,6 @@ class Extent:
 class _Last:
     entries: tuple[int, int]
     place: Place
-    base: Stack
     at: tuple[int, ...] = ()
     within: int = 0
     share: int = 0
@@ -236,7 +235,7 @@ class Progress:
         in_pieces = (same_layer or alone) and id(module) in self.parted
         in_pieces |= same_layer and last is not None and share == last.share == -1
         if again and not follows and last is not None:
-            part = plan.part(last.base, last.place.stack.call + 1)
+            part = plan.part(stack, last.place.stack.call + 1)
             place = Place(part, last.place.layer, last.place.turn)
         else:
             turn = max(entries[1] - 1, 0)
@@ -260,7 +259,7 @@ class Progress:
             layer = max(taken) + 1 if layer in taken else layer
             taken.add(layer)
             place = Place(stack, layer, turn)
-        self._last[unit] = _Last(entries, place, stack, loop.at, within, share)
+        self._last[unit] = _Last(entries, place, loop.at, within, share)
         return place
 
     def _within(self, plan: Plan, module: nn.Module) -> tuple[int, int]:

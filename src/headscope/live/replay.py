@@ -343,8 +343,10 @@ def _in_passes(trace: Trace, source: CapturedModel, called: nn.Module) -> Ids | 
     before = _entrance(source, lambda ids, first, rows: ids)
     if not before.sides or before.forward is None or before.forward.tokens is None:
         return "the layer did not run again with the same numbers of queries and keys"
-    if in_training(called) and _differs(source, before):
-        return "the model is in training mode, and two forward passes differ"
+    if in_training(called):
+        again = _entrance(source, lambda ids, first, rows: ids)
+        if not again.sides or any(flags.any() for flags in _changes(before.sides[0], again.sides[0], before.eps)):
+            return "the model is in training mode, and two forward passes differ"
     ids = before.forward.tokens.ids
     codes = _codes(len(ids))
     changes: list[Sides] = []
@@ -390,14 +392,6 @@ def _codes(tokens: int) -> np.ndarray:
     for code, places in zip(codes, combinations(range(size), size // 2), strict=False):
         code[list(places)] = True
     return codes
-
-
-def _differs(source: CapturedModel, before: _Entrance) -> bool:
-    """Return True if what enters the layer is another in a second pass with the same ids."""
-    again = _entrance(source, lambda ids, first, rows: ids)
-    if not again.sides:
-        return True
-    return any(flags.any() for flags in _changes(before.sides[0], again.sides[0], before.eps))
 
 
 def _entrance(source: CapturedModel, replace: Replace, rows: int = 0, copies: int = 1) -> _Entrance:

@@ -22,7 +22,6 @@ from headscope.live.keeping.cached_sequences import CachedSequences
 from headscope.live.keeping.contents import Contents, Weights
 from headscope.live.keeping.copies import (
     KINDS,
-    Carrier,
     Copies,
     Group,
     LayerCopy,
@@ -85,7 +84,7 @@ class TraceBuilder(Consumer):
 
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
-        self._open[forward.number] = Copies(Carrier(self.device))
+        self._open[forward.number] = Copies()
         forward.autocast = autocast_now(KINDS)
         named = list(forward.module.named_modules())
         modules = [module for _, module in named]
@@ -111,8 +110,7 @@ class TraceBuilder(Consumer):
             UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
         copies = self._open.pop(forward.number)
-        copies.carrier.wait()
-        copies.context_products.wait()
+        copies.wait()
         copies.refuse_unexplained()
         groups = list(copies.groups.values())
         step = any(queries == 1 < keys for _, queries, keys in (group.sizes for group in groups))
@@ -228,7 +226,8 @@ class TraceBuilder(Consumer):
                 part = part[numbers]
             if places is not None:
                 part = part.index_select(1, places)
-            return rooms.get(name, copies.carrier).copy(part, self.dtype)
+            room = rooms.get(name)
+            return copies.copy(part, self.dtype, self.device) if room is None else room.copy(part, self.dtype)
 
         return LayerCopy(
             call={
@@ -245,7 +244,7 @@ class TraceBuilder(Consumer):
                 "k": copy("k", kv_chosen, at_keys),
                 "v": copy("v", kv_chosen, at_keys) if self.values else None,
             },
-            products=products(call, row, chosen, at_queries, copies.context_products),
+            products=products(call, row, chosen, at_queries, copies),
             silenced=call.silenced,
         )
 

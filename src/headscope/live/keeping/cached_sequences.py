@@ -46,6 +46,11 @@ class Origin:
     row: int
 
     @property
+    def count(self) -> int:
+        """Number of the tokens."""
+        return self.stop - self.start
+
+    @property
     def group(self) -> Group | None:
         """Layers of the pass; None once the capture no longer exists."""
         return None if self.group_ref is None else self.group_ref()
@@ -193,10 +198,8 @@ class CachedSequences:
         cached = max(tensor.shape[1] for tensor in known.values())
         continued = self._continued(series, row, known, cached) if cached else None
         if continued is None:
-            sequence, end = (
-                CachedSequence({part: GrowingTensor(tensor, cached + fresh) for part, tensor in tensors.items()}),
-                cached,
-            )
+            sequence = CachedSequence({part: GrowingTensor(tensor, cached + fresh) for part, tensor in tensors.items()})
+            end = cached
             if cached and fresh:
                 sequence.origins.append(Origin(0, cached, None, None, row))
             elif cached:  # another sequence's, which this pass is the first to attend to
@@ -228,11 +231,9 @@ class CachedSequences:
             None if no sequence fits.
         """
         latest = self._latest.get((series, row))
-        others = (
-            sequence for sequence in reversed(self._all.get(series, [])[-MOST_SEQUENCES:]) if sequence is not latest
-        )
+        recent = reversed(self._all.get(series, [])[-MOST_SEQUENCES:])
         first: tuple[CachedSequence, int] | None = None
-        for sequence in (*([] if latest is None else [latest]), *others):
+        for sequence in dict.fromkeys(filter(None, (latest, *recent))):
             end = sequence.find(known)
             if end is None:
                 continue

@@ -1,6 +1,6 @@
 """Copies that a capture keeps of a forward pass: which parts, on which device, and made without waiting for a GPU.
 
-A copy from a GPU goes to pinned memory and is on its way when the layer's consumer returns; `Carrier.wait` waits for
+A copy from a GPU goes to pinned memory and is on its way when the layer's consumer returns; `Copies.wait` waits for
 all of them at the end of the forward pass, once for each stream that the model ran on.
 """
 
@@ -52,35 +52,6 @@ class Room:
             return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
         self._used = stop
         return self._memory[start:stop].view(x.shape).copy_(x)
-
-
-class Carrier:
-    """The copies of one forward pass.
-
-    Args:
-        device: where the copies are kept.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._under_way: dict[torch.cuda.Stream, torch.cuda.Event] = {}
-
-    def copy(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """A contiguous copy of a tensor; its numbers are there once `wait` has returned."""
-        if not x.is_cuda or self.device.type != "cpu":
-            return x.to(self.device, dtype, copy=True, memory_format=torch.contiguous_format)
-        sent = x.to(dtype).contiguous()
-        kept = torch.empty(sent.shape, dtype=dtype, pin_memory=True)
-        kept.copy_(sent, non_blocking=True)
-        stream = torch.cuda.current_stream(x.device)
-        self._under_way.setdefault(stream, torch.cuda.Event()).record(stream)  # type: ignore[no-untyped-call]
-        return kept
-
-    def wait(self) -> None:
-        """Wait until all copies have arrived."""
-        for event in self._under_way.values():
-            event.synchronize()
-        self._under_way.clear()
 
 
 KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
@@ -155,17 +126,31 @@ class Copies:
     """Records that a running forward pass has left so far.
 
     Attributes:
-        carrier: makes the copies of Q, K and V.
-        context_products: makes those of the products of contexts, which are always on the CPU.
         groups: the copies.
         pending: on a GPU, each layer's error, which is read when the forward pass is over, with its module's class, and
             its name and layer.
     """
 
-    carrier: Carrier
-    context_products: Carrier = field(default_factory=lambda: Carrier(torch.device("cpu")))
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
     pending: list[tuple[torch.Tensor, tuple[str, str]]] = field(default_factory=list)
+    _under_way: dict[torch.cuda.Stream, torch.cuda.Event] = field(default_factory=dict)
+
+    def copy(self, x: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A contiguous copy of a tensor on a device; its numbers are there once `wait` has returned."""
+        if not x.is_cuda or device.type != "cpu":
+            return x.to(device, dtype, copy=True, memory_format=torch.contiguous_format)
+        sent = x.to(dtype).contiguous()
+        kept = torch.empty(sent.shape, dtype=dtype, pin_memory=True)
+        kept.copy_(sent, non_blocking=True)
+        stream = torch.cuda.current_stream(x.device)
+        self._under_way.setdefault(stream, torch.cuda.Event()).record(stream)  # type: ignore[no-untyped-call]
+        return kept
+
+    def wait(self) -> None:
+        """Wait until all copies have arrived."""
+        for event in self._under_way.values():
+            event.synchronize()
+        self._under_way.clear()
 
     def refuse_unexplained(self) -> None:
         """Raise an error if rounding doesn't explain the errors of these layers.
@@ -196,6 +181,10 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
     return records
 
 
+OF_TOKENS = ("last_hidden_state", "output", "hidden_states")
+"""Names of outputs that have a vector for each token."""
+
+
 def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
     """Copies of the model's outputs for this row, except large ones such as scores over the whole vocabulary."""
     batch, queries, _ = group.sizes
@@ -213,22 +202,14 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
         if value.shape[0] != batch or (value.requires_grad and value.grad_fn is None):
             continue
         part = value.detach()[row]
-        if part.dim() == 1:
-            kept[name] = Named(name, ("labels",) if name != "pooler_output" else ("d_model",), _copied(part))
-        elif (
-            part.dim() == 2
-            and part.shape[0] == queries
-            and name.split(".")[0] in ("last_hidden_state", "output", "hidden_states")
-        ):
+        axes: tuple[str, ...] = ("d_model",) if name == "pooler_output" else ("labels",)
+        if part.dim() == 2 and len(part) == queries and name.split(".")[0] in OF_TOKENS:
             places, _ = group.places(row, part.device)
-            part = part if places is None else part[places]
-            kept[name] = Named(name, ("tokens", "d_model"), _copied(part))
+            part, axes = part if places is None else part[places], ("tokens", "d_model")
+        elif part.dim() != 1:
+            continue
+        kept[name] = Named(name, axes, part.to("cpu", torch.float32, copy=True).numpy())
     return kept
-
-
-def _copied(part: torch.Tensor) -> np.ndarray:
-    copy: np.ndarray = part.to("cpu", torch.float32, copy=True).numpy()
-    return copy
 
 
 def _within(flags: np.ndarray | None, kept: np.ndarray | None) -> bool:
@@ -260,11 +241,7 @@ def chosen_device(device: str | torch.device) -> torch.device:
 
 
 def products(
-    call: Call,
-    row: int,
-    heads: list[int] | None,
-    queries: torch.Tensor | None,
-    carrier: Carrier,
+    call: Call, row: int, heads: list[int] | None, queries: torch.Tensor | None, copies: Copies
 ) -> ContextProducts | None:
     """The products of one row of the batch; None if the call's output can't be compared.
 
@@ -273,7 +250,7 @@ def products(
         row: the row of the batch.
         heads: the heads that are kept; None for all.
         queries: positions that are not padding; None for all.
-        carrier: brings its values to the CPU.
+        copies: brings its values to the CPU.
     """
     if call.dropout:
         return None
@@ -289,5 +266,5 @@ def products(
     if queries is not None:
         values = values[:, queries]
     fused = call.fused and call.weights is None and not call.rounded
-    kept = values if values.device == CPU else carrier.copy(values, torch.float32)
+    kept = values if values.device == CPU else copies.copy(values, torch.float32, CPU)
     return ContextProducts(kept.numpy(), direction(d_value, CPU).numpy(), call.eps, fused)

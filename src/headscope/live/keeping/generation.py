@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,28 +38,6 @@ Layers = dict[int, tuple[Group, LayerCopy]]
 """Layer number -> the layer's group and its copy."""
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One forward pass's part of a sequence: the first `count` queries of a row of its batch.
-
-    Attributes:
-        forward: the forward pass.
-        groups: its copies.
-        row: the row of its batch.
-        count: number of queries.
-    """
-
-    forward: Forward
-    groups: list[Group]
-    row: int
-    count: int
-
-    def layers(self, series: Series) -> Layers:
-        """The layers of one stack."""
-        groups = [group for group in self.groups if group.series == series]
-        return {layer.call["number"]: (group, layer) for group in groups for layer in group.rows[self.row]}
-
-
 class Sequences:
     """The sequences generated in a capture, each with the forward passes that computed its tokens."""
 
@@ -85,64 +63,59 @@ class Sequences:
             for row in range(max(len(group.rows) for group in groups)):
                 for series in stacks:
                     span = self._spans.get((forward.number, series, row))
-                    origins = [] if span is None else span.origins
-                    if not origins or (len(origins) == 1 and not _is_causal(groups, series, row)):
+                    if span is None or not (origins := span.origins):
                         continue
-                    if span is not None and span.sequence.doubtful:
+                    alone, layers = len(origins) == 1, _layers_of(groups, series, row).values()
+                    if alone and not all(layer.call["mask"].causal for _, layer in layers):
+                        continue
+                    if span.sequence.doubtful:
                         raise _inconsistent(
                             f"row {row}: the window of tokens in its cache of {series[0].name} fits several sequences"
                         )
-                    steps = self._steps(origins)
-                    traces.append((len(steps) == 1, self._trace(steps, series, own=True)))
+                    traces.append((alone, self._trace(origins, series, own=True)))
                     crossed = dict.fromkeys(group.series for group in groups if not group.own)
-                    traces += [(len(steps) == 1, self._trace(steps, other, own=False)) for other in crossed]
+                    traces += [(alone, self._trace(origins, other, own=False)) for other in crossed]
         return [
             trace for at, (alone, trace) in enumerate(traces) if not (alone and _is_continued(trace, traces[at + 1 :]))
         ]
 
-    def _steps(self, origins: Sequence[Origin]) -> list[Step]:
-        steps = []
-        for origin in origins:
-            if origin.forward is None:
-                raise UnsupportedError(
-                    f"the cache held {origin.stop - origin.start} tokens that no captured forward pass computed",
-                    where="captured.generations",
-                    advice="open the block before the first forward pass with this cache, and pad prompts on the left; "
-                    + ADVICE,
-                )
-            count = origin.stop - origin.start
-            steps.append(Step(origin.forward, self._groups[origin.forward.number], origin.row, count))
-        return steps
-
-    def _trace(self, steps: list[Step], series: Series, *, own: bool) -> Trace:
+    def _trace(self, origins: Sequence[Origin], series: Series, *, own: bool) -> Trace:
         """Join the passes of one stack. Its queries grow, and in self-attention its keys with them."""
-        total, last, naming = sum(step.count for step in steps), steps[-1], self.builder.naming
-        rows = [step.layers(series) for step in steps]
-        if any(set(row) != set(rows[0]) for row in rows):
+        forwards = list(map(_forward_of, origins))
+        total, row, naming = sum(origin.count for origin in origins), origins[-1].row, self.builder.naming
+        rows = [
+            _layers_of(self._groups[forward.number], series, origin.row)
+            for forward, origin in zip(forwards, origins, strict=True)
+        ]
+        if any(set(layers) != set(rows[0]) for layers in rows):
             raise _inconsistent(f"{series[0].name} did not run the same layers in every forward pass")
-        groups = [next(iter(row.values()))[0] for row in rows]
-        axes = [naming.queries(step.forward, group, step.row) for step, group in zip(steps, groups, strict=True)]
-        queries = joined([part(axis, 0, step.count) for axis, step in zip(axes, steps, strict=True)])
+        groups = [next(iter(layers.values()))[0] for layers in rows]
+        queries = joined(
+            [
+                part(naming.queries(forward, group, origin.row), 0, origin.count)
+                for forward, group, origin in zip(forwards, groups, origins, strict=True)
+            ]
+        )
         if own:
-            flags = groups[0].queries_kept[steps[0].row]
+            flags = groups[0].queries_kept[origins[0].row]
             lead = 0 if flags is None else int(np.argmax(flags))
             positions = tuple(range(lead, lead + total))
-            keys, cut = queries, Cut(last.row, positions, positions, (lead + total,) * 2)
+            keys, cut = queries, Cut(row, positions, positions, (lead + total,) * 2)
         else:
-            size, keys = groups[-1].sizes[2], naming.keys(last.forward, groups[-1], last.row)
-            places = places_of(groups[-1].keys_kept[last.row], size)
-            cut = Cut(last.row, tuple(range(total)), places, (total, size))
-        self_attention = next(group.series for group in last.groups if group.own)
-        args, kwargs = self._call(last.forward, self_attention)
-        projections = steps[0].forward.projections
-        forward = replace(last.forward, args=args, kwargs=kwargs, contents=None, projections=projections)
+            size, keys = groups[-1].sizes[2], naming.keys(forwards[-1], groups[-1], row)
+            places = places_of(groups[-1].keys_kept[row], size)
+            cut = Cut(row, tuple(range(total)), places, (total, size))
+        self_attention = next(group.series for group in self._groups[forwards[-1].number] if group.own)
+        args, kwargs = self._call(forwards[-1], self_attention)
+        projections = forwards[0].projections
+        forward = replace(forwards[-1], args=args, kwargs=kwargs, contents=None, projections=projections)
         return self.builder.trace_of(
             forward,
             series,
-            _joined_layers(rows, steps, series, own=own),
+            _joined_layers(rows, origins, series, own=own),
             queries=queries,
             keys=keys,
-            unrecorded=tuple(dict.fromkeys(str(call) for step in steps for call in step.forward.unrecorded)),
+            unrecorded=tuple(dict.fromkeys(str(call) for each in forwards for call in each.unrecorded)),
             cut=cut,
         )
 
@@ -162,7 +135,7 @@ class Sequences:
         mask = "decoder_attention_mask" if name == IDS[0] else "attention_mask"
         ids, positions, attended = [], [], []
         for span in rows:
-            inputs = [self._inputs(origin, not origin.start, mask) for origin in (span.origins if span else ())]
+            inputs = [self._inputs(origin, mask) for origin in (span.origins if span else ())]
             if not inputs or any(part[0] is None for part in inputs):
                 return unknown
             ids.append(np.concatenate([part[0] for part in inputs]))
@@ -183,14 +156,11 @@ class Sequences:
             joined_call["position_ids"] = torch.stack([torch.cat(row) for row in positions]).to(device)  # type: ignore[arg-type]
         return (), joined_call
 
-    def _inputs(
-        self, origin: Origin, first: bool, mask: str
-    ) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
+    def _inputs(self, origin: Origin, mask: str) -> tuple[np.ndarray | None, np.ndarray, torch.Tensor | None]:
         """The inputs of one pass for one row, padding included: ids, a mask that is False for padding, position_ids.
 
         Args:
             origin: the pass and its row.
-            first: True for the pass that begins the sequence.
             mask: the name of the argument that masks padding.
         """
         forward, group = origin.forward, origin.group
@@ -198,8 +168,8 @@ class Sequences:
             return None, np.empty(0), None
         ids = self.builder.naming.ids(forward, group)
         kept = group.queries_kept[origin.row]
-        lead = int(np.argmax(kept)) if first and kept is not None else 0
-        count = lead + origin.stop - origin.start
+        lead = int(np.argmax(kept)) if not origin.start and kept is not None else 0
+        count = lead + origin.count
         flags = np.ones(group.sizes[1], dtype=bool) if kept is None else kept.copy()
         given = forward.kwargs.get(mask)
         if kept is None and isinstance(given, torch.Tensor) and given.dim() == 2 and given.shape[1] >= len(flags):
@@ -212,6 +182,28 @@ class Sequences:
             positions = None
         row = None if positions is None else positions[origin.row if len(positions) > 1 else 0][:count]
         return None if ids is None else ids[origin.row][:count], flags[:count], row
+
+
+def _forward_of(origin: Origin) -> Forward:
+    """The forward pass that computed some tokens of a sequence.
+
+    Raises:
+        UnsupportedError: the cache held them before the capture began.
+    """
+    if origin.forward is None:
+        raise UnsupportedError(
+            f"the cache held {origin.count} tokens that no captured forward pass computed",
+            where="captured.generations",
+            advice="open the block before the first forward pass with this cache, and pad prompts on the left; "
+            + ADVICE,
+        )
+    return origin.forward
+
+
+def _layers_of(groups: list[Group], series: Series, row: int) -> Layers:
+    """The layers of one stack in a row of a forward pass."""
+    of_stack = [group for group in groups if group.series == series]
+    return {layer.call["number"]: (group, layer) for group in of_stack for layer in group.rows[row]}
 
 
 def _refuse_other_keys(calls: list[LayerCopy], cached: dict[str, Any], where: str) -> None:
@@ -234,25 +226,30 @@ def _refuse_blind(mask: Mask, series: Series) -> None:
         raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
 
 
-def _piece(layer: LayerCopy, step: Step) -> Piece:
-    span, q = layer.tensors["k"], layer.tensors["q"]
-    assert isinstance(span, KeySpan)
+def _queries_of(layer: LayerCopy) -> torch.Tensor:
+    q = layer.tensors["q"]
     assert isinstance(q, torch.Tensor)
+    return q
+
+
+def _piece(layer: LayerCopy, origin: Origin) -> Piece:
+    span, q = layer.tensors["k"], _queries_of(layer)
+    assert isinstance(span, KeySpan)
     keys = span.stop - span.start
-    place = (span.stop - q.shape[1], step.count, (q.shape[1], keys), span.start)
+    place = (span.stop - q.shape[1], origin.count, (q.shape[1], keys), span.start)
     return Piece(layer.call["mask"], layer.call["terms"], *place)
 
 
-def _joined_layers(rows: list[Layers], steps: list[Step], series: Series, *, own: bool) -> list[LayerCopy]:
+def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series, *, own: bool) -> list[LayerCopy]:
     """The layers of a sequence, each joined from its passes."""
-    total = sum(step.count for step in steps)
+    total = sum(origin.count for origin in origins)
     masks: dict[tuple[int, ...], Mask] = {}
     layers = []
     for number in sorted(rows[0]):
         calls, where = [row[number][1] for row in rows], f"layer {number} of {series[0].name}"
-        pieces = [_piece(call, step) for call, step in zip(calls, steps, strict=True)]
+        pieces = [_piece(call, origin) for call, origin in zip(calls, origins, strict=True)]
         # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
-        # these steps.
+        # these origins.
         cached = {name: calls[-1].tensors[name] for name in ("k", "v")}
         if own:
             cached = {name: replace(x, start=0) if isinstance(x, KeySpan) else x for name, x in cached.items()}
@@ -266,40 +263,26 @@ def _joined_layers(rows: list[Layers], steps: list[Step], series: Series, *, own
         terms = grown_terms(pieces, total) if own else pieces[-1].terms
         if terms is None:
             raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
-        layers.append(_joined_call(calls, steps, cached, masks[key], terms))
+        layers.append(_joined_call(calls, origins, cached, masks[key], terms))
     return layers
 
 
 def _joined_call(
-    calls: list[LayerCopy], steps: list[Step], cached: dict[str, Any], mask: Mask, terms: Terms
+    calls: list[LayerCopy], origins: Sequence[Origin], cached: dict[str, Any], mask: Mask, terms: Terms
 ) -> LayerCopy:
     """One layer of a sequence: the queries of all passes concatenated, with the cached keys and values."""
-    last = calls[-1]
-    tensors = dict(last.tensors)
-    for name in tensors:
-        if name not in cached:
-            parts = [call.tensors[name][:, : step.count] for call, step in zip(calls, steps, strict=True)]  # type: ignore[index]
-            tensors[name] = torch.cat(parts, dim=1)
-    context_products = [call.products for call in calls]
+    q = torch.cat([_queries_of(call)[:, : origin.count] for call, origin in zip(calls, origins, strict=True)], dim=1)
+    parts = [call.products for call in calls if call.products is not None]
     products: ContextProducts | None = None
-    if all(each is not None for each in context_products):
-        values = [
-            each.values[:, : step.count] for each, step in zip(context_products, steps, strict=True) if each is not None
-        ]
-        products = replace(context_products[0], values=np.concatenate(values, axis=1))  # type: ignore[type-var]
-    silenced = {head: way for call in calls for head, way in call.silenced.items()}
+    if len(parts) == len(calls):
+        values = [each.values[:, : origin.count] for each, origin in zip(parts, origins, strict=True)]
+        products = replace(parts[0], values=np.concatenate(values, axis=1))
     return LayerCopy(
-        call={**last.call, "mask": mask, "terms": terms},
-        tensors={**tensors, **cached},
+        call={**calls[-1].call, "mask": mask, "terms": terms},
+        tensors={"q": q, **cached},
         products=products,
-        silenced=silenced,
+        silenced={head: way for call in calls for head, way in call.silenced.items()},
     )
-
-
-def _is_causal(groups: list[Group], series: Series, row: int) -> bool:
-    """Return True if all of a stack's masks in one forward pass are causal."""
-    layers = [layer for group in groups if group.series == series for layer in group.rows[row]]
-    return all(layer.call["mask"].causal for layer in layers)
 
 
 def _is_continued(trace: Trace, later: list[tuple[bool, Trace]]) -> bool:

@@ -74,25 +74,14 @@ class RawMask:
             allowed: bool, True where a key may be looked at.
             bias: a position bias.
         """
-        return cls(mask=None if allowed is None else filled(allowed), bias=bias)
-
-    @classmethod
-    def causal_from_the_first(cls, queries: int, keys: int, bias: torch.Tensor | None = None) -> RawMask:
-        """The mask of scaled_dot_product_attention with `is_causal`: query i sees key j only if j <= i."""
-        if queries == keys:
-            return cls(causal=True, bias=bias)
-        return cls(window=(None, queries - keys), bias=bias)
+        if allowed is None or bool(allowed.any(-1).all()):
+            return cls(mask=allowed, bias=bias)
+        lowest = torch.finfo(torch.float32).min  # hidden scores are lost beside it
+        return cls(mask=torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, lowest), bias=bias)
 
     def contents(self) -> Contents:
         """The mask's present content: models may pass one mask to all layers and change it in between."""
         return Contents(self.mask, self.bias, self.keys, self.causal, self.window, self.source, self.sinks)
-
-
-def filled(allowed: torch.Tensor) -> torch.Tensor:
-    """Add the lowest number of fp32 to hidden scores, which are lost beside it; bool if every query sees a key."""
-    if bool(allowed.any(-1).all()):
-        return allowed
-    return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, torch.finfo(torch.float32).min)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,23 +272,20 @@ def _row_rule(
 ) -> tuple[RowRule, float]:
     """The rule of one row of the batch, and the distance that `Rules.relied` is the least of."""
     relied = float("inf")
-    at = {
-        name: None if part is None else part[index if len(part) > 1 else 0]
-        for name, part in (("mask", raw.mask), ("bias", raw.bias))
-    }
+    given, bias, real = (
+        None if part is None else part[index if len(part) > 1 else 0] for part in (raw.mask, raw.bias, raw.keys)
+    )
     mask, terms = Mask(raw.causal, raw.window), NO_TERMS
-    allowed_keys = None
-    if raw.keys is not None:
-        allowed_keys = raw.keys[index if len(raw.keys) > 1 else 0].to(torch.bool, copy=True).cpu().numpy()
-    if at["mask"] is not None:
-        levels = levels_of(first_keys(at["mask"], keys), float("-inf") if exact else NEGLIGIBLE, where)
+    allowed_keys = None if real is None else real.to(torch.bool, copy=True).cpu().numpy()
+    if given is not None:
+        levels = levels_of(first_keys(given, keys), float("-inf") if exact else NEGLIGIBLE, where)
         rule, terms = rule_of(levels, queries, keys, tokens)
         relied = levels.relied
         mask = replace(rule, causal=rule.causal or raw.causal, window=rule.window or raw.window)
         if rule.keys is not None:
             allowed_keys = rule.keys if allowed_keys is None else allowed_keys & rule.keys
-    if at["bias"] is not None:
-        bias = first_keys(at["bias"], keys)
+    if bias is not None:
+        bias = first_keys(bias, keys)
         if bool(bias.any()):
             additional = terms_of(bias, queries)
             if additional is not None and terms.nothing:

@@ -61,15 +61,10 @@ def _joined_cells(parts: Sequence[Part], axes: Sequence[int], dtype: torch.dtype
             to[axis] = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
             at[axis] = index[axis][to[axis]] - first
         cells = _cells(raw, sizes, at)
-        whole[_grid(to)] = cells if cells.dtype == torch.bool == dtype else _numbers(cells).to(dtype)
+        if cells.dtype == torch.bool != dtype:
+            cells = torch.where(cells, 0.0, -torch.inf)  # as numbers to add
+        whole[_grid(to)] = cells.to(dtype)
     return whole
-
-
-def _numbers(mask: torch.Tensor) -> torch.Tensor:
-    """A mask as numbers to add."""
-    return (
-        mask if mask.dtype != torch.bool else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
-    )
 
 
 def _cells(raw: RawMask, sizes: Sequence[int], index: Sequence[torch.Tensor]) -> torch.Tensor:

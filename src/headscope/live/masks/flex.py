@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -39,31 +39,8 @@ CellFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """A function of one place: row of the batch, head, query, key, each a tensor without axes."""
 
 
-@dataclass(frozen=True, eq=False)
-class Scoring:
-    """Steps of a score_mod after scale * q . k.
-
-    Attributes:
-        factor: multiplies the score.
-        cap: the soft cap of that with the bias, if there is one.
-        at_zero: the score_mod at a score of 0; None if there is none.
-    """
-
-    factor: float = 1.0
-    cap: float | None = None
-    at_zero: CellFunction | None = None
-
-    def allowed(self, *place: torch.Tensor) -> torch.Tensor:
-        """True for a cell that is not masked."""
-        assert self.at_zero is not None
-        return self.at_zero(*place) > float("-inf")
-
-    def bias(self, *place: torch.Tensor) -> torch.Tensor:
-        """The number that is added to the score times the factor; 0 where it is masked."""
-        assert self.at_zero is not None
-        score = self.at_zero(*place)
-        return torch.where(score > float("-inf"), _inside(score, self.cap), 0.0).float()
-
+Scoring = tuple[float, "float | None", "CellFunction | None"]
+"""The reading of a score_mod, as the last attributes of `Flexed` say it."""
 
 SCORES = (0.37, -2.6, 11.3)
 """Scores at which a reading is compared with the score_mod, beside powers of 2 and HUGE."""
@@ -112,7 +89,7 @@ def read_score_mod(
     if factor == 0 or not bool(truly.all()):
         score = float(scores[int(truly.byte().argmin())])
         raise _unread(f"it differs from all of them at a score of {score:g}", where)
-    return Scoring(factor, cap, partial(scored, scores[0]))
+    return factor, cap, partial(scored, scores[0])
 
 
 def _unread(reason: str, where: str) -> UnsupportedError:
@@ -153,21 +130,25 @@ LIBRARY = "torch.nn.attention.flex_attention"
 
 @dataclass(frozen=True, eq=False)
 class Flexed:
-    """The mask of one call of flex attention, and what its score_mod adds.
+    """The mask of one call of flex attention, and what its score_mod does after scale * q . k.
 
     Attributes:
         mask_mod: (row of the batch, head, query, key) -> True where allowed; None if all cells are.
         blocks: for each block of queries, number and indices of its partial blocks of keys, and of its full ones.
         block_size: (queries, keys) of a block.
-        scoring: what the score_mod does.
         source: the objects that all of this was made from.
+        factor: multiplies the score.
+        cap: the soft cap of that with the bias, if there is one.
+        at_zero: the score_mod at a score of 0; None if there is none.
     """
 
     mask_mod: CellFunction | None
     blocks: tuple[torch.Tensor | None, ...]
     block_size: tuple[int, int]
-    scoring: Scoring = field(default_factory=Scoring)
     source: tuple[Any, ...] = ()
+    factor: float = 1.0
+    cap: float | None = None
+    at_zero: CellFunction | None = None
 
     @classmethod
     def of(cls, mask: Any) -> Flexed | None:
@@ -191,28 +172,34 @@ class Flexed:
         score_buffers, mask_buffers = (tuple(args[at]) if len(args) > at else () for at in (7, 8))
         library = sys.modules[LIBRARY]
         plain, sizes = score_mod is library._identity, (*args[0].shape[:3], args[1].shape[2])
-        scoring = Scoring() if plain else read_score_mod(score_mod, score_buffers, sizes, args[0].device, where)
+        scoring = () if plain else read_score_mod(score_mod, score_buffers, sizes, args[0].device, where)
         return cls._of(mask, mask_buffers, scoring, (score_mod, *score_buffers))
 
     @classmethod
     def _of(
-        cls, mask: tuple[Any, ...], buffers: tuple[Any, ...] = (), scoring: Scoring | None = None, source: Any = ()
+        cls, mask: tuple[Any, ...], buffers: tuple[Any, ...] = (), scoring: Scoring | tuple[()] = (), source: Any = ()
     ) -> Flexed:
         *_, query_block, key_block, mask_mod = mask
         blocks = mask[2:6]
         plain = mask_mod is sys.modules[LIBRARY].noop_mask
         function = (lambda *place: mask_mod(*place, *buffers)) if buffers else mask_mod
-        return cls(
-            None if plain else function,
-            blocks,
-            (query_block, key_block),
-            scoring or Scoring(),
-            (mask_mod, *buffers, *blocks, *source),
-        )
+        made_from = (mask_mod, *buffers, *blocks, *source)
+        return cls(None if plain else function, blocks, (query_block, key_block), made_from, *scoring)
+
+    def allowed(self, *place: torch.Tensor) -> torch.Tensor:
+        """True for a cell that the score_mod doesn't mask."""
+        assert self.at_zero is not None
+        return self.at_zero(*place) > float("-inf")
+
+    def bias(self, *place: torch.Tensor) -> torch.Tensor:
+        """The number that is added to the score times the factor; 0 where it is masked."""
+        assert self.at_zero is not None
+        score = self.at_zero(*place)
+        return torch.where(score > float("-inf"), _inside(score, self.cap), 0.0).float()
 
     def is_fixed(self) -> bool:
         """Return True if its functions are a library's: others may look at what changes between two layers."""
-        return self.scoring.at_zero is None and (self.mask_mod is None or from_library(self.source[0]))
+        return self.at_zero is None and (self.mask_mod is None or from_library(self.source[0]))
 
     def raw(self, sizes: tuple[int, int, int, int], device: torch.device, where: str) -> RawMask:
         """The mask and the bias over a map, to be read once for all layers that share them. See `read`."""
@@ -230,18 +217,17 @@ class Flexed:
             UnsupportedError: the mask's function and its blocks contradict each other.
         """
         self._check_blocks(sizes, device, where)
-        scoring = self.scoring
-        reads = scoring.at_zero is not None
-        conditions = [*([] if self.mask_mod is None else [self.mask_mod]), *([scoring.allowed] if reads else [])]
+        reads = self.at_zero is not None
+        conditions = [*([] if self.mask_mod is None else [self.mask_mod]), *([self.allowed] if reads else [])]
         mask = _cells(_every(conditions), sizes, device) if conditions else None
         if not reads:
             return RawMask(mask=mask)
-        added = _cells(scoring.bias, sizes, device)
+        added = _cells(self.bias, sizes, device)
         if all(bool((block > NEGLIGIBLE).all()) for _, block in added.blocks()):
             return RawMask(mask=mask, bias=added)
 
         def numbers(*place: torch.Tensor) -> torch.Tensor:
-            return torch.where(_every(conditions)(*place), scoring.bias(*place), float("-inf"))
+            return torch.where(_every(conditions)(*place), self.bias(*place), float("-inf"))
 
         return RawMask(mask=_cells(numbers, sizes, device))
 

@@ -66,7 +66,8 @@ def raw_mask(
         return RawMask.added(mask, bias), keys
     if mask is None and bool(causal) and queries > 1:
         used = keys if kwargs.get("same_tokens") is not None else min(queries, keys)
-        return RawMask.causal_from_the_first(queries, used, None if bias is None else bias[..., :used]), used
+        bias, moved = None if bias is None else bias[..., :used], queries != used  # query i sees key j only if j <= i
+        return RawMask(causal=not moved, window=(None, queries - used) if moved else None, bias=bias), used
     if bias is not None and mask is not None and mask.dtype == torch.bool:
         return RawMask.filled(mask, bias), keys
     return RawMask(mask=mask, bias=bias), keys

@@ -15,7 +15,7 @@ row. A row that is far below 0 as a whole belongs to a padding query, or to an o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -85,12 +85,15 @@ class Levels:
         self.relied = min(self.relied, -float(torch.where(masked, below, float("-inf")).amax()))
         return below > self.negligible
 
-    def numbers(self, rows: slice) -> torch.Tensor:
-        """(n,): True for rows with cells that are neither 0 nor masked."""
-        below = self._below(rows)
-        if below is None:
-            return torch.zeros(rows.stop - rows.start, dtype=torch.bool, device=self.mask.device)
-        return ((self.mask[:, rows] != 0) & (below > self.negligible)).any(-1).any(0)
+    def has_numbers(self, padding: np.ndarray | None) -> bool:
+        """Return True if rows that are not padding contain numbers other than 0 in cells that are not masked."""
+        for rows in self.blocks():
+            if (below := self._below(rows)) is None:
+                return False
+            flags = ((self.mask[:, rows] != 0) & (below > self.negligible)).any(-1).any(0).cpu().numpy()
+            if (flags if padding is None else flags & ~padding[rows]).any():
+                return True
+        return False
 
     def bias(self) -> torch.Tensor:
         """(1 or heads, rows, keys): the mask in fp32, -inf where masked; finite numbers stay finite.
@@ -257,23 +260,18 @@ def first_keys(part: torch.Tensor | Cells, keys: int) -> Any:
 
 def levels_of(mask: torch.Tensor | Cells, negligible: float, where: str) -> Levels:
     """The mask of one row of the batch, (1 or heads, 1 or queries, keys), with identical rows and heads merged."""
-    if isinstance(mask, Cells):
-        levels = Levels(mask, negligible, where)
-        return Levels(mask.of(heads=1), negligible, where) if _alike(levels) else levels
-    if mask.shape[-2] == 1 or mask.stride(-2) == 0:
-        mask = mask[:, :1]
-    if mask.stride(0) == 0:
-        mask = mask[:1]
+    if isinstance(mask, torch.Tensor):
+        mask = mask[:, :1] if mask.shape[-2] == 1 or mask.stride(-2) == 0 else mask
+        mask = mask[:1] if mask.stride(0) == 0 else mask
     levels = Levels(mask, negligible, where)
-    return Levels(mask[:1], negligible, where) if _alike(levels) else levels
+    if len(mask) < 2 or not _alike(mask[:, rows] for rows in levels.blocks()):
+        return levels
+    return Levels(mask.of(heads=1) if isinstance(mask, Cells) else mask[:1], negligible, where)
 
 
-def _alike(levels: Levels) -> bool:
-    """Return True if there are several heads and all have the same mask."""
-    mask = levels.mask
-    return len(mask) > 1 and all(
-        bool((part[1:] == part[:1]).all()) for part in (mask[:, rows] for rows in levels.blocks())
-    )
+def _alike(parts: Iterable[torch.Tensor]) -> bool:
+    """Return True if all heads have the same cells."""
+    return all(bool((part[1:] == part[:1]).all()) for part in parts)
 
 
 def rule_of(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
@@ -281,7 +279,7 @@ def rule_of(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tu
     heads, rows, _ = levels.mask.shape
     padding = levels.padding(tokens) if tokens is not None and rows > 1 else None
     real = levels.seen(None if padding is None else ~padding)
-    if heads > 1 or _numbers(levels, padding):
+    if heads > 1 or levels.has_numbers(padding):
         return _numeric(levels, real, queries, keys, tokens)
     if rows == 1:
         return Mask(keys=real), NO_TERMS
@@ -296,7 +294,7 @@ def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: 
 
     Models that add ALiBi to their causal mask pass such a mask.
     """
-    alike = all(bool((allowed[1:] == allowed[:1]).all()) for allowed in map(levels.allowed, levels.blocks()))
+    alike = _alike(map(levels.allowed, levels.blocks()))
     rows, rule = levels.mask.shape[1], None
     kept = torch.ones(rows, dtype=torch.bool)
     if levels.top is not None and alike and rows == 1:
@@ -312,15 +310,6 @@ def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: 
     if rule is not None and terms is not None:
         return rule, terms
     return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
-
-
-def _numbers(levels: Levels, padding: np.ndarray | None) -> bool:
-    """Return True if rows that are not padding contain numbers other than 0 in cells that are not masked."""
-    for rows in levels.blocks():
-        flags = levels.numbers(rows).cpu().numpy()
-        if (flags if padding is None else flags & ~padding[rows]).any():
-            return True
-    return False
 
 
 def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> Mask | None:

@@ -159,6 +159,13 @@ class Tokens:
         )
 
 
+def in_common(tables: Sequence[np.ndarray]) -> np.ndarray:
+    """The tokens' numbers that several tables have in common at each place, -1 where they differ."""
+    most = np.max(tables, axis=0)
+    common: np.ndarray = np.where(most == np.min(tables, axis=0), most, -1)
+    return common
+
+
 def part(axis: TokenAxis, start: int, stop: int) -> TokenAxis:
     """The tokens of an axis from `start` to `stop`."""
     return TokenAxis(**{name: getattr(axis, name)[start:stop] for name in axis.__dataclass_fields__})

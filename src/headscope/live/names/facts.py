@@ -1,7 +1,7 @@
 """Facts about a forward pass's tensors: the tokens whose vectors stand at their places.
 
-`KnownTensors` are the tensors of a pass whose tokens are known, however their memory is shared, written to or changed
-unseen; `Follower` finds out about them.
+A `Follower` knows the tensors whose tokens are known, however their memory is shared, written to or changed unseen,
+and finds out about those that operators make of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from headscope.live.names.sources import (
     kept,
     mixed,
     pointwise,
-    segments_of,
     together,
     unknown,
     unread,
@@ -65,29 +64,41 @@ class Entry(NamedTuple):
     exposed: torch.Tensor | None
 
 
-class View(NamedTuple):
-    """A part of a tensor: what is written to it is written to the whole.
+View = tuple["weakref.ref[torch.Tensor]", "weakref.ref[torch.Tensor]", Any, "tuple[Any, ...]"]
+"""A part of a tensor and the whole, and the operator that made one from the other, with its further arguments: what is
+written to the part is written to the whole."""
+
+
+MOST_REMEMBERED = 64
+"""Maximum number of forward passes whose outputs are recognised when they are a later one's input."""
+
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+VIEWS = ("select", "slice")
+"""Operators through whose results a tensor is written in parts: x[:, 0] = …"""
+
+
+class Follower:
+    """Facts about the tensors of one thread's forward pass.
 
     Attributes:
-        part, whole: weak references to both.
-        op, args: the operator that made one from the other, and its further arguments.
-    """
-
-    part: weakref.ref[torch.Tensor]
-    whole: weakref.ref[torch.Tensor]
-    op: Any
-    args: tuple[Any, ...]
-
-
-class KnownTensors:
-    """The tensors of one thread's forward pass, with the tokens whose vectors stand in them.
-
-    Args:
         memory: what was worked out in earlier passes.
+        replace: changes the ids that are looked up; None to leave them as they are.
+        tokens: the tokens that entered the pass.
+        lookups: the ids that were looked up, in order, each time with their own sources, None if they come from no
+            argument, and the number of the first one's token.
+        valued: True if tokens were moved to places that depend on numbers, not on shapes alone.
+        settings: for each block that ran in this pass, what it depends on beside its arguments; None if on any code.
+        closed: True once its session is over.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, replace: Replace | None = None) -> None:
         self.memory = memory
+        self.replace = replace
+        self.closed = False
+        self._remembered: deque[dict[int, tuple[Tokens, int]]] = deque(maxlen=MOST_REMEMBERED)
         self.forget()
 
     def forget(self) -> None:
@@ -130,7 +141,7 @@ class KnownTensors:
         """Note the sources of a tensor."""
         if len(self._entries) > self._room:
             self._entries = {at: entry for at, entry in self._entries.items() if entry.tensor() is not None}
-            self._views = [view for view in self._views if view.part() is not None and view.whole() is not None]
+            self._views = [view for view in self._views if view[0]() is not None and view[1]() is not None]
             self._storages = {at: memory for at, memory in self._storages.items() if not memory[0].expired()}  # type: ignore[no-untyped-call]
             self._room = ROOM + 2 * len(self._entries)
         exposed = fingerprint(x) if any(_overlap(memory, _memory(x)) for memory in self._exposed) else None
@@ -161,17 +172,13 @@ class KnownTensors:
                 self._storages.pop(_storage(written[-1]), None)
             else:
                 self.put(written[-1], sources)
-            view = next((view for view in reversed(self._views) if view.part() is written[-1]), None)
-            whole = None if view is None else view.whole()
+            view = next((view for view in reversed(self._views) if view[0]() is written[-1]), None)
+            whole = None if view is None else view[1]()
             if view is None or whole is None:
                 break
-            sources = self.memory.interned(self._whole(view, whole, written[-1]))
+            sources = self.memory.interned(self._whole(whole, written[-1], *view[2:]))
             written.append(whole)
         self._renew(_memory(x), None if same else written)
-
-    def view(self, part: torch.Tensor, whole: torch.Tensor, op: Any, args: tuple[Any, ...]) -> None:
-        """Note that an operator has made a part of a tensor: what is written to it is written to the whole."""
-        self._views.append(View(weakref.ref(part), weakref.ref(whole), op, args))
 
     def _renew(self, memory: range, but: list[torch.Tensor] | None) -> None:
         """Note that numbers changed: tensors in this memory keep their tokens, or only these do."""
@@ -181,18 +188,18 @@ class KnownTensors:
                 kept = but is None or any(x is each for each in but)
                 self.put(x, entry.sources if kept else self.memory.interned(unknown(x.dim())))
 
-    def _whole(self, view: View, whole: torch.Tensor, part: torch.Tensor) -> Sources:
+    def _whole(self, whole: torch.Tensor, part: torch.Tensor, op: Any, args: tuple[Any, ...]) -> Sources:
         """The sources of a tensor after a part of it has been written."""
         entries = [(x, self._entries.get(id(x))) for x in (whole, part)]
         known = [entry.sources if entry is not None and entry.tensor() is x else None for x, entry in entries]
-        axis, sources, shape = view.args[0] % whole.dim(), known[1], list(part.shape)
+        axis, sources, shape = args[0] % whole.dim(), known[1], list(part.shape)
         selected = part.dim() < whole.dim()
         if selected:
             sources = None if sources is None else sources.unsqueeze(axis)
             shape.insert(axis, 1)
         table, new = together([known[0], sources], [whole.shape, shape], axis)
         table = table.clone(memory_format=torch.contiguous_format)
-        view.op(table, *view.args).copy_(new.squeeze(axis) if selected else new)
+        op(table, *args).copy_(new.squeeze(axis) if selected else new)
         return compressed(table)
 
     def expose(self, x: torch.Tensor) -> None:
@@ -200,63 +207,6 @@ class KnownTensors:
         memory = _memory(x)
         self._exposed.append(memory)
         self._renew(memory, None)
-
-
-def _memory(x: torch.Tensor) -> range:
-    """The addresses of a tensor's memory; none if it has no memory of its own."""
-    try:
-        storage = x.untyped_storage()
-        return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
-    except (NotImplementedError, RuntimeError):
-        return range(0)
-
-
-def _storage(x: torch.Tensor) -> int | None:
-    """Return an identity of a tensor's memory, valid while a weak reference exists; None if it has none of its own."""
-    try:
-        return x.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def _version(x: torch.Tensor) -> int | None:
-    return None if x.is_inference() else x._version
-
-
-def _overlap(one: range, other: range) -> bool:
-    return one.start < other.stop and other.start < one.stop
-
-
-MOST_REMEMBERED = 64
-"""Maximum number of forward passes whose outputs are recognised when they are a later one's input."""
-
-
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-VIEWS = ("select", "slice")
-"""Operators through whose results a tensor is written in parts: x[:, 0] = …"""
-
-
-class Follower(KnownTensors):
-    """Facts about the tensors of one thread's forward pass.
-
-    Attributes:
-        memory: what was worked out in earlier passes.
-        tokens: the tokens that entered the pass.
-        lookups: the ids that were looked up, in order, each time with their own sources, None if they come from no
-            argument, and the number of the first one's token.
-        valued: True if tokens were moved to places that depend on numbers, not on shapes alone.
-        replace: changes the ids that are looked up; None to leave them as they are.
-        settings: for each block that ran in this pass, what it depends on beside its arguments; None if on any code.
-        closed: True once its session is over.
-    """
-
-    def __init__(self, memory: Memory, replace: Replace | None = None) -> None:
-        super().__init__(memory)
-        self.closed = False
-        self.replace = replace
-        self._remembered: deque[dict[int, tuple[Tokens, int]]] = deque(maxlen=MOST_REMEMBERED)
 
     def begin(self, forward: Forward, tables: Tables) -> None:
         """Begin to follow a pass."""
@@ -383,7 +333,7 @@ class Follower(KnownTensors):
             self.write(args[at], sources if args[at] is result and isinstance(sources, torch.Tensor) else None)
         self._before = None
         if operator.name in VIEWS and args[0].is_floating_point():
-            self.view(result, args[0], operator.op, args[1:])
+            self._views.append((weakref.ref(result), weakref.ref(args[0]), operator.op, args[1:]))
         if operator.name == "resolve_neg":  # on the way to NumPy
             self.expose(args[0])
         if operator.writes or sources is None or result is args[0]:
@@ -445,9 +395,7 @@ class Follower(KnownTensors):
                     return only
             if len(args) == 2 and first is second and (first is None or args[0].dim() == args[1].dim()):
                 return first
-        elif operator.rule is kept:
-            return self.known(args[0])
-        elif operator.rule is unread:
+        elif operator.rule in (kept, unread):
             return operator.rule(self.known, operator.op, args, result)
         labelled: list[Sources] = []
         key = (operator, tuple(result.shape) if operator.name in RESHAPES else (), self._key(args, labelled))
@@ -482,9 +430,8 @@ class Follower(KnownTensors):
     def _numbered(self, ids: torch.Tensor, axes: int) -> Sources:
         """The sources of what was looked up for these ids: new tokens, unless the same ids were looked up before."""
         elements, first = self.known(ids), self._first_of(ids)
-        passed, places = self._passed(ids, elements)
         if first == self.tokens.count:
-            self.tokens.add(passed, segments_of(places, self._types))
+            self.tokens.add(*self._passed(ids, elements))
         self.lookups.append((ids.detach().clone(), elements, first))
         shape = *ids.shape, *(1,) * (axes - ids.dim())
         return self.memory.interned(torch.arange(first, first + ids.numel(), device="cpu").reshape(shape))
@@ -499,10 +446,9 @@ class Follower(KnownTensors):
         for ids in (x[0] if isinstance(x, list) and x else x for x in args[1:]):
             integers = isinstance(ids, torch.Tensor) and ids.dtype in INTEGERS
             if integers and (result.dtype in INTEGERS or result.numel() == ids.numel()):
-                elements = self.known(ids) if self.known(args[0]) is None else None
-                return (
-                    None if elements is None else elements.reshape(*elements.shape, *(1,) * (result.dim() - ids.dim()))
-                )
+                if self.known(args[0]) is not None or (elements := self.known(ids)) is None:
+                    return None
+                return elements.reshape(*elements.shape, *(1,) * (result.dim() - ids.dim()))
         return None
 
     def _passed(self, ids: torch.Tensor, elements: Sources | None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -513,20 +459,20 @@ class Follower(KnownTensors):
             elements: their sources.
 
         Returns:
-            The ids, flat, those of no argument as they are, and -1 for those made of several; and their places, if all
-            are of the one with token types.
+            The ids, flat, those of no argument as they are, and -1 for those made of several; and their token types, if
+            all are of the argument that has them.
         """
         named = ids.detach().flatten().clone()
         if elements is None:
             return named, None
-        numbers, found = elements.expand(ids.shape).flatten(), None
+        numbers, types = elements.expand(ids.shape).flatten(), None
         for first, values in self._arguments:
             places, count = numbers - first, values.numel()
             inside = (places >= 0) & (places < count)
             if not bool(inside.any()):
                 continue
             if bool(inside.all()) and self._types is not None and self._types.shape == values.shape:
-                found = places
+                types = self._types.flatten()[places.to(self._types.device)].clone()
             if len(places) == count and bool((places == torch.arange(count, device="cpu")).all()):
                 named = values.flatten().to(named.dtype)  # as they are: a GPU is not sent any places
             else:
@@ -536,7 +482,7 @@ class Follower(KnownTensors):
         if bool(looked_up.any()):  # in a table whose numbers are ids of another
             chosen = torch.from_numpy(self.tokens.ids)[numbers.clamp(0, self.tokens.count - 1)]
             named = torch.where(looked_up.to(named.device), chosen.to(named), named)
-        return named.masked_fill((numbers == SEVERAL).to(named.device), -1), found
+        return named.masked_fill((numbers == SEVERAL).to(named.device), -1), types
 
     def _first_of(self, ids: torch.Tensor) -> int:
         """The number of the first token of ids that are looked up: the same as before if they have been looked up."""
@@ -569,3 +515,28 @@ class Follower(KnownTensors):
         return self.memory.interned(
             torch.arange(first, self.tokens.count, device="cpu").reshape(len(x), 1, rows, columns)
         )
+
+
+def _memory(x: torch.Tensor) -> range:
+    """The addresses of a tensor's memory; none if it has no memory of its own."""
+    try:
+        storage = x.untyped_storage()
+        return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+    except (NotImplementedError, RuntimeError):
+        return range(0)
+
+
+def _storage(x: torch.Tensor) -> int | None:
+    """Return an identity of a tensor's memory, valid while a weak reference exists; None if it has none of its own."""
+    try:
+        return x.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _version(x: torch.Tensor) -> int | None:
+    return None if x.is_inference() else x._version
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop

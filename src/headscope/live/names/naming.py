@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.live.keeping.cached_sequences import KeySpan
-from headscope.live.names.axes import Tokens, Vocabulary, joined, part, with_extras
+from headscope.live.names.axes import Tokens, Vocabulary, in_common, joined, part, with_extras
 from headscope.live.plan.stacks import Place
 
 if TYPE_CHECKING:
@@ -33,17 +33,13 @@ class Naming:
         if place not in self._numbers:
             batch, *sizes = group.sizes
             size = sizes[side] - (len(group.extras) if side else 0)
-            common: np.ndarray | None = None
+            tables = []
             for layer in group.rows[0]:
-                followed = forward.followed.get(Place(group.stack, layer.call["number"], group.turn), (None, None))[
-                    side
-                ]
-                numbers = np.full((batch, size), -1)
-                if followed is not None and followed.shape[1] >= size:
-                    numbers[:] = followed[:, :size]
-                common = numbers if common is None else np.where(common == numbers, common, -1)
-            assert common is not None
-            self._numbers[place] = common
+                of_layer = forward.followed.get(Place(group.stack, layer.call["number"], group.turn), (None, None))
+                tables.append(np.full((batch, size), -1))
+                if (followed := of_layer[side]) is not None and followed.shape[1] >= size:
+                    tables[-1][:] = followed[:, :size]
+            self._numbers[place] = in_common(tables)
         return self._numbers[place]
 
     def ids(self, forward: Forward, group: Group) -> np.ndarray | None:

@@ -536,8 +536,3 @@ def memory_of(model: nn.Module) -> Memory:
     if at not in MEMORIES:
         weakref.finalize(model, MEMORIES.pop, at, None).atexit = False
     return MEMORIES.setdefault(at, Memory())
-
-
-def segments_of(places: torch.Tensor | None, types: torch.Tensor | None) -> torch.Tensor | None:
-    """The token types at these places of an argument; None if it has none."""
-    return None if places is None or types is None else types.flatten()[places.to(types.device)].clone()

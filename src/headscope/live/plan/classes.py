@@ -131,18 +131,13 @@ def calls_sdpa(module: nn.Module) -> bool:
         return SDPA_NAME in str(getattr(module, "inlined_graph", ""))  # a part that is not called has no graph
     if kind.calls_sdpa or kind.is_model or kind.uses_interface or _is_in(type(module)):
         return kind.calls_sdpa
-    return any(_reached(_given(module)))
+    own = vars(module)
+    return any(_reached([own[name] for name in own.keys() - OF_EVERY_MODULE]))
 
 
 def _is_in(thing: Any, libraries: tuple[str, ...] = LIBRARIES) -> bool:
     """Return True for a function or class of a library; functions that a program generates are in no module."""
     return (thing.__module__ or "").startswith(libraries)
-
-
-def _given(module: nn.Module) -> list[Any]:
-    """A module's own attributes."""
-    own = vars(module)
-    return [own[name] for name in own.keys() - OF_EVERY_MODULE]
 
 
 def _code_of(cls: type) -> list[Any]:

@@ -63,9 +63,7 @@ SEEN: dict[tuple[int, int], Seen] = {}
 """Acts of the calls that are running: see `of_thread`."""
 
 
-@cache
-def _signature(forward: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(forward)
+_signature = cache(inspect.signature)
 
 
 def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
@@ -159,7 +157,7 @@ def _observed(
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
     context = joined.view(len(reading.q), queries, heads, d_value)
     returned = output[1] if len(output) > 1 else None
-    given = {"scaling": reading.scale, "same_tokens": not reading.cross, "first": keys - queries}
+    settings = {"scaling": reading.scale, "same_tokens": not reading.cross, "first": keys - queries}
     ran = Ran(
         type(module).__name__,
         module,
@@ -168,7 +166,7 @@ def _observed(
         reading.v.detach(),
         reading.mask,
         keys,
-        {**given, "dropout": dropout_of(module, reader.dropouts)},
+        {**settings, "dropout": dropout_of(module, reader.dropouts)},
         context.detach(),
         context.detach(),
         returned.detach() if isinstance(returned, torch.Tensor) else None,

@@ -55,7 +55,8 @@ def wrap(attention: Iterable[nn.Module] = ()) -> None:
         for table, ending in TABLES.values():
             for key, function in list(table.items()):
                 if key.endswith(ending) and function not in WRAPPERS:
-                    _swap(table, key)
+                    table[key] = wrapper = watched(function, _known_as(function, key))
+                    SWAPPED.append((table, key, function, wrapper))
 
 
 def _add_tables_of(module: ModuleType | None) -> None:
@@ -67,12 +68,6 @@ def _add_tables_of(module: ModuleType | None) -> None:
         TABLES[module.__name__] = vars(module), "eager_attention_forward"
         local = getattr(vars(module).get("ALL_ATTENTION_FUNCTIONS"), "_local_mapping", {})
         TABLES[f"{module.__name__}, interface"] = local, ""
-
-
-def _swap(table: dict[str, Any], key: str) -> None:
-    original = table[key]
-    table[key] = wrapper = watched(original, _known_as(original, key))
-    SWAPPED.append((table, key, original, wrapper))
 
 
 WRAPPERS: set[Callable[..., Any]] = set()

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,70 +42,49 @@ FAST_PATH = Shared(_switch_fast_path_off)
 """Switches off PyTorch's inference fast path."""
 
 
-def extra_keys(mha: nn.MultiheadAttention) -> tuple[str, ...]:
-    """Names of the keys that are not tokens: bias_k, and the zero key that add_zero_attn appends."""
-    return (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+Given = tuple[torch.Tensor, torch.Tensor]
+"""Queries and keys as a MultiheadAttention is given them: (tokens, batch, d), or (tokens, d) without a batch."""
 
 
-class Given(NamedTuple):
-    """The arguments of the MultiheadAttention that runs, as far as the operator in it doesn't show it.
+def keys_of(mha: Any, query: torch.Tensor, key: torch.Tensor) -> dict[str, Any]:
+    """Settings that the operator in a call doesn't show: if keys are the queries' tokens, and names of any that aren't.
 
-    Attributes:
-        query, key: (tokens, batch, d), or (tokens, d) without a batch.
-        same_tokens: True if they are the same tokens.
-        extra_keys: names of the keys that are not tokens.
+    These are bias_k, and the zero key that add_zero_attn appends.
     """
+    same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+    names = (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
+    return {"same_tokens": same_tokens, "extra_keys": names}
 
-    query: torch.Tensor
-    key: torch.Tensor
-    same_tokens: bool
-    extra_keys: tuple[str, ...]
 
-    @classmethod
-    def now(cls, module: nn.Module) -> Given | None:
-        """The arguments of the forward that runs in this thread; None if a module or its class attends by itself.
+def given_now(module: nn.Module) -> Given | None:
+    """Inputs of the MultiheadAttention whose forward runs in this thread; None if a module or its class attends itself.
 
-        The forward puts the tokens before the batch.
+    The forward puts the tokens before the batch.
 
-        Raises:
-            UnsupportedError: another function than its class's runs as its forward, and attends by itself.
-        """
-        if not isinstance(module, nn.MultiheadAttention):
-            return None
-        own = (frame for frame in frames() if frame.f_code is FORWARD and frame.f_locals["self"] is module)
-        frame = next(own, None)
-        if frame is None and type(module).forward.__code__ is not FORWARD:
-            return None
-        if frame is None:
-            raise UnsupportedError(
-                "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
-                where=type(module).__name__,
-                advice="make it a class of its own, derived from nn.Module",
-            )
-        query, key = (frame.f_locals[name] for name in NAMES[:2])
-        same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
-        return cls(query, key, same_tokens, extra_keys(module))
+    Raises:
+        UnsupportedError: another function than its class's runs as its forward, and attends by itself.
+    """
+    if not isinstance(module, nn.MultiheadAttention):
+        return None
+    own = (frame for frame in frames() if frame.f_code is FORWARD and frame.f_locals["self"] is module)
+    frame = next(own, None)
+    if frame is None and type(module).forward.__code__ is not FORWARD:
+        return None
+    if frame is None:
+        raise UnsupportedError(
+            "the forward of an nn.MultiheadAttention was replaced by one that attends by itself",
+            where=type(module).__name__,
+            advice="make it a class of its own, derived from nn.Module",
+        )
+    return frame.f_locals["query"], frame.f_locals["key"]
 
 
 FORWARD = nn.MultiheadAttention.forward.__code__
 
 
-@dataclass(frozen=True, eq=False)
-class Read:
-    """A call that was read at its operator, whose output is compared with its contexts.
-
-    Attributes:
-        q, k, v: (batch, heads, tokens, d_head), the operator's.
-        contexts: (batch, queries, heads * d_head), what was projected.
-        seats: the sessions that saw it.
-    """
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    contexts: torch.Tensor
-    seats: list[Seat]
-
+Read = tuple[list[Seat], tuple[torch.Tensor, ...], torch.Tensor]
+"""A call that was read at its operator: the sessions that saw it; the operator's queries, keys and values, (batch,
+heads, tokens, d_head); and the contexts, (batch, queries, heads * d_head), that were projected."""
 
 READ: dict[tuple[int, int], Read] = {}
 """The calls that were read: see `of_thread`."""
@@ -137,13 +115,18 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
     read = READ.pop(of_thread(mha), None)
     if read is None:
         return None
-    for seat in read.seats:
+    seats = read[0]
+    for seat in seats:
         seat.forward.forget(mha)
-    recorders, silenced = recording(read.seats), heads_to_silence(read.seats)
+    recorders, silenced = recording(seats), heads_to_silence(seats)
     changed = None
     if silenced and again is not None:
         if drops:
-            _refuse_dropout(mha, read)
+            raise UnsupportedError(
+                "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
+                where=seats[0].session.plan.paths[id(mha)],
+                advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
+            )
         following.attended(again[0], given["query"], axes)
         changed = again[0], output[1]
     elif recorders and not silenced and not drops and (again is not None or not is_unchanged(mha)):
@@ -152,14 +135,6 @@ def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     return changed
-
-
-def _refuse_dropout(mha: nn.MultiheadAttention, read: Read) -> NoReturn:
-    raise UnsupportedError(
-        "heads of an nn.MultiheadAttention that returns weights can't be silenced while it applies dropout",
-        where=read.seats[0].session.plan.paths[id(mha)],
-        advice="call model.eval() first, set its dropout to 0, or call it with need_weights=False",
-    )
 
 
 def _again(
@@ -187,7 +162,7 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
         UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
     """
     output = output[None] if output.dim() == 2 else output if mha.batch_first else output.transpose(0, 1)
-    session, forward, place, _ = read.seats[0]
+    ((session, forward, place, _), *_), (q, k, v), contexts = read
     kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest
     with Unwatched(), torch.no_grad(), torch.autocast(output.device.type, enabled=False):
         wide = torch.promote_types(output.dtype, torch.float32)
@@ -196,9 +171,9 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
             for name, x in (("weight", mha.out_proj.weight), ("bias", mha.out_proj.bias))
         )
         assert W is not None
-        expected = functional.linear(read.contexts.to(wide), W, b)
-        share = share_of(read.q, read.k, max(torch.finfo(x.dtype).eps for x in (output, read.contexts)))
-        largest = functional.linear(read.v.abs().amax(2).flatten(1).to(wide), W.abs())
+        expected = functional.linear(contexts.to(wide), W, b)
+        share = share_of(q, k, max(torch.finfo(x.dtype).eps for x in (output, contexts)))
+        largest = functional.linear(v.abs().amax(2).flatten(1).to(wide), W.abs())
         tolerance = share * (largest[:, None] + expected.abs())
         times = ((output.to(wide) - expected).abs() / tolerance.clamp(min=1e-30)).amax(-1)
         for row, of_row in enumerate(times):

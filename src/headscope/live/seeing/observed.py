@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ from headscope.live.calls import Call
 from headscope.live.checking import refuse_altered
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
-from headscope.live.masks.analyst import Rules, score_bound
+from headscope.live.masks.analyst import score_bound
 from headscope.live.masks.given import raw_mask, used_keys, with_four_axes
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME, stage_of
 from headscope.live.seeing.operators import noting
@@ -85,21 +85,22 @@ def run_observed(
             notes.attended = partial(inner.read, notes)
         result = run()
     with torch.no_grad():
-        ran, masking = (None, None) if inner is None else inner.ran_with(result[0].detach())
+        ran = None if inner is None else inner.ran_with(result[0].detach())
         if ran is not None:
             for seat in recorders:
                 seat.forward.changed_inside = name
         else:
             ran = _ran(name, module, tensors, mask, settings, result[0], notes, proven)
             ran = replace(ran, weights=_weights(result), unfused=not proven)
-        ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
-        masking = masking or (None if reader is None else _masking(ran, reader))
+        if silenced:
+            ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
+        ran = ran if reader is None else _masked(ran, reader)
         mark = mark_of(result[0]) if whole else None
-        _deliver(ran, whole, masking, mark)
-    if masking is not None and silenced:
-        call = _call_to_silence(ran, seats, masking)
-        keys = ran.key[:, :, : masking.keys]
-        call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : masking.keys])
+        _deliver(ran, whole, mark)
+    if silenced:
+        call = _call_to_silence(ran, seats)
+        keys = ran.key[:, :, : ran.used]
+        call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : ran.used])
         changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
         ran, mark = replace(ran, returned=result[0].detach()), None
@@ -154,14 +155,14 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
     return value
 
 
-def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark: torch.Tensor | None = None) -> None:
+def _deliver(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> None:
     """Read a call, and pass it on to the consumers of the sessions that record it.
 
     Raises:
         UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
     """
     if seats := recording(seats):
-        calls = _calls(ran, seats, masking or _masking(ran, seats[0]), mark)
+        calls = _calls(_masked(ran, seats[0]), seats, mark)
         with exact_products():
             if not ran.proven:
                 refuse_altered(calls[0])
@@ -171,23 +172,24 @@ def _deliver(ran: Ran, seats: list[Seat], masking: _Masking | None = None, mark:
 
 def deliver_read(ran: Ran, seats: list[Seat]) -> Call | None:
     """Deliver a call that was read from its inputs; return it, as who silences heads sees it, if anybody does."""
-    masking = _masking(ran, seats[0])
-    _deliver(ran, seats, masking)
-    return _call_to_silence(ran, seats, masking) if ran.silenced else None
+    ran = _masked(ran, seats[0])
+    _deliver(ran, seats)
+    return _call_to_silence(ran, seats) if ran.silenced else None
 
 
-def _call_to_silence(ran: Ran, seats: list[Seat], masking: _Masking) -> Call:
+def _call_to_silence(ran: Ran, seats: list[Seat]) -> Call:
     """The call as the first session sees it that silences heads."""
     seat = next(seat for seat in seats if seat.session.consumer.silencing)
-    return _calls(ran, [seat], masking)[0]
+    return _calls(ran, [seat])[0]
 
 
-def _calls(ran: Ran, seats: list[Seat], masking: _Masking, mark: torch.Tensor | None = None) -> list[Call]:
+def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> list[Call]:
     """The call as each of these seats sees it: with its stack and layer."""
+    assert ran.rules is not None
     batch = max(len(ran.query), len(ran.key))
     q = _read(ran.query, ran.query.shape[2], ran.dtype, batch)
-    k, v = (_read(x, masking.keys, ran.dtype, batch) for x in (ran.key, ran.value))
-    stage, rounded = ran.stage or stage_of(ran.module, masking.scale, q.shape[-1]), rounding_of(q)
+    k, v = (_read(x, ran.used, ran.dtype, batch) for x in (ran.key, ran.value))
+    stage, rounded = ran.stage or stage_of(ran.module, ran.scale, q.shape[-1]), rounding_of(q)
     return [
         Call(
             module=ran.module,
@@ -199,10 +201,10 @@ def _calls(ran: Ran, seats: list[Seat], masking: _Masking, mark: torch.Tensor | 
             k=k,
             v=v,
             context=ran.context.transpose(1, 2),
-            scale=masking.scale,
-            rules=masking.rules,
+            scale=ran.scale,
+            rules=ran.rules,
             stage=stage,
-            own=masking.tokens is not None,
+            own=ran.own,
             fused=ran.fused,
             weights=ran.weights,
             extra_keys=ran.kwargs.get("extra_keys", ()),
@@ -234,11 +236,11 @@ class _Inner:
     given: tuple[torch.Tensor, torch.Tensor]
     seat: Seat | None
     copies_mask: bool
-    calls: list[tuple[Ran | None, _Masking | None]] = field(default_factory=list)
+    calls: list[Ran | None] = field(default_factory=list)
 
     def read(self, notes: KernelNotes, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         """Read a call of scaled_dot_product_attention, if it is the first."""
-        self.calls.append((None, None))
+        self.calls.append(None)
         given = sdpa_arguments(args, kwargs)
         query, key, value = (given[name].detach() for name in SDPA_ARGUMENTS[:3])
         if len(self.calls) > 1 or not query.dim() == key.dim() == value.dim() == 4:
@@ -249,16 +251,15 @@ class _Inner:
             tensors = (query, *map(_unrepeated, (key, value), self.given))
             context = result.transpose(1, 2)
             ran = _ran(SDPA_NAME, self.module, tensors, mask, settings_of(given), context, notes, proven)
-            masking = None if self.seat is None else _masking(ran, self.seat)
-            ran = ran.kept(mask=self.copies_mask)
-            self.calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone()), masking
+            ran = (ran if self.seat is None else _masked(ran, self.seat)).kept(mask=self.copies_mask)
+            self.calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone())
 
-    def ran_with(self, context: torch.Tensor) -> tuple[Ran | None, _Masking | None]:
-        """The only call and its mask, if the function returns its contexts as they are, to the bit."""
-        ran, masking = self.calls[0] if len(self.calls) == 1 else (None, None)
+    def ran_with(self, context: torch.Tensor) -> Ran | None:
+        """The only call, if the function returns its contexts as they are, to the bit."""
+        ran = self.calls[0] if len(self.calls) == 1 else None
         if ran is None or (context.shape, context.dtype) != (ran.context.shape, ran.context.dtype):
-            return None, None
-        return (ran, masking) if torch.equal(context, ran.context) else (None, None)
+            return None
+        return ran if torch.equal(context, ran.context) else None
 
 
 def _unrepeated(x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
@@ -307,24 +308,10 @@ def _layer_terms(kwargs: dict[str, Any]) -> Terms:
     )
 
 
-class _Masking(NamedTuple):
-    """The mask and the scale of a call.
-
-    Attributes:
-        rules: the mask's rule for each row of the batch.
-        keys: number of keys that the call uses, counted from the first.
-        scale: factor of q . k.
-        tokens: positions of the queries among the keys; None if they are other tokens.
-    """
-
-    rules: Rules
-    keys: int
-    scale: float
-    tokens: slice | None
-
-
-def _masking(ran: Ran, seat: Seat) -> _Masking:
-    """Read the mask and the scale of a call from its arguments."""
+def _masked(ran: Ran, seat: Seat) -> Ran:
+    """A call with its mask and its scale, read from its arguments unless they have been."""
+    if ran.rules is not None:
+        return ran
     query, key, raw, keys = ran.query, ran.key, ran.raw, ran.keys
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
@@ -350,7 +337,7 @@ def _masking(ran: Ran, seat: Seat) -> _Masking:
         reach=partial(score_bound, query, key, scale),
         where=seat.session.plan.paths[id(ran.module)],
     )
-    return _Masking(rules, keys, scale, tokens)
+    return replace(ran, rules=rules, used=keys, scale=scale, own=tokens is not None)
 
 
 def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -80,9 +79,7 @@ class Unwatched:
         watch(False)
         follow(False)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         watch(self._watched)
         follow(self._followed)
 

@@ -21,9 +21,10 @@ from headscope.attention.patterns import name_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.projections import Awaited, Output
-from headscope.live.masks.analyst import RawMask
+from headscope.live.masks.analyst import RawMask, Rules
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.chunks import compact, copied, joined_masks
+from headscope.live.names.axes import in_common
 from headscope.live.names.sources import NOTHING
 from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
@@ -73,6 +74,10 @@ class Ran:
         stage: what queries and keys are; empty if the module's class tells.
         extents: where keys and values were.
         followed: the numbers of the queries' and the keys' tokens.
+        rules: the mask's rule for each row of the batch; None until the mask is read, with what follows.
+        used: number of keys that the mask leaves, counted from the first.
+        scale: factor of q . k.
+        own: True if the queries are tokens among the keys.
     """
 
     name: str
@@ -95,6 +100,10 @@ class Ran:
     stage: str = ""
     extents: tuple[Extent, ...] = ()
     followed: Followed = (None, None)
+    rules: Rules | None = None
+    used: int = 0
+    scale: float = 1.0
+    own: bool = False
 
     def kept(self, *, mask: bool = True) -> Ran:
         """The same call, with copies of all tensors but keys and values: the module may change its own.
@@ -118,7 +127,7 @@ class Ran:
         changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights")}
         changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
         changes["followed"] = tuple(
-            None if x is None else _common([x[None, row] for row in range(len(x))]) for x in self.followed
+            None if x is None else in_common([x[None, row] for row in range(len(x))]) for x in self.followed
         )
         return replace(self, **changes)
 
@@ -216,14 +225,7 @@ def _joined_tokens(parts: list[Ran], side: int, *, apart: bool) -> np.ndarray:
     for part in parts:
         numbers, tokens = part.followed[side], (part.query, part.key)[side].shape[2]
         tables.append(np.broadcast_to(NOTHING if numbers is None else numbers, (len(part.query), tokens)))
-    return np.concatenate(tables, 1) if apart else _common(tables)
-
-
-def _common(tables: list[np.ndarray]) -> np.ndarray:
-    """The numbers that several tables of tokens have in common at each place."""
-    most = np.max(tables, axis=0)
-    common: np.ndarray = np.where(most == np.min(tables, axis=0), most, NOTHING)
-    return common
+    return np.concatenate(tables, 1) if apart else in_common(tables)
 
 
 def _joined_weights(blocks: list[torch.Tensor], *, split: bool) -> torch.Tensor:
@@ -314,7 +316,7 @@ class Held:
             self._refuse_silencing()
         if not is_plain(ran.query):
             return  # heads are silenced in a transform of torch.func; nothing is recorded there
-        ran = replace(ran.kept(), followed=self.followed)
+        ran = replace(ran.kept(), followed=self.followed, rules=None)
         self.parts.append(replace(ran, key=self._shared("key", ran.key), value=self._shared("value", ran.value)))
         self.deliver = deliver
 

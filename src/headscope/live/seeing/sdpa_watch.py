@@ -24,7 +24,7 @@ from headscope.live.masks.given import with_four_axes
 from headscope.live.names import following
 from headscope.live.plan.classes import FLEX_NAME, SDPA_NAME
 from headscope.live.seeing.missed import Missed
-from headscope.live.seeing.multihead import READ, Given, Read
+from headscope.live.seeing.multihead import READ, Given, given_now, keys_of
 from headscope.live.seeing.observed import SDPA_ARGUMENTS, run_observed, sdpa_arguments, settings_of
 from headscope.live.seeing.operators import PRODUCTS, SDPA, SOFTMAX, Run
 from headscope.live.sessions import RUNNING, Seat, Session, heads_to_silence, recording, register_call
@@ -38,7 +38,7 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     flexes = op.name() == FLEX_NAME
     traced = flexes and isinstance(args[0], FakeTensor)  # what PyTorch compiles from it may not come here
     if (op is SDPA or flexes) and running and not traced and _is_covered(running[0], args):
-        module, given = running[0], Given.now(running[0])
+        module, given = running[0], given_now(running[0])
         seats = _seats(module, given, args, kwargs)
         if seats:
             _refuse_between(module, seats[0].session.plan.paths[id(module)])
@@ -106,7 +106,7 @@ def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
 def _seats(module: nn.Module, given: Given | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
     """The sessions that read this call of scaled_dot_product_attention."""
     if given is not None:
-        return register_call(module, given.query, given.key, 1 if given.query.dim() == 3 else None, 0)
+        return register_call(module, *given, 1 if given[0].dim() == 3 else None, 0)
     query, key = (sdpa_arguments(args, kwargs)[name] for name in SDPA_ARGUMENTS[:2])
     one_head = query.dim() == 3 or query.shape[1] == 1
     return register_call(module, query, key, 0, query.dim() - 2, may_be_part=True, one_head=one_head)
@@ -132,11 +132,11 @@ def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, a
     tensors = (q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)) if one_head else (q, k, v)
     mask, settings = with_four_axes(arguments.get("attn_mask"), one_head, k.shape[-2]), settings_of(arguments)
     if given is not None:
-        settings |= {"same_tokens": given.same_tokens, "extra_keys": given.extra_keys}
+        settings |= keys_of(module, *given)
     proven = undisturbed(q, k, v)
     result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, tensors, mask, settings)
     if given is not None:
-        READ[of_thread(module)] = Read(q, k, v, result[0].flatten(2), seats)
+        READ[of_thread(module)] = seats, (q, k, v), result[0].flatten(2)
         for seat in recording(seats):
             seat.forward.awaited = None  # the function multiplies by W_O itself, no module does
     contexts = result[0].squeeze(2) if one_head else result[0].transpose(1, 2)
@@ -155,8 +155,8 @@ def _read_flex(run: Run, seats: list[Seat], module: nn.Module, args: tuple[Any, 
         output, *others[:] = run(*args, **kwargs)
         return output.transpose(1, 2).contiguous(), None
 
-    proven, scoring = undisturbed(*args[:3]) and reading.is_fixed(), reading.scoring
-    settings = {"scaling": args[5] * scoring.factor, "softcap": scoring.cap, "is_causal": False}
+    proven = undisturbed(*args[:3]) and reading.is_fixed()
+    settings = {"scaling": args[5] * reading.factor, "softcap": reading.cap, "is_causal": False}
     result = run_observed(as_the_interface, SDPA_NAME, proven, seats, module, args[:3], reading, settings)
     contexts = result[0].transpose(1, 2)
     following.attended(contexts, args[0], (0, -1, 2, -1))

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from headscope.live.masks.analyst import RawMask
-from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, from_cache, heads_of
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, cached, heads_of
 
 
 def read_mpnet(module: Any, arguments: Arguments, run: RunPart) -> Reading:
@@ -48,8 +48,7 @@ def read_roformer(module: Any, arguments: Arguments, run: RunPart) -> Reading:
         values = (v,) if module.rotary_value else ()
         q, k, *turned = module.apply_rotary_position_embeddings(positions, q, k, *values)
         v = turned[0] if turned else v
-    if (cache := cache_of(arguments)) is not None:
-        k, v = from_cache(cache, module.layer_idx, cross)
+    k, v = cached(module, arguments, k, v, cross=cross)
     return Reading(
         q,
         k,
@@ -67,8 +66,7 @@ ROFORMER = Reader(read_roformer)
 def read_bloom(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of BloomAttention."""
     q, k, v = module._reshape(run(module.query_key_value, arguments["hidden_states"]))
-    if (cache := cache_of(arguments)) is not None:
-        k, v = from_cache(cache, module.layer_idx, False)
+    k, v = cached(module, arguments, k, v)
     alibi = arguments["alibi"].reshape(len(q), module.num_heads, 1, -1)
     mask = RawMask.added(arguments["attention_mask"], alibi)
     return Reading(q, k, v, scale=module.inv_norm_factor, mask=mask)
@@ -95,8 +93,7 @@ def read_falcon(module: Any, arguments: Arguments, run: RunPart) -> Reading | No
     if alibi is None:
         rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
         q, k = rotate(q, k, *arguments["position_embeddings"])
-    if (cache := cache_of(arguments)) is not None:
-        k, v = from_cache(cache, module.layer_idx, False)
+    k, v = cached(module, arguments, k, v)
     bias = None if alibi is None else alibi.reshape(len(q), module.num_heads, 1, -1) * module.inv_norm_factor
     mask = RawMask.added(arguments["attention_mask"], bias)
     stage = "projected" if alibi is not None else "rotated"
@@ -119,10 +116,9 @@ def read_mpt(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     if module.clip_qkv:
         fused = fused.clamp(min=-module.clip_qkv, max=module.clip_qkv)
     q, k, v = (heads_of(part, module.head_dim) for part in fused.chunk(3, -1))
-    cache, queries = cache_of(arguments), q.shape[2]
-    if cache is not None:
-        k, v = from_cache(cache, module.layer_idx, False)
-        queries += cache.get_seq_length()
+    k, v = cached(module, arguments, k, v)
+    cache = cache_of(arguments)
+    queries = q.shape[2] + (0 if cache is None else cache.get_seq_length())
     mask, bias = arguments["attention_mask"], arguments["position_bias"]
     if bias is not None:
         bias = bias[None, :, max(0, bias.shape[1] - queries) :, max(0, bias.shape[2] - k.shape[2]) :]

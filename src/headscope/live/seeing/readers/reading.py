@@ -96,11 +96,16 @@ def cache_of(arguments: Arguments) -> Any:
     return next((x for x in arguments.values() if hasattr(x, "get_seq_length")), None)
 
 
-def from_cache(cache: Any, layer: int, cross: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """A layer's keys and values in a cache that the module has already updated."""
+def cached(
+    module: Any, arguments: Arguments, k: torch.Tensor, v: torch.Tensor, *, cross: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A call's keys and values: those in its cache, which the module has already updated, if it was given one."""
+    cache = cache_of(arguments)
+    if cache is None:
+        return k, v
     if hasattr(cache, "cross_attention_cache"):
         cache = cache.cross_attention_cache if cross else cache.self_attention_cache
-    held = cache.layers[layer]
+    held = cache.layers[module.layer_idx]
     return held.keys, held.values
 
 
