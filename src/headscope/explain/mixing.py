@@ -89,13 +89,8 @@ def norm_map(trace: Trace, layer: int, kind: str = "Attn-N", head: int | None = 
 
     Kobayashi et al. 2020, 2021. A layer's vectors are never built: |F_ij|^2 = p_ij^T G_j p_ij, where p_ij has the
     weights of all H heads and G_j[h, g] = f_j^h . f_j^g with f_j^h = v_j^h W_O^h is computed once for all queries: H^2
-    a cell instead of H d_model, and O(S H^2) memory. For one head it is p_ij |v_j W_O|.
-
-    Args:
-        trace: of self-attention for the kinds with Res; any for Attn-N.
-        layer: its number.
-        kind: Attn-N, AttnRes-N or AttnResLn-N.
-        head: one head of the layer; its kind is Attn-N, for the residual belongs to no head.
+    a cell instead of H d_model, and O(S H^2) memory. For one head it is p_ij |v_j W_O|. Arguments are those of
+    `Trace.norm_map`.
 
     Raises:
         InputError: no such layer, head or kind, or another kind for one head.
@@ -296,14 +291,7 @@ def rollout(trace: Trace, *, to: int | None = None, from_: int | None = None, ki
     `to` the last layer is one row. Memory is O(S).
 
     Rollout takes a token's vector for a mixture of what the tokens hold. It knows no sign, no feed-forward, and no
-    direction in which vectors cancel.
-
-    Args:
-        trace: of self-attention with all layers and heads.
-        to: an output token.
-        from_: an input token.
-        kind: as for `mixing_ratio`. Kinds without Res leave the residual out. The weights of silenced heads don't
-            count.
+    direction in which vectors cancel. Arguments are those of `Trace.rollout`.
 
     Raises:
         InputError: not exactly one of `to` and `from_`, no such token or kind.
@@ -374,12 +362,8 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     one query no more than S rows of the layer: O(S d_model (d_model + d_ffn)). The paper scales each row to sum to 1:
     `row / row.sum()`.
 
-    Distances are |a / |a| - b / |b||^2 / 2 in fp64, which keeps small ones: they are exact to about 1e-12.
-
-    Args:
-        trace: of a checkpoint that headscope opened, with all layers and heads.
-        layer: its number.
-        query: the token whose vector is looked at.
+    Distances are |a / |a| - b / |b||^2 / 2 in fp64, which keeps small ones: they are exact to about 1e-12. Arguments
+    are those of `Trace.value_zeroing`.
 
     Raises:
         InputError: no such layer or token.

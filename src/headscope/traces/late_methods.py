@@ -125,8 +125,9 @@ class Questions:
 
         Args:
             layer: the layer's number.
-            kind: the quantity that is measured: Attn-N, AttnRes-N or AttnResLn-N.
-            head: the number of one head; by default, the whole layer.
+            kind: the quantity that is measured: Attn-N, AttnRes-N or AttnResLn-N; those with Res of self-attention.
+            head: the number of one head, whose kind is Attn-N, for the residual belongs to no head; by default, the
+                whole layer.
         """
         raise NotImplementedError
 
@@ -139,7 +140,8 @@ class Questions:
         Args:
             to: position of the output token.
             from_: position of the input token, instead of `to`.
-            kind: as for `mixing_ratio`.
+            kind: as for `mixing_ratio`. Kinds without Res leave the residual out. The weights of silenced heads don't
+                count.
         """
         raise NotImplementedError
 
@@ -151,7 +153,7 @@ class Questions:
 
         Args:
             layer: the layer's number.
-            query: position of the token.
+            query: position of the token whose vector is looked at.
         """
         raise NotImplementedError
 
