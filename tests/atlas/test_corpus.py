@@ -187,10 +187,10 @@ def test_texts_in_memory():
 
 def test_records_in_memory():
     """The rows of a dataset: its iterator has them as mappings."""
-    corpus = open_corpus([{"text": "a", "stars": 3}, {"line": "b"}, "c", {"text": None}])
+    corpus = open_corpus([{"text": "a", "stars": 3}, {"line": "b"}, "c", {"text": None}, {0: "d"}])
     assert [one.text for one in read(corpus) if isinstance(one, Document)] == ["a", "c"]
-    assert refusals(corpus) == {"1": "no field", "3": "no text"}
-    assert refusals(corpus, "line") == {"0": "no field", "3": "no field"}
+    assert refusals(corpus) == {"1": "no field", "3": "no text", "4": "no field"}
+    assert refusals(corpus, "line") == {"0": "no field", "3": "no field", "4": "no field"}
 
 
 def test_bad_files_are_refused_and_the_others_read(tmp_path):

@@ -139,7 +139,7 @@ def spelled(name: str) -> str:
 
 def no_field(field: str, fields: Iterable[str]) -> str:
     """The message that a table lacks a field, with the fields it has."""
-    names = [spelled(name) for name in fields]
+    names = [spelled(str(name)) for name in fields]
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     return f"no field {field!r}; the fields are {listed or '(none)'}; choose one: --field NAME, in Python field=NAME"
 

@@ -187,7 +187,8 @@ def _sample_of(call: Call, row: int) -> Sample | None:
 
 def _probe_of(call: Call, row: int, sample: Sample, k: torch.Tensor, v: torch.Tensor) -> _Probe:
     """A probe of one row of a call."""
-    q, observed = (x[row, :, sample[0]] for x in (call.q, call.context))
+    at, *_ = sample
+    q, observed = (x[row, :, at] for x in (call.q, call.context))
     return _Probe(*sample, call, q.float(), k, v, observed, call.terms(row))
 
 

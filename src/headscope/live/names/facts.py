@@ -141,7 +141,7 @@ class Follower:
         """Note the sources of a tensor."""
         if len(self._entries) > self._room:
             self._entries = {at: entry for at, entry in self._entries.items() if entry.tensor() is not None}
-            self._views = [view for view in self._views if view[0]() is not None and view[1]() is not None]
+            self._views = [view for view in self._views if all(x() is not None for x in view[:2])]
             self._storages = {at: memory for at, memory in self._storages.items() if not memory[0].expired()}  # type: ignore[no-untyped-call]
             self._room = ROOM + 2 * len(self._entries)
         exposed = fingerprint(x) if any(_overlap(memory, _memory(x)) for memory in self._exposed) else None
@@ -172,11 +172,11 @@ class Follower:
                 self._storages.pop(_storage(written[-1]), None)
             else:
                 self.put(written[-1], sources)
-            view = next((view for view in reversed(self._views) if view[0]() is written[-1]), None)
-            whole = None if view is None else view[1]()
-            if view is None or whole is None:
+            parents = ((whole(), *made) for part, whole, *made in reversed(self._views) if part() is written[-1])
+            whole, *made = next(parents, (None,))
+            if whole is None:
                 break
-            sources = self.memory.interned(self._whole(whole, written[-1], *view[2:]))
+            sources = self.memory.interned(self._whole(whole, written[-1], *made))
             written.append(whole)
         self._renew(_memory(x), None if same else written)
 
