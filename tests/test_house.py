@@ -264,7 +264,7 @@ LINES = {
     "attention": 1829,
     "traces": 1799,
     "encoder": 1387,
-    "live": 11912,
+    "live": 11913,
     "heads": 3028,
     "runs": 2830,
     "explain": 3727,
