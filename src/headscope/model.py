@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from headscope.anatomy.fit import Fit
     from headscope.anatomy.glossary import ConfigTable
-    from headscope.anatomy.heads import CheckedSequence
     from headscope.anatomy.tree import Node
     from headscope.attention.patterns import Heads
     from headscope.checkpoint.tokenizer import Tokenizer
@@ -174,7 +173,7 @@ class Model(Suggesting):
         return fit(self.anatomy, class_name)
 
     @cached_property
-    def layers(self) -> CheckedSequence[Layer]:
+    def layers(self) -> Sequence[Layer]:
         """The layers, counted from 0; each access to `layers[0].heads[3].W_Q` reads it from the file."""
         return layers_of(self.checkpoint, self.anatomy)
 

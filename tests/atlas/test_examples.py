@@ -84,7 +84,7 @@ def test_parts_do_not_matter(treebank_survey: hs.Survey, tmp_path: Path) -> None
     """Cut into other parts, the examples are the same."""
     other = hs.survey("-", TREEBANK, out=tmp_path / "out", **{**SENTENCES, "part_size": 10**6, "batch_tokens": 200})
     assert len(other.manifest["parts"]) == 1
-    ours, theirs = treebank_survey.examples.table.to_pylist(), other.examples.table.to_pylist()
+    ours, theirs = treebank_survey.read("examples").to_pylist(), other.read("examples").to_pylist()
     for one, two in zip(ours, theirs, strict=True):
         assert one.pop("weight") == pytest.approx(two.pop("weight"), abs=1e-6)
     same = [one == two for one, two in zip(ours, theirs, strict=True)]
@@ -93,7 +93,7 @@ def test_parts_do_not_matter(treebank_survey: hs.Survey, tmp_path: Path) -> None
 
 def test_a_line_has_the_weights_of_the_word_that_looks(treebank_survey: hs.Survey, naive: Naive) -> None:
     tokenizer = bundled_eager()[1]
-    examples, lines = treebank_survey.examples.table.to_pylist(), treebank_survey.lines.to_pylist()
+    examples, lines = treebank_survey.read("examples").to_pylist(), treebank_survey.lines.to_pylist()
     assert [[row[name] for name in ("layer", "head", "kind", "rank")] for row in lines] == [
         [row[name] for name in ("layer", "head", "kind", "rank")] for row in examples
     ]
@@ -158,6 +158,6 @@ def test_every_head_s_relations_are_those_of_loops(treebank_survey: hs.Survey, n
 def test_text_has_lines_too(tmp_path: Path) -> None:
     """Windows of running text, whose words are as the tokenizer cuts them."""
     survey = hs.survey("-", [ALICE[:1500], ALICE[3000:4000]], out=tmp_path / "out", **SENTENCES)
-    for example, line in zip(survey.examples.table.to_pylist(), survey.lines.to_pylist(), strict=True):
+    for example, line in zip(survey.read("examples").to_pylist(), survey.lines.to_pylist(), strict=True):
         assert line["words"][line["numbers"].index(example["key"])] == example["key_word"]
         assert line["weights"][line["numbers"].index(example["key"])] == pytest.approx(example["weight"], abs=2e-6)

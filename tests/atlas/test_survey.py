@@ -577,7 +577,7 @@ def test_surveys_count_the_terms(term: str, tmp_path: Path) -> None:
                 compared += 1
     assert compared
     # The lines are read in a run of their own.
-    for example, line in zip(survey.examples.table.to_pylist(), survey.lines.to_pylist(), strict=True):
+    for example, line in zip(survey.read("examples").to_pylist(), survey.lines.to_pylist(), strict=True):
         if example["key"] in line["numbers"]:
             weight = line["weights"][line["numbers"].index(example["key"])]
             assert weight == pytest.approx(example["weight"], rel=1e-4, abs=1e-7)

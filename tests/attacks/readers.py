@@ -172,7 +172,7 @@ def read_config(folder: Path) -> None:
     model.layers[0].heads[0].W_Q
     trace = model.trace(ids=[2, 5, 6, 3])
     assert np.isfinite(trace[0, 0].weights[:]).all()
-    dict(trace.outputs.kept)
+    dict(trace.outputs)
 
 
 def draw(*sheets: Sheet) -> None:

@@ -26,9 +26,10 @@ from transformers import (
 )
 
 import headscope as hs
-from headscope.checkpoint.tokenizer import Encoded, Tokenizer, load_tokenizer
+from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.checkpoint.tokenizer.sentencepiece import read_model
 from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError, install
+from headscope.results.token_axis import TokenAxis
 from tokenizer_folders import (
     BERT_SPECIALS,
     PAIRS,
@@ -86,7 +87,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 ALL = {"return_token_type_ids": True, "return_special_tokens_mask": True, "return_offsets_mapping": True}
 
 
-def assert_same(ours: Encoded, tokenizer: Any, *inputs: Any, first_words: int = 0, **options: Any) -> Any:
+def assert_same(ours: TokenAxis, tokenizer: Any, *inputs: Any, first_words: int = 0, **options: Any) -> Any:
     reference = tokenizer(*inputs, **ALL, **options)
     assert list(ours.ids) == reference["input_ids"]
     # Not theirs.tokens(): where a mask takes the space before it, that is " <mask>", which is no piece.

@@ -20,8 +20,8 @@ from headscope.explain import findings as findings_module
 from headscope.explain.finding_measures import surprise
 from headscope.explain.findings import LEAST_SURPRISE, MOST_OF_A_KIND, findings, ranked
 from headscope.heads.kinds import FINDINGS
-from headscope.results.arrays import TokenAxis
 from headscope.results.explained import Cell, Finding
+from headscope.results.token_axis import TokenAxis
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM, minilm, naive_layers
 from peak import Peak

@@ -389,14 +389,14 @@ def followed(totals: list[list[float]], places: tuple[int, ...], words: tuple[st
 def test_the_sentence_counts_words_and_leaves_marks_out() -> None:
     words = ("it", "play", "##ing", ".", "dog")
     one = followed([[0, 0.1, 0.1, 0.5, 0.15], [0, 0, 0, 0.5, 0.1]], (0, 1, 1, -1, 2), words)
-    assert one.brought()[0].word == "dog"  # 0.25 in both layers, "play" 0.2 in one
+    assert one.brought()[0]["word"] == "dog"  # 0.25 in both layers, "play" 0.2 in one
     assert one.sentence == (
         "“it” takes in “dog”, most in layer 0 through head 0.0. It keeps 0.15 to 0.40 of itself in a layer; "
         "“dog” brings 0.15 there, 0.15 through that head."
     )
-    (play,) = [found for found in one.brought() if found.word == "play"]
-    assert play.layer == 0
-    assert play.share == pytest.approx(0.2)
+    (play,) = [found for found in one.brought() if found["word"] == "play"]
+    assert play["layer"] == 0
+    assert play["share"] == pytest.approx(0.2)
 
 
 def test_next_to_nothing_is_said_as_such() -> None:

@@ -21,6 +21,7 @@ import torch
 import headscope as hs
 from commands import run
 from golden.keeping import same
+from headscope.traces import kept_outputs
 from small_bert import small_bert
 
 KEPT = Path(__file__).parent / "kept"
@@ -126,7 +127,7 @@ def face(trace: hs.Trace) -> dict[str, Any]:
         "nbytes": trace.nbytes,
         "stack": trace.stack,
         "positions": trace.positions.tolist(),
-        "outputs": {name: brief(trace.outputs[name].array) for name in trace.outputs.kept},
+        "outputs": {name: brief(trace.outputs[name].array) for name in kept_outputs(trace.outputs)},
         "head": repr(head),
         "q": brief(head.q),
         "k": brief(head.k),

@@ -117,7 +117,7 @@ def face() -> str:
     errors = [
         kind for kind in vars(hs.errors).values() if isinstance(kind, type) and issubclass(kind, hs.HeadscopeError)
     ]
-    lines += ["", *(f"class {kind.__name__}({kind.__bases__[0].__name__})" for kind in errors)]
+    lines += ["", *(f"class {kind.__name__}({kind.__bases__[0].__name__})" for kind in errors[1:])]
     waiting = [(str(of.return_annotation), public[name].__module__) for name, of in functions.items()]
     waiting += [(value.__name__, value.__module__) for value in public.values() if isinstance(value, type)]
     seen: dict[type, list[str]] = {}

@@ -236,7 +236,7 @@ def test_describe_bert_base_as_published() -> None:
 
 def test_describe_anything_and_nothing_else() -> None:
     description = describe(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 4)))
-    assert [part.times for part in description.tree.parts] == [2, 1, 1]
+    assert [node.repeat for node in description.tree.children] == [2, 1, 1]
     with pytest.raises(InputError, match=r"expected an nn\.Module, got str"):
         describe("BertModel")
     for odd in ("NoSuchModel", "logging", 5):

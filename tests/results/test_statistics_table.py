@@ -22,10 +22,10 @@ from headscope.heads import CATALOG, roles_of
 from headscope.heads.intervals import mean_interval
 from headscope.heads.reference import roles_of_tokens
 from headscope.heads.windows import axis_of as encoded_axis
-from headscope.results.arrays import TokenAxis
 from headscope.results.effect_records import Effects
 from headscope.results.head_values import HeadValues, Measure
 from headscope.results.table import HeadTable, MissingMeasureError, stacked
+from headscope.results.token_axis import TokenAxis
 from headscope.results.tokens import is_punctuation
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM

@@ -128,8 +128,8 @@ def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
     save_file({"embeddings.word_embeddings.weight": np.zeros((99, 32), np.float32)}, tmp_path / "model.safetensors")
     told = run("shapes", tmp_path, "--modules", "--json")
     answer = json.loads(told.stdout)
-    assert (answer["class"], answer["total"]) == ("BertModel", 46_368)
-    layers = answer["tree"]["parts"][1]["parts"][0]["parts"]
-    assert [(part["name"], part["times"]) for part in layers] == [("0-2", 3)]
+    assert (answer["tree"]["name"], answer["tree"]["count"]) == ("BertModel", 46_368)
+    layers = answer["tree"]["children"][1]["children"][0]["children"]
+    assert [(node["name"], node["repeat"]) for node in layers] == [("0-2", 3)]
     displayed = run("shapes", tmp_path, "--modules")
     assert "3 × BertLayer" in displayed.stdout

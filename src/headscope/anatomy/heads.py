@@ -180,7 +180,7 @@ class Layer:
     index: int
 
     @property
-    def heads(self) -> CheckedSequence[Head]:
+    def heads(self) -> Sequence[Head]:
         """The layer's heads, counted from 0."""
         heads = [Head(self.checkpoint, self.anatomy, self.index, head) for head in range(self.anatomy.known().heads)]
         return CheckedSequence(heads, "head", f"layer {self.index}")
@@ -261,7 +261,7 @@ def expansion_rate(
     return float(np.sqrt(squares / (len(W_V) + 1)))
 
 
-def layers_of(checkpoint: Checkpoint, anatomy: Anatomy) -> CheckedSequence[Layer]:
+def layers_of(checkpoint: Checkpoint, anatomy: Anatomy) -> Sequence[Layer]:
     """Return all layers of a checkpoint, counted from 0."""
     layers = [Layer(checkpoint, anatomy, index) for index in range(anatomy.known().layers)]
     return CheckedSequence(layers, "layer", anatomy.base_class)

@@ -64,7 +64,7 @@ class Component:
         count: number of elements of all its parameters.
         share: its share of the total, 0 to 1.
         parameters: number of named parameters.
-        meaning: its function, in a sentence.
+        meaning: its function, in a sentence; of a module that `hs.describe` counts, its class.
     """
 
     name: str

@@ -356,9 +356,9 @@ TOP_MODULES: Mapping[tuple[str, str], tuple[Module, ...]] = {
 """Family and suffix of a class -> its modules on top, in the order that it prints them, if it has any of these."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Node:
-    """One module, or one parameter in a module of unknown class.
+    """One module, or one parameter in a module of unknown class. `print(node)` shows it and all below it.
 
     Attributes:
         name: its name in its parent; `0-11` if the node stands for equal modules; the model's class at the root.
@@ -381,6 +381,11 @@ class Node:
     def total(self) -> int:
         """Number of elements of all the modules that the node stands for."""
         return self.count * self.repeat
+
+    def __repr__(self) -> str:
+        label = f"{self.label} {self.shape}" if self.shape is not None else self.label
+        lines = [f"{': '.join(filter(None, (self.name, label)))}  {self.count:,}", *map(repr, self.children)]
+        return "\n".join(lines).replace("\n", "\n  ")
 
 
 @dataclass

@@ -47,14 +47,12 @@ class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
                 raise ValueError(f"there is no column {name} of {kind}")
             if name not in ("up", "down") and table[name].null_count:
                 raise ValueError(f"the column {name} has nulls")
-        self.table = table
-        """All of them."""
         self._of: dict[tuple[int, int], list[Example]] = {}
         for row in table.to_pylist():
             self._of.setdefault((row["layer"], row["head"]), []).append(Example(**row))
 
     def __repr__(self) -> str:
-        return f"{self.table.num_rows:,} examples of {len(self)} heads: examples[layer, head]"
+        return f"{sum(map(len, self._of.values())):,} examples of {len(self)} heads: examples[layer, head]"
 
     def __getitem__(self, place: tuple[int, int]) -> tuple[Example, ...]:
         if place not in self._of:

@@ -17,14 +17,14 @@ from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.late import Keyed
-from headscope.results.head_values import HeadDistances, HeadValues
+from headscope.results.head_values import Head, HeadDistances, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, Placed, in_columns
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from headscope.atlas.examples import Examples
+    from headscope.results.schemas import Example
 
 LABEL_FIELDS = ("kind", "label", "score", "low", "high", "baseline", "coverage", "note")
 """Columns of `survey.labels` that tables of heads have as facts."""
@@ -154,7 +154,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
     lines = _table("lines", EXAMPLES)
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> Mapping[Head, tuple[Example, ...]]:
         """`survey.examples[layer, head]`: the most telling pairs of words, and some random ones.
 
         Raises:

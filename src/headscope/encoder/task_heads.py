@@ -198,7 +198,7 @@ def pooled(
     Args:
         hidden: the last hidden state.
         pooling: as the checkpoint says.
-        prompt: number of tokens at the beginning that are left out: `Encoded.prompt`.
+        prompt: number of tokens at the beginning that are left out: `TokenAxis.prompt`.
     """
     vectors: Float[np.ndarray, "*runs d_model"] = hidden[..., pooling.tokens(prompt), :].astype(np.float64).mean(-2)
     return vectors[..., : pooling.width]

@@ -22,13 +22,13 @@ from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking
 from headscope.runs.predicting import predicted
 from headscope.runs.targets import check_slope, choose, read
-from headscope.runs.texts import as_input, axis_of
+from headscope.runs.texts import as_input
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
+    from headscope.results.token_axis import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 
@@ -144,7 +144,7 @@ def attribute(
 
 def attribution_of(
     model: Model,
-    encoded: Encoded,
+    encoded: TokenAxis,
     target: Wanted = None,
     *,
     text: str,
@@ -158,7 +158,7 @@ def attribution_of(
     g, on_top = top_gradient(model, goal, held.last)
     scores, below = held.parts(g)
     said = predicted(model, goal, held.last)
-    result = Attribution(goal, "decompx", scores, total, on_top + below, axis_of(encoded), text, pair, prediction=said)
+    result = Attribution(goal, "decompx", scores, total, on_top + below, encoded, text, pair, prediction=said)
     if not check:
         return result
     best = maskable(model, result.parts(), {"": encoded.ids})

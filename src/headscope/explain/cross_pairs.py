@@ -14,7 +14,6 @@ import numpy as np
 
 from headscope.attention.activations import sigmoid
 from headscope.checkpoint.sentence import activation_of
-from headscope.checkpoint.tokenizer import Encoded
 from headscope.errors import InputError, UnsupportedError
 from headscope.explain.attribution import top_gradient
 from headscope.explain.propagation import hold
@@ -24,10 +23,11 @@ from headscope.results.head_values import HeadValues, Measure
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.score_parts import Part
 from headscope.results.table import HeadTable
+from headscope.results.token_axis import TokenAxis
 from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.masking import masked_changes
 from headscope.runs.targets import choose, class_count, read
-from headscope.runs.texts import as_input, axis_of, prepared
+from headscope.runs.texts import as_input, prepared
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -69,7 +69,7 @@ class CrossPairs:
             )
         self.model, self.scoring, self.query, self.documents = model, scoring, query, documents
         self.activation = activation_of(model.checkpoint)
-        self._read: dict[int, tuple[Encoded, Target]] = {}
+        self._read: dict[int, tuple[TokenAxis, Target]] = {}
 
     def match(self, at: int) -> Match:
         """The score of a document, taken apart."""
@@ -89,7 +89,7 @@ class CrossPairs:
         shares, below = held.parts(g)
         score = float(read(self.model, target, target.rows_of(held.last)[None]).values[0])
         self._read[at] = encoded, target
-        axis, rest = axis_of(encoded), on_top + below
+        axis, rest = encoded, on_top + below
         border = _second_text(encoded)
         sides = []
         halves = ((range(border), len(self.scoring.prompts[0])), (range(border, len(axis)), 0))
@@ -193,7 +193,7 @@ def _words(match: Match) -> tuple[list[Part], list[Part]]:
     return sides[0], sides[1]
 
 
-def _second_text(encoded: Encoded) -> int:
+def _second_text(encoded: TokenAxis) -> int:
     """The position of the first token of the second text: its first content token after special ones."""
     content_seen = False
     for at, special in enumerate(encoded.special):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.checkpoint.sentence import KINDS, read_scoring, unapplied_prompts
-from headscope.checkpoint.tokenizer import Encoded, Prepared
+from headscope.checkpoint.tokenizer import Prepared
 from headscope.errors import InputError
 from headscope.explain.cross_pairs import CrossPairs
 from headscope.explain.propagation import Held, hold
@@ -29,15 +29,16 @@ from headscope.model import Model, open_model
 from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Matches, Scoring
 from headscope.results.score_parts import CHECKED, Part, strongest
+from headscope.results.token_axis import TokenAxis
 from headscope.runs.masking import maskable, masked_states, with_masking
-from headscope.runs.texts import BATCH_TOKENS, as_input, axis_of, last_states, prepared, texts_of
+from headscope.runs.texts import BATCH_TOKENS, as_input, last_states, prepared, texts_of
 from headscope.settings import named
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     Tokens = Float[np.ndarray, "tokens d_model"]
-    Read = tuple[Tokens, Encoded]
+    Read = tuple[Tokens, TokenAxis]
 
 LEVELS = ("input", "output")
 SLOPES = "ratio"
@@ -143,7 +144,7 @@ class Side:
 
     text: str
     prompt: int
-    encoded: Encoded
+    encoded: TokenAxis
     held: Held
     notes: tuple[str, ...]
 
@@ -171,7 +172,7 @@ def _read(model: Model, scoring: Scoring, text: str, at: int, name: str) -> Prep
     return replace(found, encoded=_expanded(model, found.encoded, expansion), notes=(*found.notes, note))
 
 
-def _expanded(model: Model, encoded: Encoded, length: int) -> Encoded:
+def _expanded(model: Model, encoded: TokenAxis, length: int) -> TokenAxis:
     """A query filled up with mask tokens, which count as special."""
     mask, more = model.tokenizer.mask_id, length - len(encoded)
     if mask is None:
@@ -180,9 +181,9 @@ def _expanded(model: Model, encoded: Encoded, length: int) -> Encoded:
             where=model.checkpoint.where,
             advice="name the mask token in tokenizer_config.json",
         )
-    return Encoded(
-        (*encoded.ids, *[mask] * more),
+    return TokenAxis(
         (*encoded.tokens, *[model.tokenizer.token(mask)] * more),
+        (*encoded.ids, *[mask] * more),
         (*encoded.segments, *[0] * more),
         (*encoded.special, *[True] * more),
         (*encoded.words, *[None] * more),
@@ -229,7 +230,7 @@ class Pairs:
         sides = []
         for number, (name, side) in enumerate(zip(SIDES, (query, document), strict=True)):
             shares = np.einsum("ij,ij->i", at_embeddings[number], side.held.embedded, dtype=np.float64)
-            axis, rest = axis_of(side.encoded), float(on_top[number]) + float(below[number])
+            axis, rest = side.encoded, float(on_top[number]) + float(below[number])
             inside = tuple(range(len(axis)))
             sides.append(MatchedText(name, side.text, axis, shares, rest, side.prompt, inside=inside))
         return Match(
@@ -315,7 +316,7 @@ class Pairs:
                 links.append(Link(one, other, share, together))
         return links
 
-    def _of(self, at: int, part: Part) -> Encoded:
+    def _of(self, at: int, part: Part) -> TokenAxis:
         """The text that a word stands in."""
         return (self.query if part.side == "query" else self.side(at)).encoded
 

@@ -241,7 +241,7 @@ class LayerMixing:
 def layer_inputs(trace: Trace, rows: Rows | None = None) -> dict[int, Tokens]:
     """Layer number -> (n, d_model), its input at these queries or all; what wasn't kept comes from one walk."""
     rows = np.arange(len(trace.queries)) if rows is None else rows
-    kept = {layer for layer in trace.numbers if f"hidden_states.{layer}" in trace.outputs.kept}
+    kept = {layer for layer in trace.numbers if f"hidden_states.{layer}" in trace.outputs}
     if len(kept) == len(trace.numbers) or not isinstance(trace.source, Model):
         return {layer: layer_input(trace, layer)[rows] for layer in trace.numbers}
     return {layer: written.x for layer, written in enumerate(walk(trace, rows))}
@@ -380,7 +380,7 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     weights = np.where(silenced[:, None], 0, weights_of(record, row)[:, 0]).astype(np.float32)
     sent = (values_of(record, layer) * weights[..., None]).swapaxes(0, 1).reshape(len(trace), -1)  # (keys, joined)
     whole = sent.sum(0, dtype=np.float64)
-    kept = f"hidden_states.{layer}" in trace.outputs.kept
+    kept = f"hidden_states.{layer}" in trace.outputs
     x = layer_input(trace, layer)[row] if kept or layer == 0 else walk(trace, row, layer)[-1].output
     base = _unit(through_layer(encoder, layer, x, whole[None].astype(np.float32)).output)
     distances = np.empty(len(trace))

@@ -234,7 +234,7 @@ def layer_input(trace: Trace, layer: int) -> Tokens:
         TraceError: there is no model, or a layer below was not kept.
         UnsupportedError: the model is a live one and kept no hidden states.
     """
-    kept = trace.outputs.kept.get(f"hidden_states.{layer}")
+    kept = trace.outputs.get(f"hidden_states.{layer}")
     if kept is not None:
         return np.asarray(kept.array, dtype=np.float32)
     if trace.source is not None and not isinstance(trace.source, Model):

@@ -29,9 +29,9 @@ from headscope.results.match_record import Dimension, Found
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
     from headscope.results.match_record import Scoring
+    from headscope.results.token_axis import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
     Rows = Float[np.ndarray, "*shares rows width"]
@@ -82,7 +82,7 @@ class Scorer:
     model: Model
     scoring: Scoring
 
-    def features(self, query: Tokens, document: Tokens, texts: tuple[Encoded, Encoded]) -> Features:
+    def features(self, query: Tokens, document: Tokens, texts: tuple[TokenAxis, TokenAxis]) -> Features:
         """The score of two texts, and its features.
 
         Raises:
@@ -94,7 +94,7 @@ class Scorer:
             raise not_a_number("a text's vector is 0 or not made of numbers, so there is no score", where)
         return given
 
-    def _bi(self, query: Tokens, document: Tokens, texts: tuple[Encoded, Encoded]) -> Features:
+    def _bi(self, query: Tokens, document: Tokens, texts: tuple[TokenAxis, TokenAxis]) -> Features:
         pooling = self.scoring.pooling
         assert pooling is not None
         steps, vectors = [], []
@@ -141,13 +141,13 @@ class Scorer:
             width = len(steps[-1].stored)
         return tuple(steps)
 
-    def counted(self, encoded: Encoded, side: str) -> Int[np.ndarray, " counted"]:
+    def counted(self, encoded: TokenAxis, side: str) -> Int[np.ndarray, " counted"]:
         """Positions of the tokens that late interaction compares: those that no skiplist names."""
         ids = {self.model.tokenizer.id(word) for word in self.scoring.skipped} - {None}
         skips = ids if side in self.scoring.skipped_in else set()
         return np.array([at for at, index in enumerate(encoded.ids) if index not in skips], dtype=np.int64)
 
-    def _late(self, query: Tokens, document: Tokens, texts: tuple[Encoded, Encoded]) -> Features:
+    def _late(self, query: Tokens, document: Tokens, texts: tuple[TokenAxis, TokenAxis]) -> Features:
         dense = self._dense
         steps, vectors, places = [], [], []
         for last, encoded, side in zip((query, document), texts, ("query", "document"), strict=True):
@@ -185,7 +185,7 @@ class Scorer:
         score = float(table.max(axis=1).sum())
         return Features(score, Chain((steps[0], choose)), Chain((steps[1], picked)), found=found)
 
-    def _sparse(self, query: Tokens, document: Tokens, _: tuple[Encoded, Encoded]) -> Features:
+    def _sparse(self, query: Tokens, document: Tokens, _: tuple[TokenAxis, TokenAxis]) -> Features:
         weights, ratios, heads = zip(*(self._words(last) for last in (query, document)), strict=True)
         products = weights[0] * weights[1]
         words = np.flatnonzero(products)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from jaxtyping import Float, Int
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
+    from headscope.results.token_axis import TokenAxis
     from headscope.traces import HeadTrace, LayerRecord
 
     Shares = Float[np.ndarray, "shares rows d_head"]
@@ -68,7 +68,7 @@ def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
     return _checked(model, encoded, result) if check else result
 
 
-def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[Why, Encoded]:
+def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[Why, TokenAxis]:
     """The answer without checks, and the text's tokens."""
     trace = head.trace
     encoded = encoded_trace(trace)
@@ -161,7 +161,7 @@ def _projected(model: Model, held: Held, layer: int, role: str, head: int, rows:
     return found.astype(np.float64)
 
 
-def _checked(model: Model, encoded: Encoded, result: Why) -> Why:
+def _checked(model: Model, encoded: TokenAxis, result: Why) -> Why:
     """The answer with the tokens of its strongest pair masked for real, one by one."""
     pairs = (pair for pair in result.strongest(result.table.size) if max(pair) < len(result.axis))
     tokens = sorted(set(next(pairs)), key=lambda token: -abs(result.of_token(token)))
@@ -173,13 +173,13 @@ def _checked(model: Model, encoded: Encoded, result: Why) -> Why:
     return replace(result, checks=checks, unchecked=unchecked)
 
 
-def _changes(model: Model, encoded: Encoded, result: Why, parts: Sequence[Part]) -> list[float]:
+def _changes(model: Model, encoded: TokenAxis, result: Why, parts: Sequence[Part]) -> list[float]:
     """The loss of the weight's log odds with each part masked."""
     before = _log_odds(model, encoded, result, ())
     return [before - _log_odds(model, encoded, result, part.tokens) for part in parts]
 
 
-def _log_odds(model: Model, encoded: Encoded, result: Why, masked: Sequence[int]) -> float:
+def _log_odds(model: Model, encoded: TokenAxis, result: Why, masked: Sequence[int]) -> float:
     """log(p / (1 - p)) of the weight, with some tokens masked."""
     ids = [model.tokenizer.mask_id if at in masked else index for at, index in enumerate(encoded.ids)]
     trace = model.trace(ids=ids, segments=list(encoded.segments))  # type: ignore[arg-type]

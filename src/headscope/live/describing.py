@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
@@ -11,63 +10,11 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from headscope.anatomy.parameters import Component
+from headscope.anatomy.tree import Node, collapsed
 from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, UnsupportedError, require
 from headscope.live.plan.refusals import refuse_others
-
-
-@dataclass(frozen=True)
-class Part:
-    """A module of the tree, or a run of identical modules.
-
-    Attributes:
-        name: its name in its parent; `0-11` for a run of identical modules.
-        label: its class, with the sizes from its extra_repr: `Linear(768, 3072)`.
-        times: number of modules in the run; 1 for a single module.
-        count: number of parameters of one module, its parts included.
-        parts: its child modules.
-    """
-
-    name: str
-    label: str
-    times: int
-    count: int
-    parts: tuple[Part, ...]
-
-    def lines(self, depth: int = 0) -> Iterator[str]:
-        """The tree as text, one line per part."""
-        times = f"{self.times} x " if self.times > 1 else ""
-        name = f"{self.name}: " if self.name else ""
-        yield f"{'  ' * depth}{name}{times}{self.label}  {self.count:,}"
-        for part in self.parts:
-            yield from part.lines(depth + 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The part as a dict for JSON."""
-        return {
-            "name": self.name,
-            "class": self.label,
-            "times": self.times,
-            "count": self.count,
-            "parts": [part.to_dict() for part in self.parts],
-        }
-
-
-@dataclass(frozen=True)
-class ComponentCount:
-    """The parameter count of one child of a module.
-
-    Attributes:
-        name: its name.
-        count: number of its parameters; parameters shared with an earlier child are counted there.
-        share: its count as a share of the module's total.
-        trainable: number of its parameters that require a gradient.
-    """
-
-    name: str
-    count: int
-    share: float
-    trainable: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +26,7 @@ class Description:
         total: number of parameters (scalars), shared ones counted once.
         trainable: number of those that require a gradient.
         buffers: number of scalars in buffers.
-        components: the parameter counts of its children.
+        components: the parameter counts of its children; parameters shared with an earlier child are counted there.
         tied: for each shared parameter tensor, all of its names.
         parameters: (name, shape, dtype, count, trainable) of each parameter tensor, shared ones once.
         tree: its modules as a tree, with repeats collapsed.
@@ -89,10 +36,10 @@ class Description:
     total: int
     trainable: int
     buffers: int
-    components: tuple[ComponentCount, ...]
+    components: tuple[Component, ...]
     tied: tuple[tuple[str, ...], ...]
     parameters: tuple[tuple[str, tuple[int, ...], str, int, bool], ...]
-    tree: Part
+    tree: Node
 
     @property
     def frozen(self) -> int:
@@ -113,7 +60,7 @@ class Description:
                 {"name": name, "shape": list(shape), "dtype": dtype, "count": count, "trainable": trainable}
                 for name, shape, dtype, count, trainable in self.parameters
             ],
-            "tree": self.tree.to_dict(),
+            "tree": asdict(self.tree),
         }
 
     def __str__(self) -> str:
@@ -121,7 +68,7 @@ class Description:
         width = max([len(part.name) for part in self.components], default=0)
         lines += [f"  {part.name:<{width}}  {part.count:>15,}  {part.share:>7.2%}" for part in self.components]
         lines += [f"  tied: {' = '.join(names)}" for names in self.tied]
-        return "\n".join([*lines, "", *self.tree.lines()])
+        return "\n".join([*lines, "", str(self.tree)])
 
     __repr__ = __str__
 
@@ -169,14 +116,14 @@ def describe(module: nn.Module) -> Description:
     total = sum(parameter.numel() for parameter in distinct.values())
     components = []
     counted: set[int] = set()
-    children = [(name, list(_parameters(child, packed).values())) for name, child in module.named_children()]
     loose = [*module.parameters(recurse=False), *packed.get(id(module), {}).values()]
-    for name, inside in [("(itself)", loose)] * bool(loose) + children:
-        fresh = {id(parameter): parameter for parameter in inside if id(parameter) not in counted}
+    children = [("(itself)", module, loose)] * bool(loose)
+    children += [(name, child, list(_parameters(child, packed).values())) for name, child in module.named_children()]
+    for name, child, inside in children:
+        fresh = {id(parameter): parameter.numel() for parameter in inside if id(parameter) not in counted}
         counted |= set(fresh)
-        count = sum(parameter.numel() for parameter in fresh.values())
-        trainable = sum(parameter.numel() for parameter in fresh.values() if parameter.requires_grad)
-        components.append(ComponentCount(name, count, count / total if total else 0.0, trainable))
+        count = sum(fresh.values())
+        components.append(Component(name, count, count / total if total else 0.0, len(fresh), type(child).__name__))
     return Description(
         name=type(module).__name__,
         total=total,
@@ -185,7 +132,7 @@ def describe(module: nn.Module) -> Description:
         components=tuple(components),
         tied=tuple(tuple(same) for same in names.values() if len(same) > 1),
         parameters=tuple(_row(same[0], distinct[key]) for key, same in names.items()),
-        tree=_part("", module, packed),
+        tree=_node("", module, packed),
     )
 
 
@@ -238,22 +185,10 @@ def _row(name: str, parameter: torch.Tensor) -> tuple[str, tuple[int, ...], str,
     return name, tuple(parameter.shape), dtype, parameter.numel(), parameter.requires_grad
 
 
-def _part(name: str, module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> Part:
-    runs: list[tuple[list[str], Part]] = []
-    for child_name, child in module.named_children():
-        part = _part(child_name, child, packed)
-        last = runs[-1][1] if runs else None
-        alike = last is not None and (last.label, last.count, last.parts) == (part.label, part.count, part.parts)
-        if alike and child_name.isdigit():
-            runs[-1][0].append(child_name)
-            continue
-        runs.append(([child_name], part))
-    parts = tuple(
-        Part(names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}", part.label, len(names), part.count, part.parts)
-        for names, part in runs
-    )
+def _node(name: str, module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> Node:
+    children = collapsed([_node(child_name, child, packed) for child_name, child in module.named_children()])
     distinct = {id(parameter): parameter.numel() for parameter in _parameters(module, packed).values()}
-    return Part(name, _label(module), 1, sum(distinct.values()), parts)
+    return Node(name, _label(module), sum(distinct.values()), children=tuple(children))
 
 
 def _label(module: nn.Module) -> str:

@@ -22,7 +22,6 @@ from headscope.runs.predicting import outcomes, shifts
 from headscope.runs.targets import choose, read, token_id
 from headscope.runs.texts import as_input, encoded_trace
 from headscope.screens.pieces import labels
-from headscope.traces import Outputs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -206,7 +205,7 @@ def _edge(model: Model, base: str, trace: Trace, question: Question) -> dict[str
     base_run = runner.base([as_input(encoded_trace(trace))])
     ((_, (hidden,)),) = runner.states(base_run, [frozenset({Edit(layer, head, "edge", edge=edge)})])
     last = Named("last_hidden_state", ("tokens", "d_model"), hidden[0])
-    after = trace.replaced(outputs=Outputs({"last_hidden_state": last}), source=model)
+    after = trace.replaced(outputs={"last_hidden_state": last}, source=model)
     return compared(model, base, trace, after, question)
 
 
@@ -270,7 +269,7 @@ def rerun(model: Model, base: Trace, question: Question, progress: Progress | No
         ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
     again = model.trace(ids=ids, segments=list(base.segments), ablate=question.ablate, progress=progress)
     axis = replace(base.queries, tokens=tuple(tokens), ids=tuple(ids))
-    told = {name: getattr(base, name) for name in ("text", "pair", "prompt", "notes")}
+    told = {name: getattr(base, name) for name in ("text", "pair", "notes")}
     return again.replaced(queries=axis, source=model, **told)
 
 

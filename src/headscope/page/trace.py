@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.explain.taken_in import Readers
-    from headscope.results.arrays import TokenAxis
+    from headscope.results.token_axis import TokenAxis
 
 
 VIEW_VERSION = 1
@@ -331,16 +331,16 @@ def _followed(trace: Trace, held: Sequence[Readers]) -> Float[np.ndarray, "token
     for token in range(len(found)):
         one = followed(trace, token, [(number, vectors[:, [token]], kept[[token]]) for number, vectors, kept in held])
         brought = one.brought()
-        if not brought or max(word.share for word in brought) < LEAST_SHARE:
+        if not brought or max(word["share"] for word in brought) < LEAST_SHARE:
             continue
-        places, row = np.array(one.places), one.layers.index(brought[0].layer)
-        first = brought[0].position
+        places, row = np.array(one.places), one.layers.index(brought[0]["layer"])
+        first = brought[0]["position"]
         heads = one.shares.shape[1]
-        found[token, :3] = first, row, row * heads + brought[0].head[1]
-        others = [word for word in brought if word.layer != brought[0].layer and word.share >= LEAST_SHARE]
+        found[token, :3] = first, row, row * heads + brought[0]["head"]
+        others = [word for word in brought if word["layer"] != brought[0]["layer"] and word["share"] >= LEAST_SHARE]
         if others:
-            other = max(others, key=lambda word: word.share)
-            found[token, 3:5] = other.position, one.layers.index(other.layer)
+            other = max(others, key=lambda word: word["share"])
+            found[token, 3:5] = other["position"], one.layers.index(other["layer"])
         looks, brings = (part[:, :, places == one.places[first]].sum(-1).ravel() for part in (one.weights, one.shares))
         for at, head in ((5, looks.argmax()), (8, brings.argmax())):
             found[token, at : at + 3] = head, looks[head], brings[head]

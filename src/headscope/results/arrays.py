@@ -1,4 +1,4 @@
-"""The arrays of a trace, with named axes, and the tokens along them."""
+"""The arrays of a trace, with named axes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from headscope.errors import TraceError, require
+from headscope.errors import require
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -143,39 +143,3 @@ class NamedMap(Named):
             places = [(*head, query) for head in self.heads for query in self.queries]
             index = pandas.MultiIndex.from_tuples(places, names=["layer", "head", "query"])
         return pandas.DataFrame(self.array.reshape(-1, self.shape[-1]), index, pandas.Index(self.labels, name="key"))
-
-
-@dataclass(frozen=True)
-class TokenAxis:
-    """The tokens along one axis of a trace's maps: its queries or its keys. All fields have one entry per token.
-
-    Attributes:
-        tokens: the tokens, as the vocabulary spells them.
-        ids: their ids; -1 for tokens without an id, such as patches of an image.
-        segments: 0 for tokens of the first text, 1 for tokens of the second.
-        special: True for tokens that the tokenizer added: [CLS], [SEP], ….
-        words: number of the word that the token belongs to, counted from 0; None for special tokens, or if unknown.
-        spans: range of characters (start, stop) in the token's text; None for special tokens, or if unknown.
-
-    Raises:
-        TraceError: the fields differ in length.
-    """
-
-    tokens: tuple[str, ...]
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-    special: tuple[bool, ...]
-    words: tuple[int | None, ...]
-    spans: tuple[tuple[int, int] | None, ...]
-
-    def __post_init__(self) -> None:
-        sizes = {name: len(getattr(self, name)) for name in self.__dataclass_fields__}
-        if len(set(sizes.values())) > 1:
-            raise TraceError(
-                f"the fields of a token axis differ in length: {sizes}",
-                where="token axis",
-                advice="pass an id, a segment, a special flag, a word and a span for every token",
-            )
-
-    def __len__(self) -> int:
-        return len(self.ids)

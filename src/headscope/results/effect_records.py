@@ -11,9 +11,9 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.late import late
-from headscope.results.arrays import TokenAxis
 from headscope.results.head_values import Head, HeadValues, Measure, signed
 from headscope.results.row_tables import Rows
+from headscope.results.token_axis import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -45,7 +45,7 @@ class Target:
         label: the word, the class, the label; for similarity the second text.
         index: which logit; None for the kinds without.
         row: the token whose last hidden state is read; None where several are.
-        prompt: number of tokens at the beginning that the mean leaves out: `Encoded.prompt`.
+        prompt: number of tokens at the beginning that the mean leaves out: `TokenAxis.prompt`.
         direction: (d_model,) of length 1, the direction that vectors are measured along.
         length: of the text's vector before anything is changed; 1 for the kinds without.
         chosen: True where nobody named it and it is the default.

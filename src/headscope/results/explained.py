@@ -15,11 +15,12 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.late import late
-from headscope.results.arrays import ArrayLike, TokenAxis
+from headscope.results.arrays import ArrayLike
 from headscope.results.effect_records import Target
 from headscope.results.head_values import signed
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import Part, kappa_of, parts_of
+from headscope.results.token_axis import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -15,31 +15,8 @@ from headscope.results.row_tables import Rows
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.head_values import Head
-
 LEAST_SHARE = 0.02
 """Below this in every layer, no word is said to be taken in."""
-
-
-@dataclass(frozen=True)
-class Brought:
-    """The share that one word brings to another in one layer.
-
-    Attributes:
-        word: as the text has it.
-        position: of its first token.
-        layer: the layer's number.
-        share: of the new vector, over all heads and the word's tokens.
-        head: (layer, head) that brings most of it.
-        head_share: what that head brings.
-    """
-
-    word: str
-    position: int
-    layer: int
-    share: float
-    head: Head
-    head_share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +72,11 @@ class Followed(Rows, ArrayLike):
             if at != self.token
         ]
 
-    def brought(self) -> list[Brought]:
-        """Each other word in the layer where it brings most, the word that brings most over all layers first.
+    def brought(self) -> list[dict[str, Any]]:
+        """Return a dict for each other word, in the layer where it brings most; most over all layers comes first.
 
-        Marks, special tokens and the token's own word are left out; a word's tokens count as one.
+        Its fields are word, position (of its first token), layer, share (over all heads), head (which brings most of
+        it) and head_share. Marks, special tokens and the token's own word are left out; a word's tokens count as one.
         """
         listed = []
         for place in sorted(set(self.places) - {-1, self.places[self.token]}):
@@ -107,9 +85,14 @@ class Followed(Rows, ArrayLike):
             totals = by_head.sum(-1)
             row = int(totals.argmax())
             head = int(by_head[row].argmax())
-            layer = self.layers[row]
-            shares = totals[row].item(), by_head[row, head].item()
-            one = Brought(self.words[own[0]], int(own[0]), layer, shares[0], (layer, head), shares[1])
+            one = {
+                "word": self.words[own[0]],
+                "position": int(own[0]),
+                "layer": self.layers[row],
+                "share": totals[row].item(),
+                "head": head,
+                "head_share": by_head[row, head].item(),
+            }
             listed.append((totals.sum(), one))
         return [one for _, one in sorted(listed, key=lambda pair: -pair[0])]
 
@@ -128,15 +111,16 @@ class Followed(Rows, ArrayLike):
         least, most = (f"{value:.2f}" for value in (self.kept.min(), self.kept.max()))
         keeps = f"keeps {least} to {most} of itself in a layer" if least != most else f"keeps {least} of itself"
         words = self.brought()
-        if not words or max(one.share for one in words) < LEAST_SHARE:
+        if not words or max(one["share"] for one in words) < LEAST_SHARE:
             return f"{own} {keeps}; no word brings as much as {LEAST_SHARE:.2f}."
         first, *others = words
-        steps = [f"“{first.word}”, most in layer {first.layer} through head {first.head[0]}.{first.head[1]}"]
-        elsewhere = [one for one in others if one.layer != first.layer and one.share >= LEAST_SHARE]
+        word, layer = f"“{first['word']}”", first["layer"]
+        steps = [f"{word}, most in layer {layer} through head {layer}.{first['head']}"]
+        elsewhere = [one for one in others if one["layer"] != layer and one["share"] >= LEAST_SHARE]
         if elsewhere:
-            other = max(elsewhere, key=lambda one: one.share)
-            steps.insert(int(other.layer > first.layer), f"“{other.word}” in layer {other.layer}")
-        brings = f"“{first.word}” brings {first.share:.2f} there, {first.head_share:.2f} through that head"
+            other = max(elsewhere, key=lambda one: one["share"])
+            steps.insert(int(other["layer"] > layer), f"“{other['word']}” in layer {other['layer']}")
+        brings = f"{word} brings {first['share']:.2f} there, {first['head_share']:.2f} through that head"
         return f"{own} takes in {', then '.join(steps)}. It {keeps}; {brings}."
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headscope.results.arrays import TokenAxis
+    from headscope.results.token_axis import TokenAxis
 
 SPACES = "Ġ▁"
 """Marks of byte-level and SentencePiece vocabularies for the space before a word."""

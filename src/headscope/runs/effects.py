@@ -26,14 +26,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 
 from headscope.anatomy import check_index
-from headscope.checkpoint.tokenizer import Encoded, Prepared
+from headscope.checkpoint.tokenizer import Prepared
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
+from headscope.results.token_axis import TokenAxis
 from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings, check_way
 from headscope.runs.targets import Readings, choose, is_pair
-from headscope.runs.texts import as_input, as_traced, axis_of, batches, limited, one_for_each, prepared
+from headscope.runs.texts import as_input, as_traced, batches, limited, one_for_each, prepared
 from headscope.settings import named
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def effects(
 
 def effects_of(
     model: Model,
-    encoded: Encoded,
+    encoded: TokenAxis,
     target: Wanted = None,
     *,
     text: str,
@@ -167,7 +168,7 @@ def effects_of(
 class Given(NamedTuple):
     """A text whose effects are wanted: its tokens, and what the record says of it."""
 
-    encoded: Encoded
+    encoded: TokenAxis
     text: str
     pair: str | None
     patch_from: str | None
@@ -253,7 +254,7 @@ def _record(
         base=float(before.values[at]),
         aside=None if after.aside is None else after.aside[..., at].copy(),
         base_aside=None if before.aside is None else float(before.aside[at]),
-        axis=axis_of(one.encoded),
+        axis=one.encoded,
         text=one.text,
         pair=one.pair,
         patch_from=one.patch_from,

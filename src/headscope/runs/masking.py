@@ -16,13 +16,13 @@ from headscope.runs.texts import last_states
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
     from headscope.results.effect_records import Target
+    from headscope.results.token_axis import TokenAxis
 
 
 def masked_states(
-    model: Model, texts: Sequence[tuple[Encoded, Sequence[int]]]
+    model: Model, texts: Sequence[tuple[TokenAxis, Sequence[int]]]
 ) -> list[Float[np.ndarray, "tokens d_model"]]:
     """The last hidden states of texts, each with the tokens at some positions masked, all in one batch.
 
@@ -43,7 +43,9 @@ def masked_states(
     return last_states(model, changed)
 
 
-def masked_changes(model: Model, encoded: Encoded, target: Target, total: float, parts: Sequence[Part]) -> list[float]:
+def masked_changes(
+    model: Model, encoded: TokenAxis, target: Target, total: float, parts: Sequence[Part]
+) -> list[float]:
     """The worth of each part to a target: the number less the number with its tokens masked.
 
     Raises:

@@ -12,7 +12,7 @@ from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.heads.head_distances import relative
 from headscope.results.explained import Filled, LabelShare, Prediction
 from headscope.runs.targets import label_name, lacks, logits_of
-from headscope.traces import broken_line
+from headscope.traces import broken_line, kept_outputs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -217,7 +217,7 @@ class Outcome:
 def outcomes(model: Model, trace: Trace) -> list[Outcome]:
     """All predictions of a model's output heads for a text; empty if it has none, or if an output has NaN."""
     predictions: list[Outcome] = []
-    if not all(np.isfinite(named.array).all() for named in trace.outputs.kept.values()):
+    if not all(np.isfinite(named.array).all() for named in kept_outputs(trace.outputs).values()):
         return predictions
     tasks = model.anatomy.tasks
     if "masked_lm" in tasks and model.tokenizer.mask_id in trace.ids:
@@ -268,7 +268,7 @@ def classes_of(model: Model) -> list[str]:
 
 def shifts(before: Trace, after: Trace) -> Float[np.ndarray, " tokens"] | None:
     """Relative change of each token's last hidden state, |after - before| / |before|; None for NaN."""
-    if not {"last_hidden_state"} <= set(before.outputs.kept) & set(after.outputs.kept):
+    if not {"last_hidden_state"} <= set(kept_outputs(before.outputs)) & set(kept_outputs(after.outputs)):
         return None
     a, b = before.outputs["last_hidden_state"].array, after.outputs["last_hidden_state"].array
     if a.shape != b.shape:

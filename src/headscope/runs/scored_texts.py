@@ -23,9 +23,9 @@ from headscope.settings import named
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
     from headscope.results.effect_records import Effects, Removal, Target, Wanted
+    from headscope.results.token_axis import TokenAxis
 
     Outputs = Float[np.ndarray, " n"]
 
@@ -44,7 +44,7 @@ MEASURES = {
 class Labelled(NamedTuple):
     """A text as the model reads it, and its label as it was passed."""
 
-    encoded: Encoded
+    encoded: TokenAxis
     wanted: Any
     label: Any
 

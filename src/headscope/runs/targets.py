@@ -37,8 +37,8 @@ from headscope.runs.texts import last_states, prepared
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.checkpoint.tokenizer import Encoded
     from headscope.model import Model
+    from headscope.results.token_axis import TokenAxis
 
 FORMS = "see headscope.runs.targets for what a target may be"
 KINDS = tuple(UNITS)
@@ -104,7 +104,7 @@ def is_pair(wanted: tuple[object, ...]) -> bool:
     return len(wanted) == 2 and wanted[0] not in KINDS and (full or kinds in PLAIN)
 
 
-def choose(model: Model, encoded: Encoded, last: Float[np.ndarray, "tokens d_model"], wanted: Wanted) -> Target:
+def choose(model: Model, encoded: TokenAxis, last: Float[np.ndarray, "tokens d_model"], wanted: Wanted) -> Target:
     """The target that was named, or the default; the table above says what may be passed.
 
     Args:
@@ -293,7 +293,7 @@ def _class_target(model: Model, index: int, *, chosen: bool = False) -> Target:
     return Target("score" if only else "class", label_name(model, index), index, row, chosen=chosen)
 
 
-def _token_label(model: Model, encoded: Encoded, named: Sequence[str | int]) -> Target:
+def _token_label(model: Model, encoded: TokenAxis, named: Sequence[str | int]) -> Target:
     if "token" not in model.anatomy.tasks:
         raise lacks(model, "token classifier", "ForTokenClassification")
     row, label = named
@@ -346,7 +346,7 @@ def label_number(model: Model, label: str | int, noun: str) -> int:
 def vector_target(
     model: Model, last: Float[np.ndarray, "tokens d_model"], kind: str, prompt: int = 0, *, chosen: bool = False
 ) -> Target:
-    """`embedding` or `embedding_distance` of a text with this last hidden state; `prompt` is that of its `Encoded`."""
+    """`embedding` or `embedding_distance` of a text with this last hidden state; `prompt` is its `TokenAxis`'s."""
     vector, length = _pooled(model, last, prompt)
     label, row = "the text's vector", _row(model, prompt)
     return Target(kind, label, None, row, direction=vector / length, length=length, chosen=chosen, prompt=prompt)

@@ -11,13 +11,14 @@ import numpy as np
 
 from headscope.anatomy import check_index
 from headscope.attention.patterns import Heads, Way, by_head, checked_way, recorded, swap_notes
-from headscope.checkpoint.tokenizer import Encoded, Prepared
+from headscope.checkpoint.tokenizer import Prepared
 from headscope.encoder import Input
 from headscope.encoder.products import FEW_TEXTS
 from headscope.errors import InputError, warn
-from headscope.results.arrays import Named, TokenAxis
+from headscope.results.arrays import Named
+from headscope.results.token_axis import TokenAxis
 from headscope.results.tokens import sources
-from headscope.traces import Outputs, Trace
+from headscope.traces import Trace
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -152,7 +153,7 @@ def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: i
         return Prepared(text, model.tokenizer.encode(text, pair, max_length=max_length), pair=pair, notes=notes)
     found = prepared(model, text, pair, rule=limited(model.text_rule, max_length), wanted=max_length)
     own, spans = found.text[found.prompt :], list(found.encoded.spans)
-    for at, place in enumerate(sources(axis_of(found.encoded), own, pair) if found.prompt else ()):
+    for at, place in enumerate(sources(found.encoded, own, pair) if found.prompt else ()):
         span = spans[at]
         if place is not None and place[0] == 0 and span is not None:
             start, stop = (max(0, end - found.prompt) for end in span)
@@ -172,7 +173,7 @@ def _lowered(model: Model, text: str) -> str:
     return "".join(part if at % 2 else part.lower() for at, part in enumerate(parts))
 
 
-def encoded_trace(trace: Trace) -> Encoded:
+def encoded_trace(trace: Trace) -> TokenAxis:
     """The tokens of a trace, as its model read them.
 
     Raises:
@@ -184,22 +185,16 @@ def encoded_trace(trace: Trace) -> Encoded:
             where=f"trace of {trace.stack} attention",
             advice="use a trace of self-attention",
         )
-    axis = trace.queries
-    return Encoded(axis.ids, axis.tokens, axis.segments, axis.special, axis.words, axis.spans, trace.prompt)
+    return trace.queries
 
 
-def axis_of(encoded: Encoded) -> TokenAxis:
-    """The tokens of an encoded text, as a trace has them."""
-    return TokenAxis(encoded.tokens, encoded.ids, encoded.segments, encoded.special, encoded.words, encoded.spans)
-
-
-def as_input(text: Encoded | Ids) -> Input:
+def as_input(text: TokenAxis | Ids) -> Input:
     """A text as the encoder takes it."""
-    ids, segments = (text.ids, text.segments) if isinstance(text, Encoded) else text
+    ids, segments = (text.ids, text.segments) if isinstance(text, TokenAxis) else text
     return Input(np.array(ids, dtype=np.int64), np.array(segments, dtype=np.int64))
 
 
-def last_states(model: Model, texts: Iterable[Encoded | Ids]) -> list[Float[np.ndarray, "tokens d_model"]]:
+def last_states(model: Model, texts: Iterable[TokenAxis | Ids]) -> list[Float[np.ndarray, "tokens d_model"]]:
     """The last hidden state of each text, in the order of the texts.
 
     Raises:
@@ -271,7 +266,7 @@ def trace(
             advice='pass a text: model.trace("The cat sat on the mat.")',
         )
     if text is not None:
-        single: Prepared | Encoded = as_traced(model, text, pair, max_length=max_length)
+        single: Prepared | TokenAxis = as_traced(model, text, pair, max_length=max_length)
     elif words is not None:
         single = model.tokenizer.encode_words(_plain(words), max_length=max_length)
     else:
@@ -324,7 +319,7 @@ def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int
 
 def _run(
     model: Model,
-    texts: Sequence[Prepared | Encoded],
+    texts: Sequence[Prepared | TokenAxis],
     ways: Mapping[tuple[int, int], Way],
     hidden_states: bool,
     progress: Callable[[int, int], None] | None,
@@ -347,20 +342,19 @@ def _run(
                 Trace(
                     model=model.name,
                     fingerprint=model.fingerprint,
-                    queries=axis_of(_encoded(text)),
+                    queries=_encoded(text),
                     layers=result.layers,
-                    outputs=Outputs(outputs),
+                    outputs=outputs,
                     text=getattr(text, "text", None),
                     pair=getattr(text, "pair", None),
                     ablated=silenced,
                     swapped=swapped,
                     source=model,
-                    prompt=_encoded(text).prompt,
                     notes=(*getattr(text, "notes", ()), *swap_notes(swapped)),
                 )
             )
     return traces
 
 
-def _encoded(text: Prepared | Encoded) -> Encoded:
-    return text if isinstance(text, Encoded) else text.encoded
+def _encoded(text: Prepared | TokenAxis) -> TokenAxis:
+    return text if isinstance(text, TokenAxis) else text.encoded

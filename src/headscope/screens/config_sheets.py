@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
@@ -14,7 +15,6 @@ from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes
 if TYPE_CHECKING:
     from headscope.anatomy.glossary import Field
     from headscope.anatomy.tree import Node
-    from headscope.live.describing import Part
     from headscope.model import Model
 
 
@@ -112,19 +112,12 @@ def tree_sheet(model: Model) -> Sheet:
 
 def modules_sheet(model: Model) -> Sheet:
     """Every module of the checkpoint's class, as transformers builds it on the meta device, without weights."""
-    from headscope.anatomy.tree import Node
     from headscope.live import modules_of_checkpoint
 
     modules = modules_of_checkpoint(dict(model.checkpoint.config))
-
-    def node(part: Part) -> Node:
-        label = f"{part.times} x {part.label}" if part.times > 1 else part.label
-        return Node(part.name, label, part.count, None, part.times, tuple(node(child) for child in part.parts))
-
-    root = Node(modules.name, "", modules.total, children=node(modules.tree).children)
-
+    root = replace(modules.tree, name=modules.name, label="")
     return Sheet(
-        record=lambda: {"model": model.name, **modules.to_dict()},
+        record=answer("tree", model=model.name, tree=root),
         schema="tree",
         table=None,
         drawings=(

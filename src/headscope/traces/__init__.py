@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from headscope.traces.broken_numbers import BROKEN, broken_line
 from headscope.traces.file import is_trace, load
-from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, broken_rows, is_broken
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, broken_rows, is_broken, kept_outputs
 from headscope.traces.record import Trace
 from headscope.traces.views import HeadTrace, LayerTrace, layer_W_O, refuse_swapped
 
@@ -23,12 +23,12 @@ __all__ = [
     "LayerRecord",
     "LayerTrace",
     "ModelWeights",
-    "Outputs",
     "Trace",
     "broken_line",
     "broken_rows",
     "is_broken",
     "is_trace",
+    "kept_outputs",
     "layer_W_O",
     "load",
     "refuse_swapped",

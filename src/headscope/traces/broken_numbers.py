@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.traces.layer_records import LayerRecord, finite_heads, is_broken
+from headscope.traces.layer_records import LayerRecord, finite_heads, is_broken, kept_outputs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -21,7 +21,7 @@ BROKEN = "NaN or infinity"
 def broken_line(trace: Trace) -> str | None:
     """One line that says where the model's numbers are not finite and where that begins; None if all are finite."""
     heads = trace.broken
-    after = [name for name, named in trace.outputs.kept.items() if not np.isfinite(named.array).all()]
+    after = [name for name, named in kept_outputs(trace.outputs).items() if not np.isfinite(named.array).all()]
     if not heads and not after and all(finite_heads(part).all() for record in trace.layers for part in _parts(record)):
         return None
     where = f"the weights of {_listed(trace, heads)}" if heads else (after or ["the values"])[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ from headscope.checkpoint.raw_files import LocalFile
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
-from headscope.results.arrays import Named, TokenAxis
-from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs
+from headscope.results.arrays import Named
+from headscope.results.token_axis import TokenAxis
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, kept_outputs
 from headscope.traces.record import Trace
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def pack(
             tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
         if record.mask.bias is not None:
             tensors[f"{stem}.mask.bias"] = np.asarray(record.mask.bias, dtype=np.float32)
-    for name, output in trace.outputs.kept.items():
+    for name, output in kept_outputs(trace.outputs).items():
         tensors[f"outputs.{name}"] = np.ascontiguousarray(output.array, dtype=np.float32)
     return tensors, metadata_of(trace)
 
@@ -107,7 +109,7 @@ def metadata_of(trace: Trace) -> dict[str, str]:
             for record in trace.layers
         ],
         "outputs": {
-            name: {"dims": output.dims, "labels": output.labels} for name, output in trace.outputs.kept.items()
+            name: {"dims": output.dims, "labels": output.labels} for name, output in kept_outputs(trace.outputs).items()
         },
         "ablated": sorted(trace.ablated),
         **({"swapped": [[*head, way] for head, way in trace.swapped.items()]} if trace.swapped else {}),
@@ -286,7 +288,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
             raise ValueError(f"outputs.{name} has the shape {array.shape} and {len(dims)} dims")
         labels = None if kept["labels"] is None else _all(kept["labels"], str)
         outputs[name] = Named(name, dims, array, labels)
-    queries = _axis_in(about["queries"])
+    queries = replace(_axis_in(about["queries"]), prompt=_of(about.get("prompt", 0), int))
     key_axis = queries if about["keys"] is None else _axis_in(about["keys"])
     return Trace(
         model=_of(about["model"], str),
@@ -294,7 +296,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         queries=queries,
         keys=key_axis,
         layers=layers,
-        outputs=Outputs(outputs),
+        outputs=outputs,
         text=_of(about["text"], str, NoneType),
         pair=_of(about["pair"], str, NoneType),
         ablated=frozenset(_pair(place, int) for place in about["ablated"]),
@@ -303,7 +305,6 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         stack=_of(about.get("stack", "self"), str),
         unrecorded=_all(about.get("unrecorded", []), str),
         cut=_cut_in(about.get("cut"), len(queries), len(key_axis)),
-        prompt=_of(about.get("prompt", 0), int),
         notes=_all(about.get("notes", []), str),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
@@ -334,7 +335,7 @@ def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:
 
 
 def _axis_out(axis: TokenAxis) -> dict[str, Any]:
-    return {name: getattr(axis, name) for name in axis.__dataclass_fields__}
+    return dict(axis.columns())
 
 
 def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:

@@ -175,10 +175,8 @@ class Outputs(Keyed, Mapping[str, Named]):
     Outputs that follow from the last hidden state are computed on first access.
     """
 
-    def __init__(
-        self, kept: Mapping[str, Named] | None = None, source: ModelWeights | None = None, prompt: int = 0
-    ) -> None:
-        self._kept = dict(kept.kept if isinstance(kept, Outputs) else kept or {})
+    def __init__(self, kept: Mapping[str, Named], source: ModelWeights | None = None, prompt: int = 0) -> None:
+        self._kept = dict(kept_outputs(kept))
         self._source, self._prompt = source, prompt
 
     def __getitem__(self, name: str) -> Named:
@@ -203,13 +201,13 @@ class Outputs(Keyed, Mapping[str, Named]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    @property
-    def kept(self) -> Mapping[str, Named]:
-        """The outputs that are already in memory."""
-        return self._kept
-
     def __repr__(self) -> str:
         return "outputs: " + ", ".join(repr(self._kept.get(name, name)) for name in self)
+
+
+def kept_outputs(outputs: Mapping[str, Named]) -> Mapping[str, Named]:
+    """The outputs that are in memory already."""
+    return outputs._kept if isinstance(outputs, Outputs) else outputs
 
 
 class MissingOutputError(InputError, KeyError):

@@ -13,10 +13,11 @@ import numpy as np
 from headscope.checkpoint import called
 from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting
-from headscope.results.arrays import Named, NamedMap, TokenAxis
+from headscope.results.arrays import Named, NamedMap
 from headscope.results.lazy_maps import LazyMap, stacked
+from headscope.results.token_axis import TokenAxis
 from headscope.traces.late_methods import Questions
-from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, is_broken, misfit
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, is_broken, kept_outputs, misfit
 from headscope.traces.views import HeadTrace, LayerTrace, by_words, frame, position_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ class Trace(Questions, Suggesting):
         unrecorded: descriptions of attention that ran in the same forward pass but could not be recorded; empty
             unless the trace was captured with strict=False.
         cut: the row of the batch, and the positions in it, that the trace holds.
-        prompt: number of tokens at the beginning that the text's vector leaves out.
         notes: what was done to the text before the model saw it, in sentences.
         precision: "fp16" if Q, K and V were rounded to half precision by a capture or a file, otherwise "fp32".
 
@@ -67,7 +67,7 @@ class Trace(Questions, Suggesting):
     model: str
     queries: TokenAxis
     layers: Sequence[LayerRecord]
-    outputs: Outputs = field(default_factory=Outputs)
+    outputs: Mapping[str, Named] = field(default_factory=dict)
     keys: TokenAxis = None  # type: ignore[assignment]  # the queries, by default
     fingerprint: str = ""
     text: str | None = None
@@ -78,7 +78,6 @@ class Trace(Questions, Suggesting):
     stack: str = "self"
     unrecorded: tuple[str, ...] = ()
     cut: Cut = None  # type: ignore[assignment]  # the whole batch, by default
-    prompt: int = 0
     notes: tuple[str, ...] = ()
     precision: str = "fp32"
 
@@ -167,6 +166,11 @@ class Trace(Questions, Suggesting):
         return replace(self, **changes)
 
     @property
+    def prompt(self) -> int:
+        """Number of tokens at the beginning that are left out of the text's vector."""
+        return self.queries.prompt
+
+    @property
     def left_out(self) -> Int[np.ndarray, " left_out"]:
         """Positions in the batch of the queries that were left out as padding."""
         return np.setdiff1d(np.arange(self.cut.sizes[0]), self.positions)
@@ -175,7 +179,8 @@ class Trace(Questions, Suggesting):
     def hidden_states(self) -> tuple[Named, ...]:
         """(S, d_model) of the embeddings and of every layer; empty unless requested with hidden_states=True."""
         names = [f"hidden_states.{index}" for index in range(len(self.layers) + 1)]
-        return tuple(self.outputs.kept[name] for name in names if name in self.outputs.kept)
+        kept = kept_outputs(self.outputs)
+        return tuple(kept[name] for name in names if name in kept)
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -16,8 +16,9 @@ from headscope.attention.scores import Mask, attend, scores, weights
 from headscope.attention.terms import Terms
 from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting, late
-from headscope.results.arrays import NamedMap, TokenAxis
+from headscope.results.arrays import NamedMap
 from headscope.results.lazy_maps import LazyMap, stacked
+from headscope.results.token_axis import TokenAxis
 from headscope.results.tokens import whole_words
 
 if TYPE_CHECKING:

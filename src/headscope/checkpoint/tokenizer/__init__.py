@@ -9,8 +9,8 @@ Read `face.py`, the `Tokenizer`, then `load.py`, which chooses files and the eng
 
 from __future__ import annotations
 
-from headscope.checkpoint.tokenizer.encoded import Encoded, Prepared
+from headscope.checkpoint.tokenizer.encoded import Prepared
 from headscope.checkpoint.tokenizer.face import Tokenizer
 from headscope.checkpoint.tokenizer.load import borrowed_tokenizer, load_tokenizer
 
-__all__ = ["Encoded", "Prepared", "Tokenizer", "borrowed_tokenizer", "load_tokenizer"]
+__all__ = ["Prepared", "Tokenizer", "borrowed_tokenizer", "load_tokenizer"]

@@ -2,48 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headscope.errors import InputError
-
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """One tokenized input; all fields but `prompt` have one entry per position.
-
-    Attributes:
-        ids: the token ids, rows of the embedding table.
-        tokens: the tokens as the vocabulary spells them ("##ing", "Ġthe", "▁the", "[CLS]").
-        segments: the token type of each position.
-        special: True if the tokenizer added the token ([CLS], [SEP], <s>, </s>); a [MASK] in the text is part of the
-            text. If the input was ids: True for separator, class, begin, end and padding tokens.
-        words: the index of each token's word, counted over the whole input: the pair's words continue after the first
-            text's. None for special tokens, and if the input was ids.
-        spans: (start, stop) of each token in the text, or in the pair for its tokens, in characters (Python string
-            indices); None for special tokens, and if the input was not a text.
-        prompt: number of tokens at the beginning that are left out of the text's vector.
-    """
-
-    ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    segments: tuple[int, ...]
-    special: tuple[bool, ...]
-    words: tuple[int | None, ...]
-    spans: tuple[Span | None, ...]
-    prompt: int = 0
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def without(self, gone: Collection[int]) -> Encoded:
-        """The input without the tokens at these positions; later ones move up."""
-        kept = [at for at in range(len(self)) if at not in gone]
-        columns = (self.ids, self.tokens, self.segments, self.special, self.words, self.spans)
-        result = Encoded(*(tuple(values[at] for at in kept) for values in columns))  # type: ignore[arg-type]
-        return replace(result, prompt=sum(at < self.prompt for at in kept))
+from headscope.results.token_axis import Span, TokenAxis
 
 
 @dataclass(frozen=True)
@@ -60,7 +23,7 @@ class Prepared:
     """
 
     text: str
-    encoded: Encoded
+    encoded: TokenAxis
     prompt: int = 0
     notes: tuple[str, ...] = ()
     pair: str | None = None
@@ -72,10 +35,10 @@ class Pieces:
     """The tokens of one text (or of one list of words), without special tokens.
 
     Attributes:
-        ids: as in Encoded.
-        tokens: as in Encoded.
-        words: as in Encoded, counted from the first word of this text.
-        spans: as in Encoded.
+        ids: as in TokenAxis.
+        tokens: as in TokenAxis.
+        words: as in TokenAxis, counted from the first word of this text.
+        spans: as in TokenAxis.
         word_count: number of words of the whole text, including words without tokens.
     """
 
@@ -135,7 +98,7 @@ def kept_lengths(lengths: Sequence[int], budget: int, *, odd_to_first: bool) -> 
 
 def assemble(
     layout: Layout, texts: Sequence[Pieces], *, max_length: int | None, odd_to_first: bool, keep_end: bool
-) -> Encoded:
+) -> TokenAxis:
     """Join texts and special tokens according to the layout, and cut the texts to max_length positions in all.
 
     Raises:
@@ -156,13 +119,13 @@ def assemble(
         cut = [text.cut(count, keep_end=keep_end) for text, count in zip(texts, counts, strict=True)]
     else:
         cut = list(texts)
-    rows: list[tuple[int, str, int, bool, int | None, Span | None]] = []
+    rows: list[tuple[str, int, int, bool, int | None, Span | None]] = []
     for slot in layout:
         if isinstance(slot, Special):
-            rows.append((slot.id, slot.token, slot.segment, True, None, None))
+            rows.append((slot.token, slot.id, slot.segment, True, None, None))
             continue
         text = cut[slot.text]
         before = texts[0].word_count if slot.text == 1 else 0
         for index, token, word, span in zip(text.ids, text.tokens, text.words, text.spans, strict=True):
-            rows.append((index, token, slot.segment, False, None if word is None else word + before, span))
-    return Encoded(*zip(*rows, strict=True))  # type: ignore[arg-type]  # its first six columns
+            rows.append((token, index, slot.segment, False, None if word is None else word + before, span))
+    return TokenAxis(*zip(*rows, strict=True))  # type: ignore[arg-type]  # its columns

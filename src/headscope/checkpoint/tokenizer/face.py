@@ -1,4 +1,4 @@
-"""The interface of a tokenizer: from text, words or ids to `Encoded`, with all inputs checked."""
+"""The interface of a tokenizer: from text, words or ids to `TokenAxis`, with all inputs checked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from headscope.checkpoint.tokenizer.backend import Backend
-from headscope.checkpoint.tokenizer.encoded import Encoded, Layout, Pieces, Special, assemble
+from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Special, assemble
 from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES, Refused
 from headscope.checkpoint.tokenizer.tokenizer_config import Settings
 from headscope.errors import InputError, UnsupportedError
+from headscope.results.token_axis import TokenAxis
 
 MASKS = ("[MASK]", "<mask>")
 UNKNOWN = ("[UNK]", "<unk>")
@@ -118,7 +119,7 @@ class Tokenizer:
         """Return the tokenizer as tokenizer.json has it; None if the `tokenizers` library doesn't run it."""
         return self._engine.state()
 
-    def encode(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Encoded:
+    def encode(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> TokenAxis:
         """Encode a text, or a pair, with the special tokens that the model was trained with.
 
         Args:
@@ -140,7 +141,7 @@ class Tokenizer:
             self._check_chain(each, encoded)
         return encoded
 
-    def _check_chain(self, text: str, encoded: Encoded) -> None:
+    def _check_chain(self, text: str, encoded: TokenAxis) -> None:
         """Refuse a protein without spaces that became unknown, because the vocabulary has residues as words.
 
         Raises:
@@ -159,7 +160,7 @@ class Tokenizer:
 
     def encode_words(
         self, words: Sequence[str], pair: Sequence[str] | None = None, *, max_length: int | None = None
-    ) -> Encoded:
+    ) -> TokenAxis:
         """Encode a list of words; each word is tokenized separately.
 
         The result equals that of transformers' is_split_into_words=True (byte-level BPE: add_prefix_space=True). A
@@ -175,7 +176,7 @@ class Tokenizer:
         texts = [_check_words(words, "words")] + ([] if pair is None else [_check_words(pair, "pair")])
         return self._assemble(self._engine.word_pieces, texts, max_length)
 
-    def encode_ids(self, ids: Sequence[int], segments: Sequence[int] | None = None) -> Encoded:
+    def encode_ids(self, ids: Sequence[int], segments: Sequence[int] | None = None) -> TokenAxis:
         """Use ids unchanged, without special tokens or cutting. Works without any tokenizer.
 
         Args:
@@ -208,7 +209,7 @@ class Tokenizer:
                     advice="pass segments that the model has, or leave segments out",
                 )
         special = self._separators()
-        return Encoded(
+        return TokenAxis(
             ids=tuple(checked),
             tokens=tuple(map(self._spelling, checked)),
             segments=tuple(types),
@@ -217,7 +218,7 @@ class Tokenizer:
             spans=(None,) * len(checked),
         )
 
-    def _assemble(self, tokenize: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> Encoded:
+    def _assemble(self, tokenize: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> TokenAxis:
         if len(texts) > 1 and self.kind == RESIDUES and "eos_token" in self._settings.without:
             raise UnsupportedError(
                 "eos_token is null, so nothing ends a text of a pair",

@@ -16,11 +16,12 @@ from typing import Any
 
 from headscope.checkpoint.json_text import brief, few, shortened
 from headscope.checkpoint.tokenizer.backend import Backend, library_errors
-from headscope.checkpoint.tokenizer.encoded import Pieces, Span
+from headscope.checkpoint.tokenizer.encoded import Pieces
 from headscope.checkpoint.tokenizer.known import JAPANESE
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings
 from headscope.checkpoint.tokenizer.vocabularies import add_template, mark_special, read_vocab_txt, required_tokens
 from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
+from headscope.results.token_axis import Span
 
 DICTIONARIES = ("unidic_lite", "unidic", "ipadic")
 DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")

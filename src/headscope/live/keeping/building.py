@@ -38,8 +38,8 @@ from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
-from headscope.results.arrays import TokenAxis
-from headscope.traces import Cut, Outputs, Trace
+from headscope.results.token_axis import TokenAxis
+from headscope.traces import Cut, Trace
 
 MOST_NAMES = 4
 """Maximum number of layers that a note names."""
@@ -318,7 +318,7 @@ class TraceBuilder(Consumer):
             group.rows[row],
             queries=self.naming.queries(forward, group, row),
             keys=keys_axis,
-            outputs=Outputs(group.outputs[row]),
+            outputs=group.outputs[row],
             unrecorded=tuple(str(call) for call in forward.unrecorded),
             notes=self._notes(forward, group.stack),
             cut=Cut(row, places_of(kept[0], queries), places_of(kept[1], keys), (queries, keys)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from numbers import Integral
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from headscope.errors import InputError
-from headscope.results.arrays import TokenAxis
+from headscope.results.token_axis import TokenAxis
 
 Names = Callable[[int], str]
 
@@ -168,15 +169,16 @@ def in_common(tables: Sequence[np.ndarray]) -> np.ndarray:
 
 def part(axis: TokenAxis, start: int, stop: int) -> TokenAxis:
     """The tokens of an axis from `start` to `stop`."""
-    return TokenAxis(**{name: getattr(axis, name)[start:stop] for name in axis.__dataclass_fields__})
+    return TokenAxis(**{name: column[start:stop] for name, column in axis.columns().items()})
 
 
 def joined(axes: Sequence[TokenAxis]) -> TokenAxis:
     """Concatenate axes."""
     if len(axes) == 1:
         return axes[0]
-    names = TokenAxis.__dataclass_fields__
-    return TokenAxis(**{name: tuple(value for axis in axes for value in getattr(axis, name)) for name in names})
+    columns = [axis.columns() for axis in axes]
+    both: dict[str, Any] = {name: tuple(chain.from_iterable(of[name] for of in columns)) for name in columns[0]}
+    return TokenAxis(**both)
 
 
 def with_extras(axis: TokenAxis, extras: tuple[str, ...]) -> TokenAxis:
