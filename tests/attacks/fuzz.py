@@ -107,10 +107,14 @@ _places: dict[str, tuple[list[bytes], TemporaryDirectory[str]]] = {}
 def prepared(name: str) -> tuple[list[bytes], Path]:
     """A reader's whole files and its folder, made once in this process; the first file is read as it is."""
     if name not in _places:
+        limit, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))  # a survey maps libraries of its own while it is made
         place = TemporaryDirectory(prefix="headscope-fuzz-")
         files = READERS[name].prepare(Path(place.name))
         READERS[name].read(files[0], Path(place.name))
         _places[name] = files, place
+        if limit != most:
+            limit_memory()
     files, place = _places[name]
     return files, Path(place.name)
 
