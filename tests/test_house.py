@@ -258,34 +258,34 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3607,
-    "checkpoint": 5633,
-    "anatomy": 4623,
+    "results": 3697,
+    "checkpoint": 5598,
+    "anatomy": 4628,
     "attention": 1829,
-    "traces": 1799,
+    "traces": 1804,
     "encoder": 1387,
-    "live": 11913,
+    "live": 11850,
     "heads": 3028,
-    "runs": 2830,
-    "explain": 3727,
+    "runs": 2827,
+    "explain": 3728,
     "verify": 1084,
-    "atlas": 10124,
-    "screens": 4537,
-    "page": 2587,
+    "atlas": 10122,
+    "screens": 4533,
+    "page": 2586,
     "cli": 1699,
-    "": 1590,
+    "": 1589,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 120,
-    "checkpoint": 126,
+    "results": 127,
+    "checkpoint": 125,
     "anatomy": 139,
     "attention": 62,
-    "traces": 26,
+    "traces": 27,
     "encoder": 37,
-    "live": 246,
+    "live": 244,
     "heads": 80,
-    "runs": 79,
+    "runs": 78,
     "explain": 88,
     "verify": 28,
     "atlas": 205,
@@ -295,7 +295,7 @@ NAMES = {
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 269
+FILES_IN_ALL = 270
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

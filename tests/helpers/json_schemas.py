@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -51,7 +52,7 @@ def _typed(hint: Any, within: tuple[type, ...]) -> dict[str, Any]:
         return {"$ref": f"#{hint.__name__}"} if hint in within else _object(hint, within)
     if get_origin(hint) in (list, tuple):
         return {"type": "array", "items": _typed(get_args(hint)[0], within)}
-    if get_origin(hint) is dict:
+    if get_origin(hint) in (dict, Mapping):
         return {"type": "object", "additionalProperties": _typed(get_args(hint)[1], within)}
     assert get_origin(hint) in (Union, UnionType), hint
     choices = [_typed(choice, within) for choice in get_args(hint)]

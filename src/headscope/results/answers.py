@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Annotated as Of
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from headscope.results.explained import LabelShare
+from headscope.results.explained import Finding, LabelShare
 from headscope.results.match_record import Dimension, Found
 from headscope.results.verify_report import Check
 
@@ -199,19 +199,97 @@ class LookingHead:
 
 
 @dataclass(frozen=True)
-class AttendAnswer(OfModel):
-    """The heads that look from one token most: `attend TEXT -q TOKEN` without a head."""
+class OfTrace(OfModel):
+    """An answer about the attention of one text."""
 
     tokens: Of[list[str], "the text's tokens."]
     ids: Of[list[int], "their ids."]
     segments: Of[list[int], "0 for the first text, 1 for the second."]
     ablated: Of[list[list[int]], "silenced heads, [layer, head]."]
     broken: Of[list[list[int]], "heads whose weights are not numbers."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asides:
+    """Fields of a trace that are mostly missing."""
+
+    swapped: Of[list[list[int | str]] | None, "heads under another map, [layer, head, way]."] = None
+    unrecorded: Of[list[str] | None, "attention that ran and was not recorded."] = None
+    notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
+
+
+@dataclass(frozen=True)
+class LookingAnswer(OfTrace):
+    """The heads that look from one token most: `attend TEXT -q TOKEN` without a head."""
+
     query: Of[int, "position of the token that looks."]
     heads: Of[list[LookingHead], "the heads, the greatest weight first."]
     swapped: Of[list[list[int | str]] | None, "heads under another map, [layer, head, way]."] = None
     unrecorded: Of[list[str] | None, "attention that ran and was not recorded."] = None
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
+
+
+@dataclass(frozen=True)
+class PatternRow:
+    """Mean weights of a head, over all queries of a text."""
+
+    layer: Of[int, "from 0."]
+    head: Of[int, "from 0."]
+    pattern: Of[str, "previous, same, next, first, sep, even or mixed; NaN for a broken head."]
+    previous: Of[float | None, "mean weight on the token before the query."]
+    same: Of[float | None, "mean weight on the query itself."]
+    next: Of[float | None, "mean weight on the token after it."]
+    first: Of[float | None, "mean weight on the first token."]
+    sep: Of[float | None, "mean weight on separators."]
+    entropy: Of[float | None, "of a query's weights, in nats."]
+    normalised_entropy: Of[float | None, "that, as a share of the greatest there can be."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttendAnswer(Asides, OfTrace):
+    """All heads, or those of one layer, at a glance."""
+
+    layer: Of[int | None, "the layer; missing for all of them."] = None
+    heads: Of[list[PatternRow], "one for each head."]
+    findings: Of[list[Finding], "what stands out, the most surprising first."]
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """A key of one query."""
+
+    key: Of[int, "its position."]
+    token: Of[str, "its token."]
+    weight: Of[float | None, "0 to 1."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttendHeadAnswer(Asides, OfTrace):
+    """The weights of one head, or those of one of its queries."""
+
+    layer: Of[int, "from 0."]
+    head: Of[int, "from 0."]
+    query: Of[int | None, "position of the token that looks; missing for all of them."] = None
+    weights: Of[list[list[float | None]] | list[float | None], "(queries, keys), 0 to 1; (keys,) of one query."]
+    keys: Of[list[list[int]] | list[KeyRow] | None, "the strongest keys of each query, or of the one."] = None
+    findings: Of[list[Finding], "what stands out of the head."]
+
+
+@dataclass(frozen=True)
+class AttendSeveralAnswer:
+    """Several heads, or several layers."""
+
+    heads: Of[list[AttendHeadAnswer | AttendAnswer | LookingAnswer], "the record of each."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttendStatisticAnswer(Asides, OfTrace):
+    """A statistic of every head."""
+
+    statistic: Of[str, "its name."]
+    meaning: Of[str, "its meaning."]
+    unit: Of[str, "of its numbers."]
+    heads: Of[list[dict[str, float | None]], "layer, head and the number, under the statistic's name."]
 
 
 @dataclass(frozen=True)
@@ -560,7 +638,11 @@ ANSWERS: dict[str, type] = {
     "tree": TreeAnswer,
     "fit": FitAnswer,
     "head": HeadAnswer,
-    "attend-token": AttendAnswer,
+    "attend": AttendAnswer,
+    "attend-head": AttendHeadAnswer,
+    "attend-several": AttendSeveralAnswer,
+    "attend-statistic": AttendStatisticAnswer,
+    "attend-token": LookingAnswer,
     "fill": FillAnswer,
     "predict": PredictAnswer,
     "effects": EffectsAnswer,

@@ -266,31 +266,27 @@ class Filled(Rows):
 class Cell:
     """Place of a finding: a head, and a weight of it where it is one weight. All by number, counted from 0."""
 
-    layer: int
-    head: int
-    query: int | None = None
-    key: int | None = None
+    layer: Of[int, "from 0."]
+    head: Of[int, "from 0."]
+    query: Of[int | None, "position of the token that looks; null for the whole head."] = None
+    key: Of[int | None, "position of the token that it looks at, likewise."] = None
 
 
 @dataclass(frozen=True)
 class Finding:
     """Something about a head, a pair of heads or one weight that is unlike what the head does on average.
 
-    Attributes:
-        kind: link, previous, next, same, same_word, sink, alike or negligible.
-        sentence: in plain English.
-        numbers: what it says in numbers, by name.
-        cells: where it is.
-        surprise: how far the number is from what is expected, in nats. See headscope.explain.finding_measures.
-        tokens: for `sink`, what the heads rest on: [CLS] or [SEP] as this vocabulary spells them, `punctuation`.
+    The formula of each surprise is in headscope.explain.finding_measures.
     """
 
-    kind: str
-    sentence: str
-    numbers: Mapping[str, float]
-    cells: tuple[Cell, ...]
-    surprise: float
-    tokens: tuple[str, ...] = ()
+    kind: Of[str, "link, previous, next, same, same_word, sink, alike or negligible."]
+    sentence: Of[str, "in plain English."]
+    numbers: Of[Mapping[str, float], "what it says in numbers, by name."]
+    cells: Of[tuple[Cell, ...], "where it is."]
+    surprise: Of[float, "how far the number is from what is expected, in nats."]
+    tokens: Of[
+        tuple[str, ...], "for `sink`, what the heads rest on, as this vocabulary spells it; or `punctuation`."
+    ] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -159,6 +159,7 @@ def attend_sheets(trace: Trace, chosen: Sequence[tuple[int, int | None]], **opti
         table=table,
         drawings=tuple(part for sheet in sheets for part in (*sheet.drawings, blank))[:-1],
         look_at=sheets[0].look_at,
+        schema="attend-several",
     )
 
 
@@ -201,10 +202,10 @@ def _one_head(
     warning = notes([f"{broken} of {len(weights)} rows are not numbers: NaN (? in a narrow cell)"] if broken else [])
     if not listed:
         picture = matrix(weights, tokens, shown_keys(trace), start=start, scale=scale)
-        return Sheet(record, rows, (heading, blank, picture, warning))
+        return Sheet(record, rows, (heading, blank, picture, warning), schema="attend-head")
     picture = each_query(weights, tokens, shown_keys(trace), keys)
     rule = notes([_rule(top, threshold, each="each query")])
-    return Sheet(record, rows, (heading, rule, blank, picture, warning))
+    return Sheet(record, rows, (heading, rule, blank, picture, warning), schema="attend-head")
 
 
 def _weight_row(trace: Trace, chosen: tuple[int, int], query: int, key: int, weight: Any) -> tuple[Any, ...]:
@@ -279,4 +280,5 @@ def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | Non
             prose(f"weights of query {place}, {tokens[place]}, on its keys, strongest first"),
             key_bars(row, shown_keys(trace), keys, rule=rule),
         ),
+        schema="attend-head",
     )

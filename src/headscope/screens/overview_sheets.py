@@ -195,6 +195,7 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
             notes([f"means over the queries that have one; {statistic.unit}"]),
         ),
         look_at=highest,
+        schema="attend-statistic",
     )
 
 
