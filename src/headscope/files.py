@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +41,8 @@ LABEL = re.compile(rb"[0-9a-f]{64} [\w./-]+ \Z")
 """A label before the mark: a hash that says whose the file is, and its name."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all. An existing file keeps its mode.
+def write_atomically(path: Path, *content: bytes | memoryview) -> None:
+    """Write a file of these parts whole or not at all. An existing file keeps its mode.
 
     If the path is a link, the file that it points to is written. A device or a pipe is written to, never replaced.
 
@@ -57,7 +57,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         if status is not None and (path.parts[:2] == ("/", "dev") or not stat.S_ISREG(status.st_mode)):
             # Without O_CREAT: if the device has disappeared meanwhile, no file takes its name.
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
-                stream.write(content)
+                stream.writelines(content)
         elif status is not None and not os.access(path, os.W_OK):
             raise PermissionError(0, "it is read-only")
         else:
@@ -180,7 +180,7 @@ def remove_partial_files(folder: Path) -> None:
                 path.unlink()
 
 
-def _replace(target: Path, status: os.stat_result | None, content: bytes) -> None:
+def _replace(target: Path, status: os.stat_result | None, content: Iterable[bytes | memoryview]) -> None:
     """Write the content to a partial file and rename it over the target, whose status is None if it doesn't exist."""
     partial = target.parent / f".{target.name[:LONGEST_STEM]}.{secrets.token_hex(8)}.partial"
     # The system applies the umask: to read it, a process would have to change it for all of its threads.
@@ -188,7 +188,7 @@ def _replace(target: Path, status: os.stat_result | None, content: bytes) -> Non
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())  # without it, a power cut may leave an empty file under the new name
         if status is not None:

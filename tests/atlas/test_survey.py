@@ -6,6 +6,7 @@ import gc
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def test_the_manifest_tells_what_was_done(whole, corpus):
     assert manifest["model"]["name"] == "-"
     assert manifest["model"]["layers"] == [0, 1, 2, 3]
     assert manifest["settings"]["length"] == 32
-    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["versions"]["torch"] == version("torch")
     assert [one["name"] for one in manifest["corpus"]["files"]] == sorted(path.name for path in corpus.iterdir())
     text = (whole.folder / "manifest.json").read_text(encoding="utf-8")
     assert str(corpus) not in text

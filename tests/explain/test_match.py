@@ -307,7 +307,7 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
         (MINILM, ("", ["a"]), {}, "the query is empty"),
         (MINILM, (QUERY, DOCUMENTS), {"level": "middle"}, "no level 'middle'"),
         (MINILM, (QUERY, DOCUMENTS), {"kind": "dense"}, "no kind 'dense'"),
-        (3, (QUERY, DOCUMENTS), {}, "a int can't be opened"),
+        (3, (QUERY, DOCUMENTS), {}, "int can't be opened"),
         (tmp_path / "plain", (QUERY, DOCUMENTS), {"level": "output"}, "no output level"),
     ):
         with pytest.raises(InputError, match=message):

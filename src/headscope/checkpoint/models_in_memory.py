@@ -148,7 +148,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     kind = kind_of(held)
     if kind is None:
         raise InputError(
-            f"a {type(held).__name__} can't be opened",
+            f"{type(held).__name__} can't be opened",
             where="open",
             advice="pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",

@@ -18,7 +18,7 @@ from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
 from headscope.checkpoint.raw_files import LocalFile
-from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_parts
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.results.arrays import Named
@@ -52,7 +52,7 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
             where=str(path),
             advice="trace a shorter text",
         )
-    write_atomically(path, safetensors_bytes(tensors, header))
+    write_atomically(path, *safetensors_parts(tensors, header))
     return path
 
 
