@@ -63,7 +63,7 @@ LARGEST_SETTING = 3e38
 """About the largest number in float32, in which the encoder computes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Anatomy:
     """The meaning of a checkpoint.
 
@@ -102,6 +102,11 @@ class Anatomy:
     config: Mapping[str, Any]
     tensors: Mapping[str, TensorEntry]
     where: str
+
+    def __repr__(self) -> str:
+        dtypes = " and ".join(self.parameters.dtypes) or "no dtype"
+        count = f"{len(self.parameters)} tensors, {self.parameters.total:,} parameters"
+        return f"{self.base_class or 'unknown family'}: {count}, {dtypes}"
 
     @property
     def base_class(self) -> str:

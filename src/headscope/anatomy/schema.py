@@ -73,7 +73,7 @@ class Top:
     specs: tuple[Spec, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Family:
     """The names of one family's parameters, classes and config fields.
 
@@ -146,6 +146,9 @@ class Family:
     published_prefix: str | None = None
     custom_code: str | None = None
     computed: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"the family {self.name}"
 
     def holds(self, when: str | None, config: Mapping[str, Any]) -> bool:
         """Return True if a config meets a condition.

@@ -78,7 +78,7 @@ class Pass:
     hidden: list[Tokens] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Encoder(EncoderWeights):
     """An encoder over a checkpoint's weights.
 
@@ -88,6 +88,9 @@ class Encoder(EncoderWeights):
     _turns: dict[float, tuple[Angles, Angles]] = field(default_factory=dict, repr=False)
     _terms: dict[tuple[int, int], Terms] = field(default_factory=dict, repr=False)
     _relative: dict[int, dict[str, Float[np.ndarray, "heads buckets d_head"]]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return f"encoder of {self.anatomy!r}"
 
     def changed(
         self, weights: Mapping[str, Float[np.ndarray, "..."]] | None = None, config: Mapping[str, Any] | None = None

@@ -37,11 +37,14 @@ TASK_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
 """Task of a head on top -> its outputs, each with its axes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tops:
     """The heads on top of a checkpoint's base model, and their outputs from the last hidden state (S, d_model)."""
 
     encoder: Encoder
+
+    def __repr__(self) -> str:
+        return f"on top: {', '.join(self.outputs) or 'nothing'}"
 
     @cached_property
     def outputs(self) -> dict[str, tuple[str, tuple[str, ...]]]:

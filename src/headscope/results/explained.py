@@ -237,7 +237,7 @@ class Promotion:
         return "\n  ".join([f"{self.part}, at token {self.query}:", *lines])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Filled(Rows):
     """The predictions for one mask.
 
@@ -261,6 +261,10 @@ class Filled(Rows):
             for token, index, share in best
         ]
 
+    def __repr__(self) -> str:
+        best = (f"{token} {share:.1%}" for token, share in zip(self.tokens, self.probabilities, strict=True))
+        return f"the mask at token {self.position}: {', '.join(best)}"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -272,7 +276,7 @@ class Cell:
     key: Of[int | None, "position of the token that it looks at, likewise."] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Finding:
     """Something about a head, a pair of heads or one weight that is unlike what the head does on average.
 
@@ -293,7 +297,7 @@ class Finding:
         cells = [asdict(cell) for cell in self.cells]
         return {**vars(self), "numbers": dict(self.numbers), "cells": cells, "tokens": list(self.tokens)}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.sentence
 
 

@@ -122,12 +122,21 @@ class HeadValues(Rows, Named):
     @property
     def a(self) -> HeadValues:
         """The side of a difference that is subtracted."""
-        return self.sides[0]
+        return self._side(0)
 
     @property
     def b(self) -> HeadValues:
         """The side of a difference that it is subtracted from."""
-        return self.sides[1]
+        return self._side(1)
+
+    def _side(self, at: int) -> HeadValues:
+        if not self.sides:
+            raise InputError(
+                f"these numbers ({self.name}) are no difference, so they have no sides",
+                where="a or b",
+                advice="subtract others from them: after.minus(before)",
+            )
+        return self.sides[at]
 
     def minus(self, a: HeadValues) -> HeadValues:
         """The change from `a`: the difference, with both sides."""

@@ -50,7 +50,7 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
     )
     body = Table(PARAMETER_COLUMNS, tuple(base), summed="count")
     top = Table(PARAMETER_COLUMNS, tuple(extra), summed="count")
-    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy), blank]
+    drawings: list[Drawing] = [title(called(model.name), repr(anatomy)), *problems(anatomy), blank]
     total = f"{len(model.parameters)} tensors, {model.parameters.total:,} parameters"
     drawings += [table(body) if every else _brief(body, model.parameters), blank, title(total)]
     if extra:
@@ -125,13 +125,6 @@ def _with_top(anatomy: Anatomy) -> str:
     return f"with what is on top: {len(rows)} tensors, {rows.total:,} parameters"
 
 
-def headline(anatomy: Anatomy) -> str:
-    """The base model's class and sizes in one line."""
-    rows = anatomy.parameters
-    dtypes = " and ".join(rows.dtypes) or "no dtype"
-    return f"{anatomy.base_class or 'unknown family'}: {len(rows)} tensors, {rows.total:,} parameters, {dtypes}"
-
-
 def problems(anatomy: Anatomy, more: Sequence[str] = ()) -> list[Drawing]:
     """Warnings about problems and missing weights."""
     lines = [*anatomy.problems, *more]
@@ -161,7 +154,7 @@ def summary_sheet(model: Model) -> Sheet:
     memory = model.memory()
     components = [_component_row(part) for part in anatomy.components]
     extra = [_component_row(part) for part in anatomy.extra_components]
-    drawings: list[Drawing] = [title(called(model.name), headline(anatomy)), *problems(anatomy, wrong), blank]
+    drawings: list[Drawing] = [title(called(model.name), repr(anatomy)), *problems(anatomy, wrong), blank]
     drawings += [_facts([*_sizes(model), *_expansion(rates)]), blank, _shares(anatomy.components), blank]
     if extra:
         drawings += [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.checkpoint import called
-from headscope.screens.anatomy_sheets import headline, problems
+from headscope.screens.anatomy_sheets import problems
 from headscope.screens.labels import fold, printable, width
 from headscope.screens.tables import Column, Table, answer, shape_text
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, title
@@ -101,7 +101,7 @@ def tree_sheet(model: Model) -> Sheet:
         schema="tree",
         table=None,
         drawings=(
-            title(called(model.name), headline(model.anatomy)),
+            title(called(model.name), repr(model.anatomy)),
             *problems(model.anatomy),
             blank,
             _tree_lines(root),

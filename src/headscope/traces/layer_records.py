@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LayerRecord:
     """The attention of one layer in one forward pass.
 
@@ -66,6 +66,14 @@ class LayerRecord:
             raise AttributeError(name)
         lse = log_sum_exps(self.q, self.k, scale=self.scale, mask=self.mask, terms=self.terms)
         return vars(self).setdefault("lse", lse)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(
+            f"{name} {part.shape}"
+            for name, part in zip("qkv", (self.q, self.k, self.v), strict=True)
+            if part is not None
+        )
+        return f"record of {self.name or 'a layer'}: {shapes}"
 
     @property
     def has_lse(self) -> bool:
