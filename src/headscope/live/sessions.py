@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -31,7 +31,6 @@ from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.facts import Follower
-from headscope.live.names.following import Blocks
 from headscope.live.names.lookups import Tables
 from headscope.live.names.sources import memory_of
 from headscope.live.plan.refusals import refuse_transforms
@@ -174,10 +173,10 @@ class Session:
                 self.hooks.before(module, project)
         if self.consumer.follows:
             following.install()
-            blocks = Blocks(self.plan)
-            enter_block, leave_block = blocks.begin, blocks.end
-            for module in blocks.modules:
-                self.hooks.around(module, enter_block, leave_block)
+            blocks = following.blocks_of(self.plan)
+            begin_block = partial(following.begin_block, blocks)
+            for module in blocks:
+                self.hooks.around(module, begin_block, following.end_block)
         with LOCK:
             OPEN.append(self)
 
