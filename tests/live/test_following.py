@@ -151,14 +151,9 @@ NAMED = {
     "one-hot vectors": Case(lambda self, ids: F.one_hot(ids, WORDS).float() @ self.table, IDS),
     "ids in a container": Case(lambda self, batch: self.words(batch["text"][0]), IDS, ({"text": [IDS]},)),
     "ids are moved": Case(lambda self, ids: self.placed(ids[:, ORDER]), IDS[:, ORDER]),
-    "ids are sorted": Case(lambda self, ids: self.placed(ids.sort(1).values), IDS.sort(1).values),
     "ids are clipped": Case(lambda self, ids: self.placed(ids.clamp(max=20)), IDS),
     "ids are mapped": Case(lambda self, ids: self.placed(MAP[ids]), IDS),
     "ids are mapped and moved": Case(lambda self, ids: self.placed(MAP[ids + 1 - 1][:, ORDER]), IDS[:, ORDER]),
-    "ids are mapped and sorted": Case(
-        lambda self, ids: self.placed(MAP[ids].sort(1).values), IDS.gather(1, MAP[IDS].sort(1).indices)
-    ),
-    "the largest ids": Case(lambda self, ids: self.placed(ids.topk(5, 1).values), IDS.topk(5, 1).values),
     "ids are mapped by a table of numbers": Case(lambda self, ids: self.placed(MAP.float()[ids].long()), IDS),
     "ids are mapped by a table of numbers and moved": Case(
         lambda self, ids: self.placed(MAP.double()[ids][:, ORDER].round().int()), IDS[:, ORDER]
@@ -340,6 +335,8 @@ UNNAMED = {
     "positions alone": Case(lambda self, x: self.places(torch.arange(LENGTH)).expand(3, -1, -1)),
     "ids that are not embedded": Case(lambda self, ids: self.prompt.repeat(3, 2, 1) * (ids.sum() > 0)),
     "ids from elsewhere": Case(kept_elsewhere),
+    "ids are sorted": Case(lambda self, ids: self.placed(ids.sort(1).values)),
+    "the largest ids": Case(lambda self, ids: self.placed(ids.topk(LENGTH, 1).values)),
     "bags of words": Case(lambda self, ids: self.bag(ids)[None]),
     "a convolution": Case(lambda self, ids: self.near(self.words(ids).mT).mT),
     "a mixing matrix": Case(lambda self, ids: (MATRIX + 1) @ self.words(ids)),

@@ -181,9 +181,6 @@ def reduced(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result
     axes = args[at] if len(args) > at and args[at] is not None else range(x.dim())
     axes = [axis % x.dim() for axis in ([axes] if isinstance(axes, int) else axes)] or range(x.dim())
     first = result[0] if isinstance(result, (tuple, list)) else result
-    if not x.is_floating_point() and first is not result and op._schema.name in ("aten::sort", "aten::topk"):
-        axis = args[at] if len(args) > at else -1
-        return [sources.expand(x.shape).gather(axis, result[1].cpu())]
     if not x.is_floating_point():
         return [unknown(first.dim())] if first is not result else None
     if not first.is_floating_point() or any(sources.shape[axis] != 1 for axis in axes):
@@ -333,8 +330,8 @@ UNSEEN = ("detach", "alias")
 kernel in Python has made a Tensor already."""
 
 LOOKUPS = ("embedding", "one_hot", "index", "index_select", "take")
-VALUED = ("index", "index_select", "gather", "masked_select", "_pack_padded_sequence", "sort", "topk")
-"""Operators that move numbers to where values say: those in further arguments, or their own."""
+VALUED = ("index", "index_select", "gather", "masked_select", "_pack_padded_sequence")
+"""Operators that move numbers to where the values in further arguments say."""
 
 RULES = {
     name: rule
