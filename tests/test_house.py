@@ -283,7 +283,7 @@ NAMES = {
     "attention": 62,
     "traces": 26,
     "encoder": 37,
-    "live": 240,
+    "live": 241,
     "heads": 80,
     "runs": 79,
     "explain": 88,
