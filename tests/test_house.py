@@ -264,7 +264,7 @@ LINES = {
     "attention": 1829,
     "traces": 1799,
     "encoder": 1387,
-    "live": 11739,
+    "live": 11736,
     "heads": 3028,
     "runs": 2830,
     "explain": 3727,

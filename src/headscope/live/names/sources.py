@@ -204,10 +204,7 @@ def moved(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     if name == "constant_pad_nd":
         others[1:] = [NOTHING]
     out = op(spread(sources, x.shape, _axes_to_move(name, x.dim(), others)), *others)
-    if isinstance(out, torch.Tensor):
-        return compressed(out)
-    parts: Sequence[Sources] = out[:1] if name == "_pack_padded_sequence" else out
-    return [compressed(part) for part in parts]
+    return compressed(out) if isinstance(out, torch.Tensor) else [compressed(part) for part in out]
 
 
 def _axes_to_move(name: str, axes: int, args: Sequence[Any]) -> set[int]:
@@ -330,7 +327,7 @@ UNSEEN = ("detach", "alias")
 kernel in Python has made a Tensor already."""
 
 LOOKUPS = ("embedding", "one_hot", "index", "index_select", "take")
-VALUED = ("index", "index_select", "gather", "masked_select", "_pack_padded_sequence")
+VALUED = ("index", "index_select", "gather", "masked_select")
 """Operators that move numbers to where the values in further arguments say."""
 
 RULES = {
@@ -350,7 +347,7 @@ RULES = {
         " log_softmax _log_softmax cumsum cumprod sort topk glu max min median",
         moved: "view reshape _unsafe_view _reshape_alias expand transpose t permute select slice squeeze unsqueeze"
         " split split_with_sizes unbind unfold diagonal flip roll rot90 repeat index index_select gather masked_select"
-        " constant_pad_nd _pack_padded_sequence",
+        " constant_pad_nd",
         joined: "cat stack",
         chosen: "where",
         overwritten: "index_put index_copy masked_scatter scatter slice_scatter select_scatter index_fill",
