@@ -239,7 +239,7 @@ def test_packed_weights_are_counted() -> None:
     described, before = hs.describe(quantised(plain)), hs.describe(plain)
     assert (described.total, described.frozen) == (before.total, 8 * 4 + 4 + 4 * 2)
     assert [part.count for part in described.components] == [part.count for part in before.components]
-    assert [part.count for part in described.tree.parts] == [part.count for part in before.tree.parts]
+    assert [part.count for part in described.tree.children] == [part.count for part in before.tree.children]
     assert {row[:2] for row in described.parameters} == {row[:2] for row in before.parameters}
     assert ("0.weight", (4, 8), "qint8", 32, False) in described.parameters
     assert hs.describe(quantised(plain)[0]).total == 36  # type: ignore[index]

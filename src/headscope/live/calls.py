@@ -162,8 +162,6 @@ class Forward:
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
         implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
         dropped: name of the first module that drops numbers at random in this pass; empty if none does.
-        nested: True if attention over nested tensors was not read.
-        parted: True if attention in parts was not read.
         held: calls that may be parts of one layer's attention, until it is known what they are.
         caller: the frame in which it runs, until it is over.
     """
@@ -188,8 +186,6 @@ class Forward:
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
     implementations: dict[int, str] = field(default_factory=dict)
     dropped: str = ""
-    nested: bool = False
-    parted: bool = False
     held: Any = None
     caller: FrameType | None = None
 

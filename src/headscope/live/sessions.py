@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,12 +26,11 @@ from headscope.attention.precision import exact_products
 from headscope.checkpoint.json_text import few
 from headscope.errors import UnsupportedError
 from headscope.live.calls import Consumer, Forward, Unrecorded
-from headscope.live.hooks import LOCK, Hook, Hooks, frames
+from headscope.live.hooks import LOCK, Hooks, frames
 from headscope.live.masks.analyst import Analyst
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.facts import Follower
-from headscope.live.names.following import Blocks
 from headscope.live.names.lookups import Tables
 from headscope.live.names.sources import memory_of
 from headscope.live.plan.refusals import refuse_transforms
@@ -93,6 +92,9 @@ PARTS_ADVICE = (
 )
 
 PADDED = "pass padded tensors and a mask, as x.to_padded_tensor(0) makes them"
+
+ADVICES = {"": ADVICE, "thread": THREADS_ADVICE, "parts": PARTS_ADVICE, "nested": f"{PADDED}; or {LIST_IT}"}
+"""Reason why attention was not read -> what to do."""
 
 MOST_LISTED = 4
 """Maximum number of calls that an error message lists."""
@@ -161,23 +163,21 @@ class Session:
         Args:
             starts: modules whose call begins a forward pass unless one is already running: the model and its towers.
         """
-        begin, end = self.begin, self.end
         for module in starts:
-            self.hooks.around(module, begin, end)
+            self.hooks.around(module, self.begin, self.end)
         begun = {id(module) for module in starts}
         counted = {*self.plan.paths, *self.plan.homes.values(), *self.plan.layers.values()} - begun
-        enter, project = self._enter, self._projecting()
         for _, module in self.plan.modules:
             if id(module) in counted:
-                self.hooks.before(module, enter, keywords=True)
+                self.hooks.before(module, self._enter, keywords=True)
             if id(module) in self.plan.readers:
-                self.hooks.before(module, project)
+                self.hooks.before(module, self._project)
         if self.consumer.follows:
             following.install()
-            blocks = Blocks(self.plan)
-            enter_block, leave_block = blocks.begin, blocks.end
-            for module in blocks.modules:
-                self.hooks.around(module, enter_block, leave_block)
+            blocks = following.blocks_of(self.plan)
+            begin_block = partial(following.begin_block, blocks)
+            for module in blocks:
+                self.hooks.around(module, begin_block, following.end_block)
         with LOCK:
             OPEN.append(self)
 
@@ -273,20 +273,16 @@ class Session:
     def _finish(self, forward: Forward) -> None:
         """Deliver what is held back, and list what was not recorded."""
         settle(forward)
-        forward.unrecorded = self._unrecorded(forward)
+        missed = self._missed(forward)
+        distinct = dict.fromkeys((call.path, call.kind, call.operator) for call in missed)
+        forward.unrecorded = tuple(Unrecorded(*names, forward=forward.number) for names in distinct)
         self.unrecorded += forward.unrecorded
         if forward.unrecorded and self.strict:
             raise UnsupportedError(
                 f"{type(self.model).__name__}: attention ran that was not recorded: "
                 f"{few([str(call) for call in forward.unrecorded], MOST_LISTED)}",
                 where=forward.unrecorded[0].module or type(self.model).__name__,
-                advice=THREADS_ADVICE
-                if forward.unrecorded[0].operator == ELSEWHERE
-                else f"{PADDED}; or {LIST_IT}"
-                if forward.nested
-                else PARTS_ADVICE
-                if forward.parted
-                else ADVICE,
+                advice=ADVICES[missed[0].reason],
             )
         forward.analyst.finish(type(self.model).__name__)
 
@@ -304,7 +300,7 @@ class Session:
             for forward in list(self._open.values()):
                 forward.progress.elsewhere.add(id(module))
 
-    def _unrecorded(self, forward: Forward) -> tuple[Unrecorded, ...]:
+    def _missed(self, forward: Forward) -> list[Missed]:
         """Attention that ran without being read, and modules that must have attended in a way that left no trace."""
         progress = forward.progress
         silent = self.may_bypass & progress.entered.keys() - progress.read
@@ -319,31 +315,25 @@ class Session:
         idle = self.plan.idle(forward.module, progress.read)
         others = [name for at in tuple(progress.elsewhere) if (name := self.plan.known.get(at))]
         elsewhere = [path for path in idle if any(within(path, name) or within(name, path) for name in others)]
-        missed += [Missed(0, path, type(idle[path]).__name__, ELSEWHERE) for path in elsewhere]
+        missed += [Missed(0, path, type(idle[path]).__name__, ELSEWHERE, reason="thread") for path in elsewhere]
         forward.idle = [
             (path, self.plan.stacks[id(module)], self.plan.number(module))
             for path, module in idle.items()
             if path not in elsewhere
         ]
-        distinct = dict.fromkeys((call.path, call.kind, call.operator) for call in missed)
-        return tuple(Unrecorded(*names, forward=forward.number) for names in distinct)
+        return missed
 
-    def _projecting(self) -> Hook:
-        """A hook that notes a module as a reader of the last attention's output."""
-        running, this_thread, names, outside = self._open, threading.get_ident, self.plan.readers, self.note_outside
-
-        def project(module: nn.Module, args: tuple[Any, ...]) -> None:
-            forward = running.get(this_thread())
-            if forward is None:
-                outside(module)
-            elif args and id(module) in names:
-                note_reader(forward, args[0], names[id(module)])
-                for attention, path in self.plan.looped.get(id(module), ()):
-                    if is_plain(args[0]):
-                        with operators.Unwatched(), torch.no_grad():
-                            forward.progress.loops.setdefault(attention, Loop()).read(path, args[0])
-
-        return project
+    def _project(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note a module as a reader of the last attention's output (a forward pre-hook)."""
+        forward = self.forward()
+        if forward is None:
+            self.note_outside(module)
+        elif args and id(module) in self.plan.readers:
+            note_reader(forward, args[0], self.plan.readers[id(module)])
+            for attention, path in self.plan.looped.get(id(module), ()):
+                if is_plain(args[0]):
+                    with operators.Unwatched(), torch.no_grad():
+                        forward.progress.loops.setdefault(attention, Loop()).read(path, args[0])
 
 
 def _end_abandoned() -> None:

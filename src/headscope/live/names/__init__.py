@@ -5,8 +5,8 @@ remembers results; `facts` keeps what is known of tensors; `lookups` finds the i
 trace's axes stand for, as `axes` has them.
 
     >>> from headscope.live.names.axes import vocabulary
-    >>> words = vocabulary(["[PAD]", "the", "cat"])
-    >>> [words.name(number) for number in (1, 2)]
+    >>> name, special = vocabulary(["[PAD]", "the", "cat"])
+    >>> [name(number) for number in (1, 2)]
     ['the', 'cat']
 
 Everything in `live` may call it.

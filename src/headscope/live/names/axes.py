@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from numbers import Integral
@@ -22,17 +21,8 @@ Followed = tuple[np.ndarray | None, np.ndarray | None]
 known; None for all."""
 
 
-@dataclass(frozen=True, eq=False)
-class Vocabulary:
-    """Vocabulary for decoding ids.
-
-    Attributes:
-        name: id -> token.
-        special: ids of special tokens.
-    """
-
-    name: Names
-    special: frozenset[int] = frozenset()
+Vocabulary = tuple[Names, frozenset[int]]
+"""Decodes an id to its token; and the ids of special tokens."""
 
 
 def vocabulary(tokenizer: Any) -> Vocabulary:
@@ -46,21 +36,21 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
         InputError: `tokenizer` is none of these.
     """
     if tokenizer is None:
-        return Vocabulary(str)
+        return str, frozenset()
     if hasattr(tokenizer, "convert_ids_to_tokens"):
         special = frozenset(getattr(tokenizer, "all_special_ids", ()))
-        return Vocabulary(lambda number: str(tokenizer.convert_ids_to_tokens(int(number))), special)
+        return (lambda number: str(tokenizer.convert_ids_to_tokens(int(number)))), special
     if hasattr(tokenizer, "id_to_token"):
         added: Mapping[int, Any] = getattr(tokenizer, "get_added_tokens_decoder", dict)()
         special = frozenset(number for number, token in added.items() if token.special)
-        return Vocabulary(lambda number: str(tokenizer.id_to_token(int(number))), special)
+        return (lambda number: str(tokenizer.id_to_token(int(number)))), special
     if isinstance(tokenizer, Sequence) and not isinstance(tokenizer, str):
-        return Vocabulary(lambda number: str(tokenizer[number]) if 0 <= number < len(tokenizer) else str(number))
+        return (lambda number: str(tokenizer[number]) if 0 <= number < len(tokenizer) else str(number)), frozenset()
     if isinstance(tokenizer, Mapping):
         words = _words(tokenizer)
-        return Vocabulary(lambda number: words.get(number, str(number)))
+        return (lambda number: words.get(number, str(number))), frozenset()
     if hasattr(tokenizer, "token"):
-        return Vocabulary(lambda number: str(tokenizer.token(int(number))))
+        return (lambda number: str(tokenizer.token(int(number)))), frozenset()
     raise InputError(
         f"expected a tokenizer, got {type(tokenizer).__name__}",
         where="tokenizer",
@@ -144,17 +134,18 @@ class Tokens:
             at: the positions to keep.
             vocabulary: decodes the ids.
         """
+        name, special = vocabulary
         places = [(int(place), int(numbers[place])) for place in at]
         ids = [-1 if number < 0 else int(self.ids[number]) for _, number in places]
         tokens = [
-            vocabulary.name(token) if token >= 0 else self._names.get(number, f"[{place}]")
+            name(token) if token >= 0 else self._names.get(number, f"[{place}]")
             for (place, number), token in zip(places, ids, strict=True)
         ]
         return TokenAxis(
             tokens=tuple(tokens),
             ids=tuple(ids),
             segments=tuple(0 if number < 0 else int(self.segments[number]) for _, number in places),
-            special=tuple(token in vocabulary.special for token in ids),
+            special=tuple(token in special for token in ids),
             words=(None,) * len(at),
             spans=(None,) * len(at),
         )

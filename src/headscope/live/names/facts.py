@@ -28,7 +28,6 @@ from headscope.live.names.sources import (
     Result,
     Sources,
     compressed,
-    contracts,
     kept,
     mixed,
     pointwise,
@@ -403,11 +402,10 @@ class Follower:
             return None
         if operator.name == "convolution" and (patches := self._patches(args, result)) is not None:
             return patches
-        valued = operator.valued or contracts(self.known, operator.rule, args)
-        if valued or key not in self.memory.results:
+        if operator.valued or key not in self.memory.results:
             found = self._interned(operator.rule(self.known, operator.op, args, result))
-            if valued:
-                self.valued |= operator.valued or (isinstance(found, torch.Tensor) and bool((found >= 0).any()))
+            if operator.valued:
+                self.valued = True
                 return found
             self.memory.results[key] = labelled, found
         return self.memory.results[key][1]

@@ -200,87 +200,80 @@ class BlockRun:
         return calls, outputs
 
 
-class Blocks:
-    """The blocks of one session's model.
+Blocks = dict[nn.Module, list[nn.Module]]
+"""Each block of a model with its modules, itself first."""
 
-    Args:
-        plan: the model's modules and attention.
-    """
 
-    def __init__(self, plan: Plan) -> None:
-        self.modules = {inside[0]: inside for inside in _blocks_of(plan.modules, plan.paths)}
+def begin_block(blocks: Blocks, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    """Note that a block begins to run, and don't follow its operators if they are known (a forward pre-hook)."""
+    follower = STATE.follower
+    if follower is None or follower.replace is not None or STATE.run is not None or not followed():
+        return
+    if globally_hooked() or not undisturbed():
+        return
+    if module not in follower.settings:
+        follower.settings[module] = _settings(blocks[module])
+    settings = follower.settings[module]
+    if settings is None or any(map(has_foreign_hooks, blocks[module])):
+        return
+    inputs: list[tuple[torch.Tensor, Sources]] = []
+    try:
+        key = settings, *(_key(x, follower, inputs) for x in (args, kwargs))
+    except LookupError:
+        return
+    cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
+    known = follower.memory.blocks.get(key)
+    STATE.run = BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
+    follower.valued = False
+    follow(known is None)
 
-    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-        """Note that a block begins to run, and don't follow its operators if they are known (a forward pre-hook)."""
-        follower = STATE.follower
-        if follower is None or follower.replace is not None or STATE.run is not None or not followed():
-            return
-        if module not in self.modules or globally_hooked() or not undisturbed():
-            return
-        if module not in follower.settings:
-            follower.settings[module] = self._settings(module)
-        settings = follower.settings[module]
-        if settings is None or any(map(has_foreign_hooks, self.modules[module])):
-            return
-        inputs: list[tuple[torch.Tensor, Sources]] = []
-        try:
-            key = settings, *(_key(x, follower, inputs) for x in (args, kwargs))
-        except LookupError:
-            return
-        cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
-        known = follower.memory.blocks.get(key)
-        STATE.run = BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
+
+def end_block(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+    """Note that a block has run (a forward hook)."""
+    run, follower, output = STATE.run, STATE.follower, keywords_and_output[-1]
+    if run is None or run.module is not module or follower is None:
+        return
+    STATE.run = None
+    follow(True)
+    if output is not None and run.known is not None:
+        for (_, x), sources in zip(named_tensors("", output, 1), run.known[1], strict=False):
+            if sources is not None:
+                follower.put(x, sources)
+    elif output is not None and (learned := run.learned(follower, output)) is not None:
+        follower.memory.blocks[run.key] = learned
         follower.valued = False
-        follow(known is None)
-
-    def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
-        """Note that a block has run (a forward hook)."""
-        run, follower, output = STATE.run, STATE.follower, keywords_and_output[-1]
-        if run is None or run.module is not module or follower is None:
-            return
-        STATE.run = None
-        follow(True)
-        if output is not None and run.known is not None:
-            for (_, x), sources in zip(named_tensors("", output, 1), run.known[1], strict=False):
-                if sources is not None:
-                    follower.put(x, sources)
-        elif output is not None and (learned := run.learned(follower, output)) is not None:
-            follower.memory.blocks[run.key] = learned
-            follower.valued = False
-        follower.valued |= run.valued
-
-    def _settings(self, module: nn.Module) -> tuple[Any, ...] | None:
-        """A block's modules with their classes and all settings; None if anybody else's code may run in it.
-
-        That can be a method, a function or an object.
-        """
-        settings: list[tuple[Any, ...]] = []
-        for inside in self.modules[module]:
-            if (own := own_settings(inside)) is None:
-                return None
-            settings.append((weakref.ref(inside), type(inside), *own))
-        return tuple(settings) if run_as_shipped(*dict.fromkeys(map(type, self.modules[module]))) else None
+    follower.valued |= run.valued
 
 
-def _blocks_of(modules: Sequence[tuple[str, nn.Module]], attention: Mapping[int, str]) -> list[list[nn.Module]]:
-    """The blocks of a model with attention, each with its parts after it.
+def _settings(modules: list[nn.Module]) -> tuple[Any, ...] | None:
+    """A block's modules with their classes and all settings; None if anybody else's code may run in it.
+
+    That can be a method, a function or an object.
+    """
+    settings: list[tuple[Any, ...]] = []
+    for inside in modules:
+        if (own := own_settings(inside)) is None:
+            return None
+        settings.append((weakref.ref(inside), type(inside), *own))
+    return tuple(settings) if run_as_shipped(*dict.fromkeys(map(type, modules))) else None
+
+
+def blocks_of(plan: Plan) -> Blocks:
+    """The blocks of a model with attention.
 
     A block is an element of a list of modules, the outermost one, if all in it are of PyTorch or transformers.
-
-    Args:
-        modules: the model's modules, with their names, each before its parts.
-        attention: names of those that are attention, by their ids.
     """
-    found, after = [], 0
-    for at, (path, _) in enumerate(modules):
+    found: Blocks = {}
+    modules, after = plan.modules, 0
+    for at, (path, block) in enumerate(modules):
         if at < after or not path.rpartition(".")[2].isdigit():
             continue
         prefix = path + "."
         stop = next((n for n in range(at + 1, len(modules)) if not modules[n][0].startswith(prefix)), len(modules))
         inside = [module for _, module in modules[at:stop]]
         libraries = all(type(module).__module__.startswith(LIBRARIES) for module in inside)
-        if libraries and any(id(module) in attention for module in inside):
-            found.append(inside)
+        if libraries and any(id(module) in plan.paths for module in inside):
+            found[block] = inside
             after = stop
     return found
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -37,30 +36,11 @@ from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache
 from headscope.live.sessions import covering, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
+Run = tuple[nn.Module, torch.Tensor, torch.Tensor]
+"""A part of an attention module that ran, its input and its output."""
 
-@dataclass(eq=False)
-class Seen:
-    """Acts of the parts of an attention module in the call that is running.
-
-    Attributes:
-        context: what its output projection was given.
-        runs: each part's input and output, in order.
-    """
-
-    context: torch.Tensor | None = None
-    runs: list[tuple[nn.Module, torch.Tensor, torch.Tensor]] = field(default_factory=list)
-
-    def run(self, part: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        """Apply a part of the module to an input, unless it has been applied to it in this call."""
-        for known, given, output in self.runs:
-            if known is part and (given.data_ptr(), given.shape, given.stride()) == (x.data_ptr(), x.shape, x.stride()):
-                return output
-        result: torch.Tensor = part(x)
-        return result
-
-
-SEEN: dict[tuple[int, int], Seen] = {}
-"""Acts of the calls that are running: see `of_thread`."""
+RUNS: dict[tuple[int, int], list[Run]] = {}
+"""The parts that ran in the calls that are running, in order: see `of_thread`."""
 
 
 _signature = cache(inspect.signature)
@@ -68,7 +48,7 @@ _signature = cache(inspect.signature)
 
 def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
-    seen = SEEN.pop(of_thread(module), None) or Seen()
+    runs = RUNS.pop(of_thread(module), [])
     if len(keywords_and_output) < 2 or not covering(module):
         return None  # the last capture, in another thread, closed while this call ran
     refuse_transforms(module)
@@ -82,13 +62,24 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
     bound.apply_defaults()
     arguments = ByName(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
     with Unwatched(), torch.no_grad(), _brought_back(module, output[0].device):
-        reading = reader.read(module, arguments, seen.run)
+        reading = reader.read(module, arguments, partial(_output_of, runs))
         if reading is None:
             return None
         followed = _tokens(arguments, reading)
-        changed = _observed(module, reader, reading, followed, seen.context, output)
+        projection = module._modules.get(reader.projection or "")
+        projected = next((x for part, x, _ in reversed(runs) if part is projection), None)
+        changed = _observed(module, reader, reading, followed, projected, output)
     following.attended((changed or output)[0], _asking(arguments), (0, 1, -1))
     return changed
+
+
+def _output_of(runs: list[Run], part: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Apply a part of the module to an input, unless it has been applied to it in this call."""
+    for known, given, output in runs:
+        if known is part and (given.data_ptr(), given.shape, given.stride()) == (x.data_ptr(), x.shape, x.stride()):
+            return output
+    result: torch.Tensor = part(x)
+    return result
 
 
 @contextmanager
@@ -211,17 +202,12 @@ def _silenced_output(
 
 
 def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
-    SEEN[of_thread(attention)] = Seen()
-
-
-def _keep_context(attention: nn.Module, projection: nn.Module, args: tuple[Any, ...]) -> None:
-    if (seen := SEEN.get(of_thread(attention))) is not None:
-        seen.context = args[0]
+    RUNS[of_thread(attention)] = []
 
 
 def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
-    if (seen := SEEN.get(of_thread(attention))) is not None and args:
-        seen.runs.append((part, args[0], output))
+    if (runs := RUNS.get(of_thread(attention))) is not None and args:
+        runs.append((part, args[0], output))
 
 
 def _hook(module: nn.Module) -> Callable[[], None]:
@@ -231,9 +217,7 @@ def _hook(module: nn.Module) -> Callable[[], None]:
     hooks.before(module, _begin)
     hooks.after(module, observe_call, keywords=True)
     for name, part in module.named_children():
-        if name == reader.projection:
-            hooks.before(part, partial(_keep_context, module))
-        elif isinstance(part, nn.Linear):
+        if name == reader.projection or isinstance(part, nn.Linear):
             hooks.after(part, partial(_keep_run, module))
     return hooks.remove
 

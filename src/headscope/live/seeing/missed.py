@@ -29,6 +29,7 @@ class Missed:
         others: sizes of its other dimensions.
         factors: batch, rows, inner size and columns of a matrix product; empty for others.
         certain: True if it is attention regardless of its sizes.
+        reason: why it was not read, if that is known: nested, parts, thread.
     """
 
     module: int
@@ -39,6 +40,7 @@ class Missed:
     others: frozenset[int] = frozenset()
     factors: tuple[int, ...] = ()
     certain: bool = True
+    reason: str = ""
 
 
 def attention_among(missed: Mapping[Missed, int], read: Collection[Map]) -> list[Missed]:

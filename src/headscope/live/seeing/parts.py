@@ -376,9 +376,8 @@ class Held:
                 self.deliver(part, [self.seat._replace(place=place)])
         else:
             name = f"{self.parts[0].name} in {self.calls} parts{WHERE[self.along]}"
-            forward.parted = True
             path = session.plan.paths[id(self.module)]
-            forward.missed[Missed(id(self.module), path, type(self.module).__name__, name)] = 1
+            forward.missed[Missed(id(self.module), path, type(self.module).__name__, name, reason="parts")] = 1
 
     def _report_heads(self) -> None:
         """Report modules of one head each, which nothing shows to be the heads of one layer.

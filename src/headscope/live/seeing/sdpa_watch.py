@@ -49,7 +49,6 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         missed = _missed(session, running, op, args, kwargs)
         if missed is not None:
             forward.missed[missed] = forward.missed.get(missed, 0) + 1
-            forward.nested |= any(isinstance(x, torch.Tensor) and x.is_nested for x in args)
     return run(*args, **kwargs)
 
 
@@ -170,7 +169,8 @@ def _missed(
     module = next((candidate for candidate in running if id(candidate) in session.plan.known), session.model)
     path, kind = session.plan.known[id(module)], type(running[0] if running else module)
     if op not in SOFTMAX and op not in PRODUCTS:
-        return Missed(id(module), path, kind.__name__, op.name())
+        nested = any(isinstance(x, torch.Tensor) and x.is_nested for x in args)
+        return Missed(id(module), path, kind.__name__, op.name(), reason="nested" if nested else "")
     if kind.__module__.startswith("transformers.") and "ttention" not in kind.__name__:
         return None  # a router or a pooler: in transformers, every class that attends says so in its name
     if op in PRODUCTS:
