@@ -117,11 +117,11 @@ def packed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     return self.placed(ids)[ids != SKIPPED][None]
 
 
-def shifted(x: torch.Tensor) -> torch.Tensor:
-    """Each place gets the vector of the one before, by a convolution whose kernel has one tap."""
+def shifted(x: torch.Tensor, by: int = 1) -> torch.Tensor:
+    """Each place gets the vector of the place `by` before, by a convolution whose kernel has one tap."""
     kernel = torch.zeros(WIDTH, 1, 3)
     kernel[:, :, 0] = 1
-    return F.conv1d(x.mT, kernel, padding=1, groups=WIDTH).mT
+    return F.conv1d(x.mT, kernel, padding=by, dilation=by, groups=WIDTH).mT
 
 
 SKIPPED = int(IDS[1, 2])
@@ -166,6 +166,18 @@ NAMED = {
     "ids are multiplied": Case(
         lambda self, ids: self.placed((F.one_hot(ids, WORDS).double() @ MAP.double()).long()), IDS
     ),
+    "moved by a convolution": Case(lambda self, ids: shifted(self.words(ids)), unnamed(IDS[:, :-1], 1)),
+    "moved by a convolution, and itself": Case(
+        lambda self, ids: (x := self.words(ids)) + shifted(x, 2),
+        torch.cat([IDS[:, :2], torch.full_like(IDS[:, 2:], NONE)], 1),
+    ),
+    "moved by a sparse matrix": Case(
+        lambda self, ids: torch.stack([MATRIX.to_sparse() @ x for x in self.words(ids)]), IDS.flip(1)
+    ),
+    "moved by a matrix for each row": Case(
+        lambda self, ids: torch.bmm(torch.stack([MATRIX, MATRIX.roll(1, 0), MATRIX]), self.words(ids)),
+        torch.stack([IDS[0].flip(0), IDS[1].flip(0).roll(1, 0), IDS[2].flip(0)]),
+    ),
     "ids are wrapped": Case(lambda self, ids: self.table[ids % 7], IDS),
     "an id is put in the place of others": Case(
         lambda self, ids: self.placed(torch.where(ids % 3 == 0, 11, ids)), IDS.masked_fill(IDS % 3 == 0, NONE)
@@ -204,6 +216,8 @@ NAMED = {
         lambda self, ids: torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1),
         unnamed(IDS, 3),
     ),
+    "moved by a matrix": Case(lambda self, ids: MATRIX @ self.words(ids), IDS.flip(1)),
+    "moved by a matrix on the right": Case(lambda self, ids: (self.words(ids).mT @ MATRIX).mT, IDS.flip(1)),
     "added to an empty buffer": Case(
         lambda self, ids: torch.zeros(3, LENGTH, WIDTH).index_add(1, ORDER, self.words(ids)[:, ORDER]), IDS
     ),
@@ -340,9 +354,11 @@ UNNAMED = {
     "bags of words": Case(lambda self, ids: self.bag(ids)[None]),
     "a convolution": Case(lambda self, ids: self.near(self.words(ids).mT).mT),
     "a mixing matrix": Case(lambda self, ids: (MATRIX + 1) @ self.words(ids)),
-    "moved by a matrix": Case(lambda self, ids: MATRIX @ self.words(ids)),
-    "moved by a matrix on the right": Case(lambda self, ids: (self.words(ids).mT @ MATRIX).mT),
-    "moved by a convolution": Case(lambda self, ids: shifted(self.words(ids))),
+    "moved by a matrix, and itself": Case(lambda self, ids: (x := self.words(ids)) + MATRIX @ x),
+    "moved by a matrix in one call, and itself": Case(
+        lambda self, ids: torch.baddbmm(x := self.words(ids), MATRIX.expand(3, -1, -1), x)
+    ),
+    "moved by a Linear, and itself": Case(lambda self, ids: (x := self.words(ids)) + F.linear(x.mT, MATRIX).mT),
     "added at other places": Case(lambda self, ids: (x := self.words(ids)).index_add(1, ORDER.flip(0).roll(1), x)),
     "scattered onto other places": Case(
         lambda self, ids: (x := self.words(ids)).scatter_add(1, ORDER.roll(1)[None, :, None].expand(3, -1, WIDTH), x)

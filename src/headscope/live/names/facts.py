@@ -28,6 +28,7 @@ from headscope.live.names.sources import (
     Result,
     Sources,
     compressed,
+    contracts,
     kept,
     mixed,
     pointwise,
@@ -402,10 +403,11 @@ class Follower:
             return None
         if operator.name == "convolution" and (patches := self._patches(args, result)) is not None:
             return patches
-        if operator.valued or key not in self.memory.results:
+        valued = operator.valued or contracts(self.known, operator.rule, args)
+        if valued or key not in self.memory.results:
             found = self._interned(operator.rule(self.known, operator.op, args, result))
-            if operator.valued:
-                self.valued = True
+            if valued:
+                self.valued |= operator.valued or (isinstance(found, torch.Tensor) and bool((found >= 0).any()))
                 return found
             self.memory.results[key] = labelled, found
         return self.memory.results[key][1]

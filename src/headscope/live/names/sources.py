@@ -118,17 +118,64 @@ def linear(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     sources = known(args[0])
     if sources is None:
         return None
-    return mixed(sources, (-1,)) if result.dim() == sources.dim() else unknown(result.dim())
+    if result.dim() != sources.dim():
+        return unknown(result.dim())
+    return contracted(sources, args[1])
+
+
+def contracted(sources: Sources, matrix: torch.Tensor) -> Sources:
+    """Sources (…, rows) of matrix @ x, from (…, places): mixtures, but for the tokens that it moves."""
+    mixture = mixed(sources, (-1,))
+    if sources.shape[-1] == 1 or matrix.dim() != 2 or bool((mixture != NOTHING).all()):
+        return mixture
+    found = picked(sources, matrix)
+    return mixture if found is None else torch.where(found == NOTHING, mixture, found)
+
+
+def picked(sources: Sources, matrix: torch.Tensor) -> Sources | None:
+    """Sources (…, rows) of matrix @ x, with a matrix (…, rows, places): a row with one number alone moves a token.
+
+    Args:
+        sources: (…, places), those of x, whose vectors are the tokens'.
+        matrix: the matrix. What its other rows make is a mixture.
+    """
+    others = (matrix.detach() if matrix.layout == torch.strided else matrix.detach().to_dense()) != 0
+    alone = others.sum(-1) == 1
+    if not bool(alone.any()):
+        return None
+    at = others.int().argmax(-1).cpu()
+    shape = torch.broadcast_shapes(sources.shape[:-1], at.shape[:-1])  # type: ignore[no-untyped-call]
+    wide = sources.expand(*shape, matrix.shape[-1]).gather(-1, at.expand(*shape, at.shape[-1]))
+    return torch.where(alone.cpu(), wide, NOTHING)
+
+
+def contracts(known: Known, rule: Rule, args: tuple[Any, ...]) -> bool:
+    """Return True if numbers say whether tokens are moved: those of what sums over tokens, and ids that are sorted."""
+    if rule is reduced:
+        return not args[0].is_floating_point() and known(args[0]) is not None
+    if rule is convolution:
+        return args[1].shape[2:].numel() > 1 and known(args[0]) is not None
+    if rule is added_product:
+        args = args[1:]
+    elif rule not in (linear, product):
+        return False
+    left, right = known(args[0]), known(args[1]) if isinstance(args[1], torch.Tensor) else None
+    if left is not None:
+        return left.shape[-1] > 1 and right is None and bool((mixed(left, (-1,)) == NOTHING).any())
+    return right is not None and right.dim() > 1 and right.shape[-2] > 1
 
 
 def product(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """A product with a matrix in which there are no tokens: of the vectors of tokens, or a mixture of tokens."""
     left, right = known(args[0]), known(args[1])
     if right is None and left is not None and left.dim() > 1:
-        sources = mixed(left, (-1,))
+        sources = contracted(left, args[1].mT if args[1].dim() > 1 else args[1])
         return aligned(sources if args[1].dim() > 1 else sources.squeeze(-1), result.dim())
     if left is None and right is not None and right.dim() > 1 and right.shape[-2] == 1 and args[0].dim() > 1:
         return aligned(right, result.dim())
+    if left is None and right is not None and right.dim() > 1 and right.shape[-1] == 1 and args[0].dim() > 1:
+        found = picked(right.squeeze(-1), args[0])
+        return None if found is None else aligned(found.unsqueeze(-1), result.dim())
     return None
 
 
@@ -166,10 +213,24 @@ def added_product(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> 
 
 
 def convolution(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
-    """A convolution that sees one place at a time multiplies by a matrix; any other mixes tokens."""
-    sources, (weight, _, stride, padding, _, transposed) = known(args[0]), args[1:7]
-    moves = weight.shape[2:].numel() > 1 or any(padding) or any(step != 1 for step in stride)
-    return None if sources is None or transposed or moves else mixed(sources, (1,))
+    """A convolution that sees one place at a time multiplies by a matrix, and may move tokens; any other mixes them."""
+    sources, (weight, _, stride, padding, dilation, transposed) = known(args[0]), args[1:7]
+    if sources is None or transposed:
+        return None
+    if weight.shape[2:].numel() == 1:
+        return None if any(padding) or any(step != 1 for step in stride) else mixed(sources, (1,))
+    used = (weight.detach() != 0).any(0).any(0).nonzero().tolist()
+    if len(used) != 1:
+        return None
+    sources = mixed(sources, (1,))
+    for axis, offset in enumerate(used[0], 2):
+        at = torch.arange(result.shape[axis], device="cpu") * stride[axis - 2]
+        at = at + offset * dilation[axis - 2] - padding[axis - 2]
+        size, shape = args[0].shape[axis], [-1 if side == axis else 1 for side in range(result.dim())]
+        full = sources.expand([size if side == axis else -1 for side in range(result.dim())])
+        inside = ((at >= 0) & (at < size)).reshape(shape)
+        sources = torch.where(inside, full.index_select(axis, at.clamp(0, size - 1)), NOTHING)
+    return compressed(sources)
 
 
 def reduced(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
