@@ -246,7 +246,6 @@ class Removal(Rows):
 
         Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         texts = f"{self.each.shape[1]} texts"

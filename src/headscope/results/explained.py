@@ -107,7 +107,6 @@ class Attribution(Rows, ArrayLike):
 
         Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     def strongest(self, count: int = 10) -> list[int]:
         """The tokens with the greatest scores in either direction, the greatest first."""

@@ -255,7 +255,6 @@ class Match(Rows):
 
         Returns the axes of matplotlib. See headscope.screens.match_sheet.
         """
-        raise NotImplementedError
 
     def strongest(self, count: int = CHECKED) -> list[Part]:
         """The words of both sides that add most in either direction, the greatest first."""

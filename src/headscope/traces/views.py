@@ -156,7 +156,6 @@ class LayerTrace(Suggesting):
         Returns:
             The promoted and suppressed tokens with their logits.
         """
-        raise NotImplementedError
 
     def __len__(self) -> int:
         """Number of heads."""
@@ -339,7 +338,6 @@ class HeadTrace(Suggesting):
         Returns:
             The promoted and suppressed tokens with their logits.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.why:why")
     def why(self, query: int, key: int, *, check: bool = True) -> Why:
@@ -353,7 +351,6 @@ class HeadTrace(Suggesting):
         Returns:
             The score less the mean of the other keys, taken apart.
         """
-        raise NotImplementedError
 
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))
