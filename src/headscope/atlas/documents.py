@@ -66,6 +66,11 @@ class Refused:
         return {"document": self.name, "reason": self.reason, "detail": self.detail}
 
 
+def not_utf8(name: str, data: bytes, error: UnicodeDecodeError, weight: float) -> Refused:
+    """The refusal of bytes that are not UTF-8."""
+    return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
+
+
 @dataclass(frozen=True)
 class CorpusPart:
     """Neighbouring documents, from which one file of the survey is made.

@@ -7,7 +7,7 @@ the sample runs: the windows of the chosen examples are run once more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.atlas.observe import Observed
+    from headscope.results.head_values import Head
 
 AROUND = 8
 """Words of text before the first word of a pair and after the second."""
@@ -38,7 +39,7 @@ BESIDE = 30
 """Words of a line before the first word of a pair, after the second, and beside both in between."""
 
 
-class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
+class Examples(dict["Head", tuple[Example, ...]]):
     """`examples[layer, head]`: the best ones first, then those drawn by lot."""
 
     def __init__(self, table: pyarrow.Table) -> None:
@@ -47,27 +48,20 @@ class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
                 raise ValueError(f"there is no column {name} of {kind}")
             if name not in ("up", "down") and table[name].null_count:
                 raise ValueError(f"the column {name} has nulls")
-        self._of: dict[tuple[int, int], list[Example]] = {}
+        super().__init__()
         for row in table.to_pylist():
-            self._of.setdefault((row["layer"], row["head"]), []).append(Example(**row))
+            place = row["layer"], row["head"]
+            self[place] = (*self.get(place, ()), Example(**row))
 
     def __repr__(self) -> str:
-        return f"{sum(map(len, self._of.values())):,} examples of {len(self)} heads: examples[layer, head]"
+        return f"{sum(map(len, self.values())):,} examples of {len(self)} heads: examples[layer, head]"
 
-    def __getitem__(self, place: tuple[int, int]) -> tuple[Example, ...]:
-        if place not in self._of:
-            raise InputError(
-                f"there are no examples of {place!r}",
-                where="examples[layer, head]",
-                advice="name a layer and a head of the model, both from 0",
-            )
-        return tuple(self._of[place])
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
+    def __missing__(self, place: Head) -> tuple[Example, ...]:
+        raise InputError(
+            f"there are no examples of {place!r}",
+            where="examples[layer, head]",
+            advice="name a layer and a head of the model, both from 0",
+        )
 
 
 @dataclass(frozen=True)

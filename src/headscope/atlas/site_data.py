@@ -85,7 +85,6 @@ class Extreme:
         middle: the median of the heads' means.
     """
 
-    statistic: str
     says: str
     heads: tuple[tuple[int, int, float], ...]
     low: float
@@ -114,7 +113,7 @@ def extremes(survey: Survey, statistic: str) -> list[Extreme]:
             (survey.layers[int(places[at][0])], survey.across[int(places[at][1])], float(values[at])) for at in order
         )
         low, high = (float(survey.measure(statistic, field)[first]) for field in ("q25", "q75"))
-        sentences.append(Extreme(statistic, says, heads, low, high, float(np.median(values))))
+        sentences.append(Extreme(says, heads, low, high, float(np.median(values))))
     return sentences
 
 

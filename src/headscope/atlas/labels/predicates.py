@@ -214,11 +214,7 @@ def _grammar(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
         matrix[chosen, heads[chosen]] = True
         return matrix
 
-    for name in UP:
-        up = arcs((name,))
-        yield f"up:{name}", up
-        yield f"dn:{name}", up.T
-    for name, members in FAMILIES.items():
+    for name, members in {**{name: (name,) for name in UP}, **FAMILIES}.items():
         up = arcs(members)
         yield f"up:{name}", up
         yield f"dn:{name}", up.T
