@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow
 
 from headscope.atlas.store import array_and_record
-from headscope.atlas.survey_data import owner_of, read_listed, strange
+from headscope.atlas.survey_data import Files, strange
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
@@ -104,8 +104,7 @@ def changes_in(survey: Survey) -> Changes | None:
         return None
     with strange(folder):
         rows = survey.read("sample").to_pylist()
-        data = read_listed(folder, name, survey.manifest["arrays"], owner_of(survey.manifest))
-        numbers, _ = array_and_record(data)
+        numbers, _ = array_and_record(Files.of(folder, survey.manifest).read(name))
         rows = [row for row in rows if row["rank"] < len(numbers)]
         rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
         if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
