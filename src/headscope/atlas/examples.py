@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,25 +65,10 @@ class Examples(dict["Head", tuple[Example, ...]]):
         )
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A pair that was chosen.
-
-    Attributes:
-        example: its row.
-        place: its window's among those observed.
-        cell: the head's number among all heads.
-    """
-
-    example: Example
-    place: int
-    cell: int
-
-
 def chosen_pairs(
     observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, explained: Sequence[int], most: int
-) -> list[Pair]:
-    """The examples of all heads, with their texts.
+) -> list[tuple[Example, int]]:
+    """The examples of all heads, with their texts, each with the place of its window among those observed.
 
     Args:
         observed: what the heads do over the sample.
@@ -109,7 +95,7 @@ def chosen_pairs(
         name, arcs = observed.names[window.document], _relations(window, query, key)
         pair = (window.number, query, key, row["query_word"], row["key_word"])
         example = Example(*heads[cell], kind, rank, row["weight"], name, *pair, *around, *arcs)
-        found.append(Pair(example, row["window"], cell))
+        found.append((example, row["window"]))
     return found
 
 
@@ -236,7 +222,7 @@ class RowReader(Consumer):
 def lines_table(
     observed: Observed,
     heads: Sequence[tuple[int, int]],
-    pairs: Sequence[Pair],
+    pairs: Sequence[tuple[Example, int]],
     run: Callable[[Iterable[Reading]], Iterator[tuple[Reading, Read]]],
 ) -> pyarrow.Table:
     """`survey.lines`: a row for each of the examples, in their order.
@@ -244,20 +230,20 @@ def lines_table(
     Args:
         observed: what the heads do over the sample.
         heads: (layer, head) of every head.
-        pairs: the examples.
+        pairs: see `chosen_pairs`.
         run: runs windows again.
     """
-    first = {layer: cell for cell, (layer, _) in reversed(list(enumerate(heads)))}
-    rows = [(pair.example.layer, pair.cell - first[pair.example.layer], pair.example.query) for pair in pairs]
+    within = {head: at for _, of in groupby(heads, key=lambda head: head[0]) for at, head in enumerate(of)}
+    rows = [(example.layer, within[example.layer, example.head], example.query) for example, _ in pairs]
     wanted: dict[int, dict[tuple[int, int, int], None]] = {}
-    for pair, row in zip(pairs, rows, strict=True):
-        wanted.setdefault(pair.place, {})[row] = None
+    for (_, place), row in zip(pairs, rows, strict=True):
+        wanted.setdefault(place, {})[row] = None
     todo = [Reading(place, observed.windows[place], tuple(some)) for place, some in wanted.items()]
     found = {reading.place: (reading, read) for reading, read in run(todo)}
     lines = []
-    for pair, row in zip(pairs, rows, strict=True):
-        reading, read = found[pair.place]
-        lines.append(_line(pair.example, reading.window, read, read.rows[reading.wanted.index(row)].tolist()))
+    for (example, place), row in zip(pairs, rows, strict=True):
+        reading, read = found[place]
+        lines.append(_line(example, reading.window, read, read.rows[reading.wanted.index(row)].tolist()))
     return table_of(LineRow, lines)
 
 
