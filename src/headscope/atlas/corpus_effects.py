@@ -53,22 +53,10 @@ class Batch(NamedTuple):
     heads: tuple[Head, ...]
 
 
-class Changes(NamedTuple):
-    """Effects of silencing each head, window by window, read from a finished survey's files.
+def changes_in(survey: Survey) -> tuple[list[dict[str, Any]], Float[np.ndarray, "windows heads_total"]] | None:
+    """Read the windows of a finished survey, as its sample has them, and what silencing each head changes in each.
 
-    Attributes:
-        windows: document, number in it, and token ids of each window.
-        documents: the number of each window's document.
-        changes: (windows, heads_total).
-    """
-
-    windows: tuple[tuple[str, int, tuple[int, ...]], ...]
-    documents: tuple[int, ...]
-    changes: Float[np.ndarray, "windows heads_total"]
-
-
-def changes_in(survey: Survey) -> Changes | None:
-    """Read the windows and the first round of a finished survey; None if that was removed.
+    None if the first round, which has the numbers, was removed.
 
     Raises:
         InputError: a file is damaged.
@@ -85,11 +73,7 @@ def changes_in(survey: Survey) -> Changes | None:
             raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
         if np.isinf(numbers).any():
             raise ValueError("an infinite number among the effects")
-        return Changes(
-            tuple((row["document"], row["window"], tuple(row["ids"])) for row in rows),
-            tuple(row["number"] for row in rows),
-            numbers[:, 1:] - numbers[:, :1],
-        )
+        return rows, numbers[:, 1:] - numbers[:, :1]
 
 
 def _round_name(number: int) -> str:

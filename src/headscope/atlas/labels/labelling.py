@@ -103,8 +103,8 @@ class Labeller:
         self.documents = np.array([window.document for window in observed.windows], dtype=np.int64)[self.places]
         self._folds = self.documents // 2 % FOLDS
         self.names = np.array([name_of(word) for word in pairs["key_word"].to_pylist()], dtype=object)
-        self.texts = Texts(observed.windows)
-        self.texts.embed(vectors, [place for half in (0, 1) for place in drawn_windows(observed, half)])
+        drawn = [place for half in (0, 1) for place in drawn_windows(observed, half)]
+        self.texts = Texts(observed.windows, vectors, drawn)
         self.sums = observed.sums
         self._halves = [half_of(observed, half, self.texts) for half in (0, 1)]
         self._grounds: dict[tuple[int, int, int], Ground] = {}
