@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.labels.names import CLASSES, LANGUAGES, ends_of, reservations, sentence, shortest
+from headscope.atlas.labels.names import CLASSES, ends_of, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.wording import NAMED
 from headscope.heads import CATALOG
 from headscope.pages import all_printable, printable
+from headscope.results.head_values import LANGUAGES
 
 if TYPE_CHECKING:
     from headscope.atlas.result import Survey
