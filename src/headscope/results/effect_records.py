@@ -13,7 +13,7 @@ from headscope.errors import InputError
 from headscope.late import late
 from headscope.results.head_values import Head, HeadValues, Measure, signed
 from headscope.results.row_tables import Rows
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -15,7 +15,7 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.late import late
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import CHECKED, Part, kappa_of, parts_of, strongest
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -18,8 +18,7 @@ from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting, late
 from headscope.results.arrays import NamedMap
 from headscope.results.lazy_maps import LazyMap, stacked
-from headscope.results.token_axis import TokenAxis
-from headscope.results.tokens import whole_words
+from headscope.results.tokens import TokenAxis, whole_words
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
