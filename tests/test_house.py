@@ -144,11 +144,28 @@ def test_a_late_method_has_the_signature_of_what_it_calls() -> None:
         assert place(module) >= place(cls.__module__), f"{name} calls {module}, which stands above it"
         target = inspect.signature(getattr(import_module(module), function))
         options = list(inspect.signature(face).parameters.values())
-        assert face.__doc__ or name.endswith("_repr_mimebundle_"), name
+        assert face.__doc__, name
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in options):
             for given, wanted in zip(options[1:], list(target.parameters.values())[1:], strict=True):
                 assert (given.name, given.kind) == (wanted.name, wanted.kind), name
                 assert wanted.default in (given.default, wanted.empty), f"the default of {name}'s {given.name}"
+
+
+def test_only_a_late_or_abstract_method_has_no_body() -> None:
+    """mypy leaves this to the test, so that a late method is its signature and its docstring."""
+    for module in FILES:
+        tree = tree_of(module)
+        faces = {
+            id(method)
+            for cls in ast.walk(tree)
+            if isinstance(cls, ast.ClassDef) and any(getattr(base, "id", "") == "Protocol" for base in cls.bases)
+            for method in cls.body
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and len(node.body) == 1 and ast.get_docstring(node) is not None:
+                marks = {ast.unparse(mark).partition("(")[0] for mark in node.decorator_list}
+                nothing = node.returns is not None and ast.unparse(node.returns) == "None"
+                assert nothing or id(node) in faces or marks & {"late", "abstractmethod"}, f"{module}: {node.name}"
 
 
 def test_importing_headscope_imports_nothing_heavy() -> None:

@@ -20,9 +20,8 @@ def late(target: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @late("headscope.verify:verify")
         def verify(self, *, reference: bool = True) -> Report:
             \"\"\"Recompute this trace in independent ways and compare.\"\"\"
-            raise NotImplementedError
 
-    The method's signature, defaults and docstring are its own; its body never runs. Its arguments are bound to the
+    The method's signature, defaults and docstring are its own, and it has nothing else. Its arguments are bound to the
     signature, so that the defaults stand in one place, and passed on by name where they are keyword-only.
 
     Args:

@@ -313,7 +313,6 @@ class Model(Suggesting):
                 that doesn't fit the text.
             UnsupportedError: headscope can't read this checkpoint's heads or tokenizer correctly.
         """
-        raise NotImplementedError
 
     def verify(self, text: str | Trace, pair: str | None = None, *, reference: bool = True) -> Report:
         """Compute one forward pass in several independent ways and compare them. See headscope.verify.
@@ -336,7 +335,6 @@ class Model(Suggesting):
         ablate: Heads = (),
     ) -> tuple[Filled, ...]:
         """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.predicting."""
-        raise NotImplementedError
 
     @late("headscope.runs.predicting:predict")
     def predict(
@@ -348,7 +346,6 @@ class Model(Suggesting):
         ablate: Heads = (),
     ) -> Prediction:
         """Return a classifier's classes for a text, with their probabilities. See headscope.runs.predicting."""
-        raise NotImplementedError
 
     @overload
     def effects(
@@ -412,7 +409,6 @@ class Model(Suggesting):
             progress: called with the layers done and all layers; for a list of texts, with texts instead. By default
                 a bar in notebooks, and lines of the log `headscope`.
         """
-        raise NotImplementedError
 
     @late("headscope.runs.scored_texts:removal")
     def removal(
@@ -447,7 +443,6 @@ class Model(Suggesting):
             max_length: cut longer texts to this many tokens.
             progress: called with the texts done and all texts, in each of the runs over them.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.attribution:attribute")
     def attribute(
@@ -472,7 +467,6 @@ class Model(Suggesting):
             InputError: an unknown target, no mask, a text that is too long.
             UnsupportedError: the model lacks the output, or has parts without a rule.
         """
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         held = self.checkpoint.held

@@ -78,6 +78,7 @@ def test_examples_are_varied_and_have_their_text(treebank_survey: hs.Survey, nai
     assert len(drawn) == 1  # the same for every head
     with pytest.raises(InputError, match=r"no examples of \(99, 0\)"):
         _ = survey.examples[99, 0]
+    assert (99, 0) not in survey.examples
 
 
 def test_parts_do_not_matter(treebank_survey: hs.Survey, tmp_path: Path) -> None:

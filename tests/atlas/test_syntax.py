@@ -243,7 +243,7 @@ def test_the_directions_of_the_documented_example() -> None:
     words = Words(np.array([-1, 0, 1, 2, -1]), forms, sentence)
     maps = torch.tensor([weights]).nan_to_num()
     strongest = Strongest(words, 1, maps)
-    strongest.take(Tile(0, 0, slice(1, 4), maps, maps.clone()))
+    strongest.take(Tile(0, slice(1, 4), maps, maps.clone()))
     arcs = Arcs(sentence, words, 1)
     arcs.take(strongest.done(), slice(0, 1))
     found = {name: [bool(arcs.hits[way, at, 0]) for way in range(len(HITS))] for at, name in enumerate(arcs.relations)}

@@ -29,7 +29,7 @@ import headscope as hs
 from headscope.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from headscope.checkpoint.tokenizer.sentencepiece import read_model
 from headscope.errors import CheckpointError, InputError, MissingExtraError, UnsupportedError, install
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from tokenizer_folders import (
     BERT_SPECIALS,
     PAIRS,

@@ -50,6 +50,8 @@ COMMANDS = {
     "verify": ("verify", "-", MASKED),
     "compare": ("compare", "-", "-", "{texts}"),
     "survey": ("survey", "-", "{texts}", "--out", "{out}"),
+    "pairs": ("pairs", "-", "{marked}"),
+    "pairs-row": ("pairs", "-", "{marked}", "--set", "by=row"),
     "match": ("match", "-", "her hat", "a coat", "his hat"),
     "error": ("predict", "./nowhere", MASKED),
 }
@@ -65,7 +67,9 @@ def checked(name: str, record: Any) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_record_is_what_its_schema_says(name: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("She took off her hat.\nHe put on his hat.\n", encoding="utf-8")
-    places = {"texts": tmp_path / "texts.txt", "out": tmp_path / "out"}
+    marked = {"words": ["the", "cat", "sat", "on", "the", "mat"], "pairs": [[0, 1], [4, 5]]}
+    (tmp_path / "marked.jsonl").write_text(f"{json.dumps(marked)}\n" * 4, encoding="utf-8")
+    places = {Path(name).stem: tmp_path / name for name in ("texts.txt", "marked.jsonl", "out")}
     record = answer(*(part.format(**places) for part in COMMANDS[name]), code=2 if name == "error" else 0)
     checked(name.split()[0], record)
 

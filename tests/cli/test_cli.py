@@ -394,7 +394,7 @@ def test_the_tour_is_one_screen(tour, columns):
 
 def test_the_head_is_the_one_that_the_prediction_rests_on(tour):
     """The model runs with each head silenced, and the predicted token's probability is read from the logits."""
-    token, place = tour.model.tokenizer.id(tour.word), tour.filled.position
+    token, place = tour.model.tokenizer.id(tour.effects.target.label), tour.filled.position
 
     def probability(**options) -> float:
         logits = np.float64(tour.model.trace(tour.trace.text, **options).outputs["logits"].array[place])

@@ -21,7 +21,7 @@ from headscope.explain.finding_measures import surprise
 from headscope.explain.findings import LEAST_SURPRISE, MOST_OF_A_KIND, findings, ranked
 from headscope.heads.kinds import FINDINGS
 from headscope.results.explained import Cell, Finding
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM, minilm, naive_layers
 from peak import Peak

@@ -10,7 +10,7 @@ import numpy as np
 from headscope.attention.scores import EVERYTHING, Mask
 from headscope.attention.terms import Terms
 from headscope.heads import Roles
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.traces import LayerRecord, Trace
 
 

@@ -25,8 +25,7 @@ from headscope.heads.windows import axis_of as encoded_axis
 from headscope.results.effect_records import Effects
 from headscope.results.head_values import HeadValues, Measure
 from headscope.results.table import HeadTable, MissingMeasureError, stacked
-from headscope.results.token_axis import TokenAxis
-from headscope.results.tokens import is_punctuation
+from headscope.results.tokens import TokenAxis, is_punctuation
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM
 

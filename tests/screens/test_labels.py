@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from commands import Terminal
 from headscope.errors import InputError
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.screens.labels import clip, clusters, encodable, fold, hold_direction, pad, printable, width, wrap
 from headscope.screens.matrix import (
     SHADES,

@@ -14,7 +14,7 @@ import pyarrow
 from headscope.atlas import writes
 from headscope.atlas.aggregates import aggregate, aggregates_record, aggregates_table
 from headscope.atlas.corpus import Corpus
-from headscope.atlas.corpus_effects import effects_table, measure, removal_table
+from headscope.atlas.corpus_effects import measure
 from headscope.atlas.documents import CorpusPart, parts
 from headscope.atlas.examples import chosen_pairs, lines_table
 from headscope.atlas.folder import MOST_REFUSED, Folder
@@ -166,9 +166,7 @@ def _tables(job: Job, sample: Sample, progress: Callable[[str], None]) -> Iterat
         make_folder(folder.path / "effects")
         windows = sample.windows[: settings.effects]
         output = workers.described.model["effects"]
-        measured = measure(folder, windows, heads, output, workers.each, batch_tokens, progress)
-        yield "effects", effects_table(measured, heads)
-        yield "removal", removal_table(measured)
+        yield from measure(folder, windows, heads, output, workers.each, batch_tokens, progress)
     if settings.writes:
         make_folder(folder.path / writes.PLACE)
         windows, unknown = sample.windows[: settings.writes], workers.described.model["writes"]["unknown"]
@@ -198,7 +196,7 @@ def _of_words(job: Job, observed: Observed, progress: Callable[[str], None]) -> 
         yield "labels", labels
     if settings.examples:
         chosen = chosen_pairs(observed, heads, pairs, explained.tolist(), settings.examples)
-        yield "examples", table_of(Example, [pair.example for pair in chosen])
+        yield "examples", table_of(Example, [example for example, _ in chosen])
         yield "lines", lines_table(observed, heads, chosen, partial(workers.each, "read"))
 
 

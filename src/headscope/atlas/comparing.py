@@ -34,6 +34,9 @@ CHANGE = Measure(
 )
 """The larger of the changes of QK and OV; between surveys, the largest change of a statistic over heads."""
 
+WINDOW = ("document", "window", "ids")
+"""Columns of the sample by which two surveys' windows are the same."""
+
 BATCH = 8
 """Documents whose traces are in memory together."""
 
@@ -226,19 +229,20 @@ def _effects(a: Survey, b: Survey, joined: HeadTable) -> tuple[HeadValues | None
 def _effect_values(survey: Survey, joined: HeadTable) -> tuple[HeadValues, str]:
     """A survey's effects with their intervals, and what was done to the heads."""
     rows = survey.effects.to_pylist()
-    heads = [(row["layer"], row["head"]) for row in rows]
-    change, low, high = (_placed(joined, heads, [row[name] for row in rows]) for name in ("change", "low", "high"))
+    named = {(row["layer"], row["head"]): row for row in rows}
+    change, low, high = (
+        _placed(joined, [named[head][name] for head in joined.positions()]) for name in ("change", "low", "high")
+    )
     measure = Measure("effect", meaning=rows[0]["output"], unit=rows[0]["unit"], low=None, high=None)
     values = HeadValues.of(measure, change, low=low, high=high, over="documents", interval="bootstrap")
     return values, rows[0]["method"]
 
 
-def _placed(joined: HeadTable, heads: Sequence[tuple[int, int]], values: Sequence[float | None]) -> np.ndarray:
-    """(layers, heads) from a value for each head; NaN where a layer lacks a head."""
-    positions = joined.positions()
+def _placed(joined: HeadTable, values: Sequence[float | None]) -> np.ndarray:
+    """(layers, heads) from a value for each head, layer by layer; NaN where a layer lacks a head."""
     array = np.full((len(joined.layers), len(joined.across)), np.nan)
-    for head, value in zip(heads, values, strict=True):
-        array[positions[head]] = np.nan if value is None else value
+    for place, value in zip(joined.positions().values(), values, strict=True):
+        array[place] = np.nan if value is None else value
     return array
 
 
@@ -250,12 +254,13 @@ def _paired(a: Survey, b: Survey, joined: HeadTable) -> tuple[dict[str, Any], li
     if first is None or other is None:
         missing = a if first is None else b
         return {}, [f"changes of effects have no intervals: {missing.folder}/effects is missing"]
-    if first.windows != other.windows:
+    (windows, changes), (others, of_other) = first, other
+    if [[row[name] for name in WINDOW] for row in windows] != [[row[name] for name in WINDOW] for row in others]:
         return {}, ["changes of effects have no intervals: the surveys silenced heads in other windows"]
-    _, *bounds = Resampled(first.documents).means(other.changes - first.changes)
-    heads = list(joined.positions())
-    low, high = (_placed(joined, heads, bound.tolist()) for bound in bounds)
-    notes = ["one document gives no interval of effects"] if len(set(first.documents)) < 2 else []
+    documents = [row["number"] for row in windows]
+    _, *bounds = Resampled(documents).means(of_other - changes)
+    low, high = (_placed(joined, bound.tolist()) for bound in bounds)
+    notes = ["one document gives no interval of effects"] if len(set(documents)) < 2 else []
     return {"low": low, "high": high, "over": "documents", "interval": "bootstrap"}, notes
 
 

@@ -9,14 +9,14 @@ The windows are the first of the sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow
 
 from headscope.atlas.store import array_and_record
-from headscope.atlas.survey_data import owner_of, read_listed, strange
+from headscope.atlas.survey_data import Files, strange
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
@@ -53,48 +53,10 @@ class Batch(NamedTuple):
     heads: tuple[Head, ...]
 
 
-class Measured(NamedTuple):
-    """The measurements.
+def changes_in(survey: Survey) -> tuple[list[dict[str, Any]], Float[np.ndarray, "windows heads_total"]] | None:
+    """Read the windows of a finished survey, as its sample has them, and what silencing each head changes in each.
 
-    Attributes:
-        readout: the number.
-        method: how heads are silenced.
-        windows: over which; those that choose come first.
-        choosing: how many of them choose.
-        numbers: (windows, heads_total), the number with each head silenced.
-        base: (windows,), with none.
-        order: the heads in the order in which they were removed.
-        chosen: (steps, choosing), the number after each removal, in the windows that choose.
-        held_out: (steps, held out), in the others.
-    """
-
-    readout: Readout
-    method: str
-    windows: tuple[Window, ...]
-    choosing: int
-    numbers: Float[np.ndarray, "windows heads_total"]
-    base: Float[np.ndarray, " windows"]
-    order: tuple[Head, ...]
-    chosen: Float[np.ndarray, "steps choosing"]
-    held_out: Float[np.ndarray, "steps held_out"]
-
-
-class Changes(NamedTuple):
-    """Effects of silencing each head, window by window, read from a finished survey's files.
-
-    Attributes:
-        windows: document, number in it, and token ids of each window.
-        documents: the number of each window's document.
-        changes: (windows, heads_total).
-    """
-
-    windows: tuple[tuple[str, int, tuple[int, ...]], ...]
-    documents: tuple[int, ...]
-    changes: Float[np.ndarray, "windows heads_total"]
-
-
-def changes_in(survey: Survey) -> Changes | None:
-    """Read the windows and the first round of a finished survey; None if that was removed.
+    None if the first round, which has the numbers, was removed.
 
     Raises:
         InputError: a file is damaged.
@@ -104,19 +66,14 @@ def changes_in(survey: Survey) -> Changes | None:
         return None
     with strange(folder):
         rows = survey.read("sample").to_pylist()
-        data = read_listed(folder, name, survey.manifest["arrays"], owner_of(survey.manifest))
-        numbers, _ = array_and_record(data)
+        numbers, _ = array_and_record(Files.of(folder, survey.manifest).read(name))
         rows = [row for row in rows if row["rank"] < len(numbers)]
         rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
         if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
             raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
         if np.isinf(numbers).any():
             raise ValueError("an infinite number among the effects")
-        return Changes(
-            tuple((row["document"], row["window"], tuple(row["ids"])) for row in rows),
-            tuple(row["number"] for row in rows),
-            numbers[:, 1:] - numbers[:, :1],
-        )
+        return rows, numbers[:, 1:] - numbers[:, :1]
 
 
 def _round_name(number: int) -> str:
@@ -138,10 +95,10 @@ def measure(
     each: Each,
     batch_tokens: int,
     progress: Callable[[str], None],
-) -> Measured:
-    """Measure all heads over the windows, then remove them one by one; every round is a file of the folder.
+) -> Iterator[tuple[str, pyarrow.Table]]:
+    """Measure all heads over the windows, then remove them one by one; yield each table under its name.
 
-    A round that is on disk is not measured again.
+    Every round is a file of the folder; one that is on disk is not measured again.
 
     Args:
         folder, windows, heads: of the survey.
@@ -183,6 +140,7 @@ def measure(
         return values
 
     first = round_of(0, (), heads, heads)
+    yield "effects", _effects_table(readout, output["method"], ordered, first, heads)
     base, numbers = first[:, 0], first[:, 1:]
     latest = dict(zip(heads, cost(readout, numbers[:choosing].T, base[:choosing]).mean(-1).tolist(), strict=True))
     order: list[Head] = []
@@ -201,42 +159,50 @@ def measure(
         order.append(cheapest)
         chosen.append(here[cheapest])
     held_out.append(round_of(len(heads), order, (), ())[choosing:, 0])
-    return Measured(
-        readout,
-        output["method"],
-        tuple(ordered),
-        choosing,
-        numbers,
-        base,
-        tuple(order),
-        np.stack(chosen),
-        np.stack(held_out),
-    )
+    costs = cost(readout, np.stack(chosen), base[:choosing]).mean(-1)
+    of_others = cost(readout, np.stack(held_out), base[choosing:])
+    documents = [window.document for window in ordered[choosing:]]
+    yield "removal", _removal_table(order, costs, choosing, of_others, documents)
 
 
-def effects_table(measured: Measured, heads: Sequence[Head]) -> pyarrow.Table:
-    """`survey.effects`: the mean change of each head over all windows, with its interval over documents."""
-    documents = [window.document for window in measured.windows]
-    means, low, high = Resampled(documents).means(measured.numbers - measured.base[:, None])
-    output, base, count = str(measured.readout), float(measured.base.mean()), len(documents)
+def _effects_table(
+    readout: Readout,
+    method: str,
+    windows: Sequence[Window],
+    first: Float[np.ndarray, "windows heads_and_one"],
+    heads: Sequence[Head],
+) -> pyarrow.Table:
+    """`survey.effects`: the mean change of each head over all windows, with its interval over documents.
+
+    Args:
+        readout, method: the number, and how heads are silenced.
+        windows: over which.
+        first: the number as it is, then with each head silenced.
+        heads: (layer, head) of every head.
+    """
+    documents = [window.document for window in windows]
+    means, low, high = Resampled(documents).means(first[:, 1:] - first[:, :1])
+    output, base, count = str(readout), float(first[:, 0].mean()), len(documents)
     rows = [
-        EffectRow(*head, output, measured.readout.unit, measured.method, base, *numbers, count, len(set(documents)))
+        EffectRow(*head, output, readout.unit, method, base, *numbers, count, len(set(documents)))
         for head, numbers in zip(heads, zip(means, low, high, strict=True), strict=True)
     ]
     return table_of(EffectRow, rows)
 
 
-def removal_table(measured: Measured) -> pyarrow.Table:
-    """`survey.removal`: the order of removal and its cost, where it was chosen and held out."""
-    count = measured.choosing
-    costs = cost(measured.readout, measured.chosen, measured.base[:count]).mean(-1)
-    documents = [window.document for window in measured.windows[count:]]
-    held_out = cost(measured.readout, measured.held_out, measured.base[count:])
+def _removal_table(
+    order: Sequence[Head],
+    costs: Float[np.ndarray, " steps"],
+    count: int,
+    held_out: Float[np.ndarray, "steps held_out"],
+    documents: Sequence[int],
+) -> pyarrow.Table:
+    """`survey.removal`: the order of removal and its cost, where it was chosen, on `count` windows, and held out."""
     bounds = (
         zip(*Resampled(documents).means(held_out.T), strict=True) if documents else [(None, None, None)] * len(costs)
     )
     rows = [
         RemovalRow(step, *head, float(price), *bound, count, len(documents))
-        for step, (head, price, bound) in enumerate(zip(measured.order, costs, bounds, strict=True), 1)
+        for step, (head, price, bound) in enumerate(zip(order, costs, bounds, strict=True), 1)
     ]
     return table_of(RemovalRow, rows)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,11 @@ class Refused:
     def record(self) -> dict[str, Any]:
         """The refusal as the manifest records it."""
         return {"document": self.name, "reason": self.reason, "detail": self.detail}
+
+
+def not_utf8(name: str, data: bytes, error: UnicodeDecodeError, weight: float) -> Refused:
+    """The refusal of bytes that are not UTF-8."""
+    return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
 
 
 @dataclass(frozen=True)
@@ -253,10 +259,9 @@ def read_conllu(path: Path, name: str, *, field: str, max_document: int) -> Iter
 def _blocks(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
     """The lines of each sentence, with the number of the first; comments without a sentence are left out."""
     block: list[str] = []
-    number = 0
     with path.open("rb") as file:
-        while data := file.readline(LONGEST_LINE + 1):
-            number += 1
+        for number in count(1):
+            data = file.readline(LONGEST_LINE + 1)
             if len(data) > LONGEST_LINE or len(block) > 3 * MOST_WORDS:
                 found = f"the line has more than {LONGEST_LINE:,} bytes, or the sentence more than {MOST_WORDS:,} words"
                 raise _error(found, number, name)
@@ -266,12 +271,12 @@ def _blocks(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
                 raise _error(f"byte {error.start} is {data[error.start]:#04x}, not UTF-8", number, name) from error
             if line:
                 block.append(line)
-            elif block:
-                if not all(known.startswith("#") for known in block):
-                    yield number - len(block), block
-                block = []
-    if not all(known.startswith("#") for known in block):  # the last blank line is missing
-        yield number + 1 - len(block), block
+                continue
+            if not all(known.startswith("#") for known in block):
+                yield number - len(block), block
+            block = []
+            if not data:
+                return
 
 
 def _sentence(block: list[str], first: int, name: str) -> Sentence:

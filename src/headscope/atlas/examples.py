@@ -7,8 +7,9 @@ the sample runs: the windows of the chosen examples are run once more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.atlas.observe import Observed
+    from headscope.results.head_values import Head
 
 AROUND = 8
 """Words of text before the first word of a pair and after the second."""
@@ -38,7 +40,7 @@ BESIDE = 30
 """Words of a line before the first word of a pair, after the second, and beside both in between."""
 
 
-class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
+class Examples(dict["Head", tuple[Example, ...]]):
     """`examples[layer, head]`: the best ones first, then those drawn by lot."""
 
     def __init__(self, table: pyarrow.Table) -> None:
@@ -47,48 +49,26 @@ class Examples(Mapping[tuple[int, int], tuple[Example, ...]]):
                 raise ValueError(f"there is no column {name} of {kind}")
             if name not in ("up", "down") and table[name].null_count:
                 raise ValueError(f"the column {name} has nulls")
-        self._of: dict[tuple[int, int], list[Example]] = {}
+        super().__init__()
         for row in table.to_pylist():
-            self._of.setdefault((row["layer"], row["head"]), []).append(Example(**row))
+            place = row["layer"], row["head"]
+            self[place] = (*self.get(place, ()), Example(**row))
 
     def __repr__(self) -> str:
-        return f"{sum(map(len, self._of.values())):,} examples of {len(self)} heads: examples[layer, head]"
+        return f"{sum(map(len, self.values())):,} examples of {len(self)} heads: examples[layer, head]"
 
-    def __getitem__(self, place: tuple[int, int]) -> tuple[Example, ...]:
-        if place not in self._of:
-            raise InputError(
-                f"there are no examples of {place!r}",
-                where="examples[layer, head]",
-                advice="name a layer and a head of the model, both from 0",
-            )
-        return tuple(self._of[place])
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A pair that was chosen.
-
-    Attributes:
-        example: its row.
-        place: its window's among those observed.
-        cell: the head's number among all heads.
-    """
-
-    example: Example
-    place: int
-    cell: int
+    def __missing__(self, place: Head) -> tuple[Example, ...]:
+        raise InputError(
+            f"there are no examples of {place!r}",
+            where="examples[layer, head]",
+            advice="name a layer and a head of the model, both from 0",
+        )
 
 
 def chosen_pairs(
     observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, explained: Sequence[int], most: int
-) -> list[Pair]:
-    """The examples of all heads, with their texts.
+) -> list[tuple[Example, int]]:
+    """The examples of all heads, with their texts, each with the place of its window among those observed.
 
     Args:
         observed: what the heads do over the sample.
@@ -115,7 +95,7 @@ def chosen_pairs(
         name, arcs = observed.names[window.document], _relations(window, query, key)
         pair = (window.number, query, key, row["query_word"], row["key_word"])
         example = Example(*heads[cell], kind, rank, row["weight"], name, *pair, *around, *arcs)
-        found.append(Pair(example, row["window"], cell))
+        found.append((example, row["window"]))
     return found
 
 
@@ -242,7 +222,7 @@ class RowReader(Consumer):
 def lines_table(
     observed: Observed,
     heads: Sequence[tuple[int, int]],
-    pairs: Sequence[Pair],
+    pairs: Sequence[tuple[Example, int]],
     run: Callable[[Iterable[Reading]], Iterator[tuple[Reading, Read]]],
 ) -> pyarrow.Table:
     """`survey.lines`: a row for each of the examples, in their order.
@@ -250,20 +230,20 @@ def lines_table(
     Args:
         observed: what the heads do over the sample.
         heads: (layer, head) of every head.
-        pairs: the examples.
+        pairs: see `chosen_pairs`.
         run: runs windows again.
     """
-    first = {layer: cell for cell, (layer, _) in reversed(list(enumerate(heads)))}
-    rows = [(pair.example.layer, pair.cell - first[pair.example.layer], pair.example.query) for pair in pairs]
+    within = {head: at for _, of in groupby(heads, key=lambda head: head[0]) for at, head in enumerate(of)}
+    rows = [(example.layer, within[example.layer, example.head], example.query) for example, _ in pairs]
     wanted: dict[int, dict[tuple[int, int, int], None]] = {}
-    for pair, row in zip(pairs, rows, strict=True):
-        wanted.setdefault(pair.place, {})[row] = None
+    for (_, place), row in zip(pairs, rows, strict=True):
+        wanted.setdefault(place, {})[row] = None
     todo = [Reading(place, observed.windows[place], tuple(some)) for place, some in wanted.items()]
     found = {reading.place: (reading, read) for reading, read in run(todo)}
     lines = []
-    for pair, row in zip(pairs, rows, strict=True):
-        reading, read = found[pair.place]
-        lines.append(_line(pair.example, reading.window, read, read.rows[reading.wanted.index(row)].tolist()))
+    for (example, place), row in zip(pairs, rows, strict=True):
+        reading, read = found[place]
+        lines.append(_line(example, reading.window, read, read.rows[reading.wanted.index(row)].tolist()))
     return table_of(LineRow, lines)
 
 

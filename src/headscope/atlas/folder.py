@@ -48,8 +48,15 @@ PART = re.compile(r"part-(\d{5,18})\.parquet")
 MOST_REFUSED = 1000
 """Most refused documents that the manifest lists; all are counted."""
 
-IDENTITY = ("model", "settings", "versions", "corpus", "statistics", "left_out")
-"""Fields of the manifest that must be equal for one run to resume another's survey."""
+IDENTITY = {
+    "model": "another model",
+    "settings": "other settings",
+    "versions": "other versions of software",
+    "corpus": "another corpus",
+    "statistics": "other statistics",
+    "left_out": "other statistics",
+}
+"""Fields of the manifest that must be equal for one run to resume another's survey -> as in “a survey with …”."""
 
 
 class Folder:
@@ -180,8 +187,9 @@ class Folder:
         lines = [line for name in differing for line in _differences(begun.get(name), requested.get(name), name)]
         differences = list(dict.fromkeys(line.removeprefix("settings.") for line in lines))
         more = f"; and {len(differences) - MOST_DIFFERENCES} more" if len(differences) > MOST_DIFFERENCES else ""
+        listed = "; ".join(differences[:MOST_DIFFERENCES])
         raise InputError(
-            f"the folder holds a survey with {NAMES[differing[0]]}: {'; '.join(differences[:MOST_DIFFERENCES])}{more}",
+            f"the folder holds a survey with {IDENTITY[differing[0]]}: {listed}{more}",
             where=str(self.path),
             advice="name another folder with --out, or repeat the settings of the survey in this one",
         )
@@ -306,16 +314,6 @@ class Folder:
         """The files of that name, as the manifest lists them."""
         return {name: {"bytes": (self.path / name).stat().st_size} for name in names}
 
-
-NAMES = {
-    "model": "another model",
-    "settings": "other settings",
-    "versions": "other versions of software",
-    "corpus": "another corpus",
-    "statistics": "other statistics",
-    "left_out": "other statistics",
-}
-"""Field of the identity -> its difference, as in “a survey with …”."""
 
 MOST_DIFFERENCES = 8
 """Most differences that an error spells out."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headscope.atlas.labels.names import LANGUAGES, NONE, RELATIONS
+from headscope.atlas.labels.names import NONE, RELATIONS
 from headscope.atlas.labels.search import LEARNED
 from headscope.atlas.result import Survey
 from headscope.atlas.site import SITE, Site
@@ -24,6 +24,7 @@ from headscope.checkpoint import called
 from headscope.errors import HeadscopeWarning, InputError
 from headscope.model import Model
 from headscope.pages import printable
+from headscope.results.head_values import LANGUAGES
 from headscope.traces import Trace
 
 if TYPE_CHECKING:

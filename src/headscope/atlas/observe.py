@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 DRAWN = 6
 """Queries that are drawn by lot, the same for every head."""
 
+WAYS = ("behind", "ahead")
+"""Names of how far back and ahead any word sees."""
+
 
 class SampleBatch(NamedTuple):
     """Work for a replica.
@@ -41,98 +44,15 @@ class SampleBatch(NamedTuple):
 
 
 @dataclass(eq=False)
-class Seen:
-    """Behaviour of the heads over a batch.
-
-    Attributes:
-        keys, strength, weight: of each window (heads, words that look): see `Choices`.
-        strongest: of each window, of each query drawn, (heads,) of its strongest word, and of what that gets.
-        reach: (heads, 2), as far back and ahead as any word sees.
-        totals: sums over the words.
-        arcs: of each window of a treebank.
-    """
-
-    keys: list[Int[np.ndarray, "heads looks"]]
-    strength: list[Float[np.ndarray, "heads looks"]]
-    weight: list[Float[np.ndarray, "heads looks"]]
-    strongest: list[list[tuple[Int[np.ndarray, " heads"], Float[np.ndarray, " heads"]]]]
-    reach: Int[np.ndarray, "heads ways"]
-    totals: Totals
-    arcs: list[Arcs]
-
-
-class Observer(Consumer):
-    """Reads the layers of a batch word by word.
-
-    Args:
-        heads: (layer, head) of all heads.
-        batch: what runs.
-        choices: whether choices and totals are wanted, for labels and examples.
-
-    Attributes:
-        seen: what was read.
-    """
-
-    def __init__(self, heads: Sequence[tuple[int, int]], batch: SampleBatch, *, choices: bool) -> None:
-        layers, cells = np.array([layer for layer, _ in heads]), len(heads)
-        self._cells = {
-            int(layer): slice(*(np.flatnonzero(layers == layer)[[0, -1]] + (0, 1)).tolist())
-            for layer in np.unique(layers)
-        }
-        self._batch, self._choices = batch, choices
-        self._flags = [WordFlags(window) for window in batch.windows]
-        sizes = [(cells, int(flags.looks.sum())) for flags in self._flags]
-        self.seen = Seen(
-            [np.zeros(size, dtype=np.int32) for size in sizes],
-            [np.zeros(size, dtype=np.float32) for size in sizes],
-            [np.zeros(size, dtype=np.float32) for size in sizes],
-            [[(np.full(cells, -1), np.zeros(cells)) for _ in queries] for queries in batch.drawn],
-            np.zeros((cells, 2), dtype=np.int64),
-            Totals(cells),
-            [Arcs(of.words.sentence, of.words, cells) for of in batch.windows if of.words.sentence is not None],
-        )
-
-    def take(self, forward: Forward, call: Call) -> None:
-        """Read one layer of the batch."""
-        cells = self._cells[call.layer]
-        for row, window in enumerate(self._batch.windows):
-            arcs = self.seen.arcs[row] if self.seen.arcs else None
-            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.drawn[row]
-            strongest = None if arcs is None and not drawn else Strongest(*of, seen=arcs is not None)
-            choices = Choices(*of) if self._choices else None
-            for tile in tiles(call, row, window.words):
-                if choices is not None:
-                    self.seen.totals.take(tile, self._flags[row], window.words, cells)
-                    choices.take(tile)
-                if strongest is not None:
-                    strongest.take(tile)  # last: it overwrites the tile
-            if choices is not None:
-                self._keep(row, choices, cells)
-            if strongest is not None:
-                strongest.done()
-                for query, (keys, weights) in zip(drawn, self.seen.strongest[row], strict=True):
-                    keys[cells], weights[cells] = strongest.looks_at[:, query], strongest.weight[:, query]
-                if arcs is not None:
-                    arcs.take(strongest, cells)
-
-    def _keep(self, row: int, choices: Choices, cells: slice) -> None:
-        looks = self._flags[row].looks
-        self.seen.keys[row][cells] = choices.looks_at[:, looks]
-        self.seen.strength[row][cells] = choices.strength[:, looks]
-        self.seen.weight[row][cells] = choices.weight[:, looks]
-        self.seen.reach[cells] = np.maximum(self.seen.reach[cells], choices.reach)
-
-
-@dataclass(eq=False)
 class Observed:
-    """Behaviour of the heads over the sample.
+    """Behaviour of the heads over the sample, or over a batch of it, without the names and windows.
 
     Attributes:
         names: the documents'.
         windows: by lot; a window's place among them is its name here.
         keys, strength, weight: of each window (heads, words that look): see `Choices`.
-        sums: name -> (heads,): SUMS, how many words of `even` and `odd` documents have a choice, and how far `behind`
-            and `ahead` any word sees.
+        sums: name -> (heads,): SUMS, how many words of `even` and `odd` documents have a choice, and WAYS; of a batch
+            WAYS alone.
         drawn: (window, query) of those drawn by lot -> (heads,) of its strongest word, -1 for none, and of its weight.
         totals: sums by distance.
         arcs: of each window of a treebank.
@@ -159,6 +79,77 @@ class Observed:
         return len({window.document for window in self.windows})
 
 
+class Observer(Consumer):
+    """Reads the layers of a batch word by word.
+
+    Args:
+        heads: (layer, head) of all heads.
+        batch: what runs.
+        choices: whether choices and totals are wanted, for labels and examples.
+
+    Attributes:
+        seen: what was read.
+    """
+
+    def __init__(self, heads: Sequence[tuple[int, int]], batch: SampleBatch, *, choices: bool) -> None:
+        layers, cells = np.array([layer for layer, _ in heads]), len(heads)
+        self._cells = {
+            int(layer): slice(*(np.flatnonzero(layers == layer)[[0, -1]] + (0, 1)).tolist())
+            for layer in np.unique(layers)
+        }
+        self._batch, self._choices = batch, choices
+        self._flags = [WordFlags(window) for window in batch.windows]
+        sizes = [(cells, int(flags.looks.sum())) for flags in self._flags]
+        self.seen = Observed(
+            (),
+            (),
+            [np.zeros(size, dtype=np.int32) for size in sizes],
+            [np.zeros(size, dtype=np.float32) for size in sizes],
+            [np.zeros(size, dtype=np.float32) for size in sizes],
+            {way: np.zeros(cells, dtype=np.int64) for way in WAYS},
+            {
+                (row, query): (np.full(cells, -1), np.zeros(cells))
+                for row, queries in enumerate(batch.drawn)
+                for query in queries
+            },
+            Totals(cells),
+            [Arcs(of.words.sentence, of.words, cells) for of in batch.windows if of.words.sentence is not None],
+        )
+
+    def take(self, forward: Forward, call: Call) -> None:
+        """Read one layer of the batch."""
+        cells = self._cells[call.layer]
+        for row, window in enumerate(self._batch.windows):
+            arcs = self.seen.arcs[row] if self.seen.arcs else None
+            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.drawn[row]
+            strongest = None if arcs is None and not drawn else Strongest(*of, seen=arcs is not None)
+            choices = Choices(*of) if self._choices else None
+            for tile in tiles(call, row, window.words):
+                if choices is not None:
+                    self.seen.totals.take(tile, self._flags[row], window.words, cells)
+                    choices.take(tile)
+                if strongest is not None:
+                    strongest.take(tile)  # last: it overwrites the tile
+            if choices is not None:
+                self._keep(row, choices, cells)
+            if strongest is not None:
+                strongest.done()
+                for query in drawn:
+                    keys, weights = self.seen.drawn[row, query]
+                    keys[cells], weights[cells] = strongest.looks_at[:, query], strongest.weight[:, query]
+                if arcs is not None:
+                    arcs.take(strongest, cells)
+
+    def _keep(self, row: int, choices: Choices, cells: slice) -> None:
+        looks = self._flags[row].looks
+        self.seen.keys[row][cells] = choices.looks_at[:, looks]
+        self.seen.strength[row][cells] = choices.strength[:, looks]
+        self.seen.weight[row][cells] = choices.weight[:, looks]
+        for at, way in enumerate(WAYS):
+            far = self.seen.sums[way][cells]
+            np.maximum(far, choices.reach[:, at], out=far)
+
+
 def observe(
     sample: Sample, each: Each, cells: int, batch_tokens: int, progress: Callable[[str], None], *, choices: bool
 ) -> Observed:
@@ -179,33 +170,36 @@ def observe(
         SampleBatch(at, tuple(windows[place] for place in group), tuple(queries.get(place, ()) for place in group))
         for at, group in enumerate(groups)
     ]
-    found: dict[int, Seen] = {}
+    found: dict[int, Observed] = {}
     for batch, seen in each("observe", todo):
         found[batch.at] = seen
         progress(f"the sample: batch {len(found)} of {len(todo)}")
     parts = [found[at] for at in range(len(todo))]
-    totals, reach = Totals(cells), np.zeros((cells, 2), dtype=np.int64)
+    totals = Totals(cells)
     for seen in parts:  # in one order, for sums depend on it
         totals.add(seen.totals)
-        reach = np.maximum(reach, seen.reach)
     place = {window: (at, row) for at, group in enumerate(groups) for row, window in enumerate(group)}
     where = [place[window] for window in range(len(windows))]
-    strength = [parts[at].strength[row] for at, row in where]
-    sums = dict(zip(SUMS, totals.sums.T, strict=True)) | {"behind": reach[:, 0], "ahead": reach[:, 1]}
+    keys, strength, weight = (
+        [getattr(parts[at], name)[row] for at, row in where] for name in ("keys", "strength", "weight")
+    )
+    nothing = np.zeros(cells, dtype=np.int64)
+    sums = dict(zip(SUMS, totals.sums.T, strict=True))
+    sums |= {way: np.max([nothing, *(seen.sums[way] for seen in parts)], axis=0) for way in WAYS}
     for half, name in enumerate(("even", "odd")):
         some = [of for of, window in zip(strength, windows, strict=True) if window.document % 2 == half]
-        sums[name] = np.sum([(of > 0).sum(1) for of in some], axis=0) if some else np.zeros(cells, dtype=np.int64)
+        sums[name] = np.sum([nothing, *((of > 0).sum(1) for of in some)], axis=0)
     return Observed(
         sample.names,
         windows,
-        [parts[at].keys[row] for at, row in where],
+        keys,
         strength,
-        [parts[at].weight[row] for at, row in where],
+        weight,
         sums,
         {
-            (window, query): parts[at].strongest[row][number]
+            (window, query): parts[at].drawn[row, query]
             for window, (at, row) in enumerate(where)
-            for number, query in enumerate(queries.get(window, ()))
+            for query in queries.get(window, ())
         },
         totals,
         [parts[at].arcs[row] for at, row in where if parts[at].arcs],

@@ -19,6 +19,7 @@ import numpy as np
 
 from headscope.atlas.pair_files import Marked, WordTokens, folds_of, heads_of, read_words, word_weights
 from headscope.heads.intervals import Moments
+from headscope.results.answers import RowProbe
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
@@ -37,31 +38,6 @@ MEASURES = {
 
 RULES = ("accuracy", "offset", "nearest")
 """Shares that are reported of a direction, fields of `RowProbe`."""
-
-
-@dataclass(frozen=True)
-class RowProbe:
-    """One direction of marked pairs.
-
-    Attributes:
-        head: (layer, head), the best one.
-        accuracy: of the best head, on documents that had no say in the choice.
-        offset: of the best fixed offset, likewise.
-        nearest: of the nearest word that the query may look at; equals count in part.
-        intervals: the 95 % interval over these documents of each of the three, by name (NaN for one document).
-        distance: that offset, from the query to its partner.
-        chance: the mean share of partners among the words that a query may look at.
-        queries: how many there are.
-    """
-
-    head: Head
-    accuracy: float
-    offset: float
-    nearest: float
-    intervals: Mapping[str, tuple[float, float]]
-    distance: int
-    chance: float
-    queries: int
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from headscope.atlas.documents import Document, Refused, checked, in_record, no_field
+from headscope.atlas.documents import Document, Refused, checked, in_record, no_field, not_utf8
 from headscope.checkpoint.json_text import JsonError, parse_object
 from headscope.errors import first_line
 
@@ -65,7 +65,7 @@ def decoded(name: str, data: bytes, weight: float, max_document: int) -> Documen
             return Refused(
                 name, "packed", f"it is compressed ({packed}): decompress it, or pipe it in as one document", weight
             )
-        return Refused(name, "not UTF-8", f"byte {error.start} is {data[error.start]:#04x}: {error.reason}", weight)
+        return not_utf8(name, data, error, weight)
     if "\0" in text:
         detail = f"character {text.index(chr(0))} is NUL: it is not text, or text in UTF-16 or UTF-32"
         return Refused(name, "not text", detail, weight)
@@ -93,7 +93,7 @@ def _json_document(name: str, line: bytes, weight: float, field: str, max_docume
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        return Refused(name, "not UTF-8", f"byte {error.start} is {line[error.start]:#04x}: {error.reason}", weight)
+        return not_utf8(name, line, error, weight)
     if text.lstrip().startswith("["):
         return Refused(name, "no field", "expected a JSON object, got a list", weight)
     try:
@@ -205,8 +205,7 @@ def _cell(name: str, value: Any, share: float, max_document: int) -> Document | 
         try:
             value = value.decode()
         except UnicodeDecodeError as error:
-            detail = f"byte {error.start} is {value[error.start]:#04x}: {error.reason}"
-            return Refused(name, "not UTF-8", detail, share)
+            return not_utf8(name, value, error, share)
     return checked(name, value, share, max_document)
 
 

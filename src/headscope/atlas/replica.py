@@ -26,7 +26,7 @@ from headscope.atlas.loading import (
     token_vectors,
     tokenizer_record,
 )
-from headscope.atlas.observe import Observer, SampleBatch, Seen
+from headscope.atlas.observe import Observed, Observer, SampleBatch
 from headscope.atlas.sample import Cut, by_lot, lot
 from headscope.atlas.store import part_bytes, part_name
 from headscope.atlas.survey_data import Owner
@@ -176,7 +176,7 @@ class Replica:
         windows, _ = self._windows(part.documents, words=True)
         return by_lot(((lot(digests[window.document], window.number), window) for window in windows), self.settings)
 
-    def observe(self, batch: SampleBatch) -> Seen:
+    def observe(self, batch: SampleBatch) -> Observed:
         """Behaviour of the heads over a batch of the sample."""
         observer = Observer(self.described.heads, batch, choices=self.settings.choices)
         self._pass(batch.windows, observer)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.survey_data import EMPTY, owner_of, read_records, read_table, strange
+from headscope.atlas.survey_data import EMPTY, Files, read_records, strange
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
@@ -78,6 +78,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         """
         self.folder = Path(folder)
         self.manifest, self.aggregates = read_records(self.folder, parts=parts)
+        self._files = Files.of(self.folder, self.manifest)
         self.layers = tuple(self.aggregates["layers"])
         self.heads = tuple(map(tuple, self.aggregates["heads"]))
         if not keep:
@@ -196,7 +197,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         """
         if not self.has(table):
             raise InputError(f"the survey has no {table}", where=str(self.folder), advice=advice)
-        return read_table(self.folder, f"{table}.parquet", self.manifest["files"], owner_of(self.manifest))
+        return self._files.table(f"{table}.parquet")
 
     def rows(self) -> list[dict[str, Any]]:
         """A dict for each head: its mean of every statistic over all windows, and its label, if the survey has some."""
@@ -228,8 +229,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         Two columns lead back to your own rows: `file`, the document's file, and `row`, its place in that file or in the
         list of texts, from 0 as pandas counts (in JSON lines the line, less 1). Each is null where there is none.
         """
-        listed, owner = {part["name"]: part for part in self.manifest["parts"]}, owner_of(self.manifest)
-        tables = [read_table(self.folder, name, listed, owner) for name in listed]
+        tables = [self._files.table(part["name"]) for part in self.manifest["parts"]]
         import pyarrow
 
         with strange(self.folder):

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.labels.names import CLASSES, LANGUAGES, ends_of, reservations, sentence, shortest
+from headscope.atlas.labels.names import CLASSES, ends_of, reservations, sentence, shortest
 from headscope.atlas.labels.search import Clause
 from headscope.atlas.wording import NAMED
 from headscope.heads import CATALOG
 from headscope.pages import all_printable, printable
+from headscope.results.head_values import LANGUAGES
 
 if TYPE_CHECKING:
     from headscope.atlas.result import Survey
@@ -85,7 +86,6 @@ class Extreme:
         middle: the median of the heads' means.
     """
 
-    statistic: str
     says: str
     heads: tuple[tuple[int, int, float], ...]
     low: float
@@ -114,7 +114,7 @@ def extremes(survey: Survey, statistic: str) -> list[Extreme]:
             (survey.layers[int(places[at][0])], survey.across[int(places[at][1])], float(values[at])) for at in order
         )
         low, high = (float(survey.measure(statistic, field)[first]) for field in ("q25", "q75"))
-        sentences.append(Extreme(statistic, says, heads, low, high, float(np.median(values))))
+        sentences.append(Extreme(says, heads, low, high, float(np.median(values))))
     return sentences
 
 

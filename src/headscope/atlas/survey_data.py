@@ -198,16 +198,15 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
         raise InputError(
             "the survey is not finished: its manifest has complete = false", where=str(where), advice=AGAIN
         )
-    owner = owner_of(manifest)
-    listed = {**manifest["files"], **({part["name"]: part for part in manifest["parts"]} if parts else {})}
-    problems = {name: problem for name in listed if (problem := _checked(folder, name, listed, owner)[1])}
+    files = Files.of(folder, manifest)
+    wanted = [*manifest["files"], *(part["name"] for part in manifest["parts"] if parts)]
+    problems = {name: problem for name in wanted if (problem := files.checked(name)[1])}
     if problems:
         name, problem = next(iter(problems.items()))
         more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
         raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
-    data = read_listed(folder, "aggregates.json", listed, owner)
     try:
-        aggregates = parse_object(data, unique=False)
+        aggregates = parse_object(files.read("aggregates.json"), unique=False)
         check_aggregates(aggregates, manifest["statistics"])
     except (JsonError, ValueError) as error:
         raise InputError(
@@ -225,54 +224,65 @@ def owner_of(manifest: Mapping[str, Any]) -> Owner:
     return Owner.of(manifest["seal"].partition(" ")[0], manifest["parts"])
 
 
-def read_listed(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner) -> bytes:
-    """Read a file that the manifest lists, and check the bytes that were read.
+class Files(NamedTuple):
+    """The files of a finished survey, each checked when it is read.
 
-    Args:
+    Attributes:
         folder: of the survey.
-        name: of the file.
-        listed: the manifest's files.
+        names: of the files that the manifest lists.
         owner: of the survey's files.
-
-    Raises:
-        InputError: it is not listed, is missing or can't be read, or is not the file that is listed.
     """
-    data, problem = _checked(folder, name, listed, owner)
-    if problem is not None:
-        raise InputError(f"{name}: {problem}", where=str(folder / name), advice=AGAIN)
-    return data
 
+    folder: Path
+    names: frozenset[str]
+    owner: Owner
 
-def _checked(
-    folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner
-) -> tuple[bytes, str | None]:
-    """The bytes of a file, and what is wrong with them. Arguments as for `read_listed`."""
-    if name not in listed:
-        return b"", "the manifest doesn't list it"
-    try:
-        data = read_whole(folder / name, LARGEST)
-    except FileNotFoundError:
-        return b"", "the file is missing"
-    except OSError as error:
-        return b"", f"it can't be read: {error.strerror or error}"
-    return data, owner.fault(name, data)
+    @classmethod
+    def of(cls, folder: Path, manifest: Mapping[str, Any]) -> Files:
+        """The files that a complete manifest lists."""
+        parts = (part["name"] for part in manifest["parts"])
+        names = frozenset({*manifest["files"], *manifest.get("arrays", {}), *parts})
+        return cls(folder, names, owner_of(manifest))
 
+    def checked(self, name: str) -> tuple[bytes, str | None]:
+        """The bytes of a file, and a clause that says what is wrong with them, or None."""
+        if name not in self.names:
+            return b"", "the manifest doesn't list it"
+        try:
+            data = read_whole(self.folder / name, LARGEST)
+        except FileNotFoundError:
+            return b"", "the file is missing"
+        except OSError as error:
+            return b"", f"it can't be read: {error.strerror or error}"
+        return data, self.owner.fault(name, data)
 
-def read_table(folder: Path, name: str, listed: Mapping[str, Mapping[str, Any]], owner: Owner) -> pyarrow.Table:
-    """Read a table that the manifest lists, whole. Arguments as for `read_listed`.
+    def read(self, name: str) -> bytes:
+        """The bytes of a file.
 
-    Raises:
-        InputError: as in `read_listed`; or it is not Parquet.
-        MissingExtraError: pyarrow is not installed.
-    """
-    require("pyarrow", "survey", where=str(folder / name))
-    from headscope.atlas.store import table_of_bytes
+        Raises:
+            InputError: it is not listed, is missing or can't be read, or is not the file that is listed.
+        """
+        data, problem = self.checked(name)
+        if problem is not None:
+            raise InputError(f"{name}: {problem}", where=str(self.folder / name), advice=AGAIN)
+        return data
 
-    data = read_listed(folder, name, listed, owner)
-    try:
-        return table_of_bytes(data)
-    except ValueError as error:
-        raise InputError(f"{name} is not a survey's table: {error}", where=str(folder / name), advice=EMPTY) from error
+    def table(self, name: str) -> pyarrow.Table:
+        """A table, whole.
+
+        Raises:
+            InputError: as in `read`; or it is not Parquet.
+            MissingExtraError: pyarrow is not installed.
+        """
+        where = str(self.folder / name)
+        require("pyarrow", "survey", where=where)
+        from headscope.atlas.store import table_of_bytes
+
+        data = self.read(name)
+        try:
+            return table_of_bytes(data)
+        except ValueError as error:
+            raise InputError(f"{name} is not a survey's table: {error}", where=where, advice=EMPTY) from error
 
 
 class ManifestError(InputError):

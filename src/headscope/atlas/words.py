@@ -138,14 +138,12 @@ class Tile:
     """Some words of a window, and where they look in one layer.
 
     Attributes:
-        layer: as the model counts.
         at: which of the window's words these are, from `at` on.
         tokens: their tokens.
         weights: (heads, rows, tokens), those tokens' weights.
         maps: (heads, n, words), from word to word; what special tokens hold is missing. It may share `weights`' memory.
     """
 
-    layer: int
     at: int
     tokens: slice
     weights: Float[torch.Tensor, "heads rows tokens"]
@@ -162,7 +160,7 @@ def tiles(call: Call, row: int, words: Words) -> Iterator[Tile]:
     for first, last in _groups(words, most):
         tokens = slice(int(words.bounds[first]), int(words.bounds[last]))
         weights = _weights(q, k, call.scale, mask, terms, np.arange(tokens.start, tokens.stop))
-        yield Tile(call.layer, first, tokens, weights, words.means(words.sums(weights), first, last))
+        yield Tile(first, tokens, weights, words.means(words.sums(weights), first, last))
 
 
 def _weights(

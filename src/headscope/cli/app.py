@@ -91,13 +91,11 @@ def put_error(kind: str, message: str, where: str | None, advice: str | None) ->
 
 def error_text(kind: str, message: str, where: str | None, advice: str | None) -> str:
     """An error as JSON."""
-    from dataclasses import asdict
-
-    from headscope.results.answers import ErrorAnswer, enveloped
+    from headscope.results.answers import ErrorAnswer, enveloped, filled
     from headscope.screens.tables import json_text
 
-    answer = ErrorAnswer(kind, message, where, advice, REFUSED)
-    return json_text(enveloped("error", asdict(answer)))
+    record = filled(ErrorAnswer, kind=kind, message=message, where=where, advice=advice, exit_code=REFUSED)
+    return json_text(enveloped("error", record))
 
 
 app = typer.Typer(

@@ -99,7 +99,7 @@ def finish(sheet: Sheet, form: Form, step: str, html: Path | None) -> None:
     if html is not None:
         from headscope.screens.html_tables import write_screen
 
-        tell_saved(html, write_screen(sheet.drawings, html, title="headscope"))
+        tell_saved(html, write_screen(sheet.drawings, html))
     show(sheet, form.name, step=step)
 
 

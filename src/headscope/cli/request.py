@@ -108,7 +108,7 @@ class Request(TextRequest):
             check: called with the model before any weight is read.
             doubts: print problems of the checkpoint on stderr.
         """
-        from headscope.screens.values import head_list, number_list, word_list
+        from headscope.screens.values import head_list, id_list, word_list
 
         chosen = [one for names in self.ablate or () for one in head_list(names, "--ablate")]
         if self.words and self.ids:
@@ -126,7 +126,7 @@ class Request(TextRequest):
         with progress_bar("layers", sys.stderr) as progress:
             options: dict[str, Any] = {"max_length": self.max_length, "ablate": silenced, "progress": progress}
             if self.ids:
-                ids = number_list(typed, noun="token id", option="ids", example="'101 7592 102'")
+                ids = id_list(typed)
                 trace = model.trace(ids=ids, **options)
             elif self.words:
                 trace = model.trace(words=word_list(typed), **options)

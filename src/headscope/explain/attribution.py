@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
     from headscope.heads import Roles
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
     from headscope.traces import Trace
 
 UNKNOWN = frozenset({"[UNK]", "<unk>"})

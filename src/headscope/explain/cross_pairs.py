@@ -23,7 +23,7 @@ from headscope.results.head_values import HeadValues, Measure
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.score_parts import Part
 from headscope.results.table import HeadTable
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.masking import masked_changes
 from headscope.runs.targets import choose, class_count, read

@@ -29,7 +29,7 @@ from headscope.model import Model, open_model
 from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Matches, Scoring
 from headscope.results.score_parts import CHECKED, Part, strongest
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.runs.masking import maskable, masked_states, with_masking
 from headscope.runs.texts import BATCH_TOKENS, as_input, last_states, prepared, texts_of
 from headscope.settings import named

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headscope.model import Model
     from headscope.results.match_record import Scoring
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
     Rows = Float[np.ndarray, "*shares rows width"]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.model import Model
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
     from headscope.traces import HeadTrace, LayerRecord
 
     Shares = Float[np.ndarray, "shares rows d_head"]

@@ -24,7 +24,7 @@ from headscope.results.tokens import punctuation
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
     from headscope.traces import LayerRecord, Trace
 
     PerQuery = Float[np.ndarray, "heads n"]

@@ -15,7 +15,7 @@ from headscope.checkpoint.tokenizer.backend import library_errors
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN
 from headscope.errors import InputError, UnsupportedError
 from headscope.heads.reference import Roles, roles_of_tokens
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 if TYPE_CHECKING:
     import torch

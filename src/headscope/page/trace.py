@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.explain.taken_in import Readers
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
 
 VIEW_VERSION = 1

@@ -17,15 +17,20 @@ from headscope.results.match_record import Dimension, Found
 from headscope.results.verify_report import Check
 
 
-@dataclass(frozen=True)
-class OfModel:
+class Row:
+    """An answer, or a record in one: every class of them is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class OfModel(Row):
     """An answer about one model."""
 
     model: Of[str, "the model's name."]
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Row):
     """The part of a tensor that belongs to one head."""
 
     name: Of[str, "W_Q, W_K, W_V, W_O or a bias."]
@@ -38,7 +43,6 @@ class Slice:
     first: Of[list[float | None], "the first numbers."]
 
 
-@dataclass(frozen=True)
 class HeadAnswer(OfModel):
     """One head's weights."""
 
@@ -48,8 +52,7 @@ class HeadAnswer(OfModel):
     slices: Of[list[Slice], "its parts of the tensors."]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Row):
     """A token for a mask."""
 
     token: Of[str, "as the vocabulary spells it."]
@@ -57,15 +60,13 @@ class Choice:
     probability: Of[float, "0 to 1, over the whole vocabulary."]
 
 
-@dataclass(frozen=True)
-class Mask:
+class Mask(Row):
     """The likeliest tokens for one mask."""
 
     position: Of[int, "of the mask among the tokens, from 0."]
     pieces: Of[list[Choice], "the tokens, the likeliest first."]
 
 
-@dataclass(frozen=True)
 class FillAnswer(OfModel):
     """The likeliest tokens for each mask of a text."""
 
@@ -74,8 +75,7 @@ class FillAnswer(OfModel):
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
 
 
-@dataclass(frozen=True)
-class ClassRow:
+class ClassRow(Row):
     """A class with its score."""
 
     label: Of[str, "its name, or its number."]
@@ -85,7 +85,6 @@ class ClassRow:
     token: Of[str | None, "that token."] = None
 
 
-@dataclass(frozen=True)
 class PredictAnswer(OfModel):
     """The classes that a classifier predicts."""
 
@@ -96,8 +95,7 @@ class PredictAnswer(OfModel):
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
 
 
-@dataclass(frozen=True)
-class OutputRow:
+class OutputRow(Row):
     """An output of a model."""
 
     kind: Of[str, "word, class, score, token, embedding, embedding_distance or similarity."]
@@ -108,15 +106,13 @@ class OutputRow:
     default: Of[bool, "true if it was chosen by default."]
 
 
-@dataclass(frozen=True)
 class TargetRow(OutputRow):
     """The output that is explained."""
 
     against: Of[OutputRow | None, "the output whose number is taken from it."]
 
 
-@dataclass(frozen=True)
-class EffectRow:
+class EffectRow(Row):
     """The effect of one head."""
 
     layer: Of[int, "from 0."]
@@ -126,7 +122,6 @@ class EffectRow:
     cosine: Of[float | None, "of the vector with the unchanged one."] = None
 
 
-@dataclass(frozen=True)
 class EffectsAnswer(OfModel):
     """The effect of changing each head on one output."""
 
@@ -144,8 +139,7 @@ class EffectsAnswer(OfModel):
     predictions: Of[list[ClassRow] | None, "of a classifier, its classes, the likeliest first."] = None
 
 
-@dataclass(frozen=True)
-class PartRow:
+class PartRow(Row):
     """A stretch of a text with its share of a number."""
 
     label: Of[str, "the stretch as it stands in the text."]
@@ -157,8 +151,7 @@ class PartRow:
     contradicted: Of[bool, "true if masking it moves the number the other way."]
 
 
-@dataclass(frozen=True)
-class TokenScore:
+class TokenScore(Row):
     """Contribution of one token."""
 
     position: Of[int, "from 0."]
@@ -166,7 +159,6 @@ class TokenScore:
     score: Of[float | None, "its part of the output."]
 
 
-@dataclass(frozen=True)
 class AttributeAnswer(OfModel):
     """Contribution of each token to one output."""
 
@@ -185,8 +177,7 @@ class AttributeAnswer(OfModel):
     checks: Of[list[PartRow], "the strongest of them, each masked for real."]
 
 
-@dataclass(frozen=True)
-class LookingHead:
+class LookingHead(Row):
     """A head and the word that it looks at from one token."""
 
     layer: Of[int, "from 0."]
@@ -198,7 +189,6 @@ class LookingHead:
     weight: Of[float | None, "0 to 1."]
 
 
-@dataclass(frozen=True)
 class OfTrace(OfModel):
     """An answer about the attention of one text."""
 
@@ -209,8 +199,7 @@ class OfTrace(OfModel):
     broken: Of[list[list[int]], "heads whose weights are not numbers."]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asides:
+class Asides(Row):
     """Fields of a trace that are mostly missing."""
 
     swapped: Of[list[list[int | str]] | None, "heads under another map, [layer, head, way]."] = None
@@ -218,7 +207,6 @@ class Asides:
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
 
 
-@dataclass(frozen=True)
 class LookingAnswer(OfTrace):
     """The heads that look from one token most: `attend TEXT -q TOKEN` without a head."""
 
@@ -229,8 +217,7 @@ class LookingAnswer(OfTrace):
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
 
 
-@dataclass(frozen=True)
-class PatternRow:
+class PatternRow(Row):
     """Mean weights of a head, over all queries of a text."""
 
     layer: Of[int, "from 0."]
@@ -245,7 +232,6 @@ class PatternRow:
     normalised_entropy: Of[float | None, "that, as a share of the greatest there can be."]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AttendAnswer(Asides, OfTrace):
     """All heads, or those of one layer, at a glance."""
 
@@ -254,8 +240,7 @@ class AttendAnswer(Asides, OfTrace):
     findings: Of[list[Finding], "what stands out, the most surprising first."]
 
 
-@dataclass(frozen=True)
-class KeyRow:
+class KeyRow(Row):
     """A key of one query."""
 
     key: Of[int, "its position."]
@@ -263,7 +248,6 @@ class KeyRow:
     weight: Of[float | None, "0 to 1."]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AttendHeadAnswer(Asides, OfTrace):
     """The weights of one head, or those of one of its queries."""
 
@@ -275,14 +259,12 @@ class AttendHeadAnswer(Asides, OfTrace):
     findings: Of[list[Finding], "what stands out of the head."]
 
 
-@dataclass(frozen=True)
-class AttendSeveralAnswer:
+class AttendSeveralAnswer(Row):
     """Several heads, or several layers."""
 
     heads: Of[list[AttendHeadAnswer | AttendAnswer | LookingAnswer], "the record of each."]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AttendStatisticAnswer(Asides, OfTrace):
     """A statistic of every head."""
 
@@ -292,8 +274,7 @@ class AttendStatisticAnswer(Asides, OfTrace):
     heads: Of[list[dict[str, float | None]], "layer, head and the number, under the statistic's name."]
 
 
-@dataclass(frozen=True)
-class ErrorAnswer:
+class ErrorAnswer(Row):
     """An error, on standard output under `--json`; the message for people is on standard error."""
 
     kind: Of[str, "class of the error, such as InputError; UsageError for a wrong command line."]
@@ -303,8 +284,7 @@ class ErrorAnswer:
     exit_code: Of[int, "of the command."]
 
 
-@dataclass(frozen=True)
-class ParameterRow:
+class ParameterRow(Row):
     """A tensor of a checkpoint."""
 
     name: Of[str, "its name in the file."]
@@ -314,7 +294,6 @@ class ParameterRow:
     component: Of[str, "the part of the model that it belongs to."]
 
 
-@dataclass(frozen=True)
 class ShapesAnswer(OfModel):
     """Every tensor of a checkpoint."""
 
@@ -324,8 +303,7 @@ class ShapesAnswer(OfModel):
     total_with_extra: Of[int, "parameters of all of them."]
 
 
-@dataclass(frozen=True)
-class Dimensions:
+class Dimensions(Row):
     """The sizes of a model."""
 
     layers: Of[int | None, "number of layers."]
@@ -338,8 +316,7 @@ class Dimensions:
     types: Of[int | None, "number of token types; null where there are none."]
 
 
-@dataclass(frozen=True)
-class ComponentRow:
+class ComponentRow(Row):
     """A part of a model."""
 
     component: Of[str, "its name."]
@@ -349,8 +326,7 @@ class ComponentRow:
     meaning: Of[str | None, "what it does."]
 
 
-@dataclass(frozen=True)
-class MemoryRow:
+class MemoryRow(Row):
     """The memory that the weights take in a precision."""
 
     precision: Of[str, "fp32, fp16 and the like."]
@@ -358,7 +334,6 @@ class MemoryRow:
     whole_bytes: Of[int, "with what is on top of it."]
 
 
-@dataclass(frozen=True)
 class SummaryAnswer(OfModel):
     """The contents of a checkpoint."""
 
@@ -384,8 +359,7 @@ class SummaryAnswer(OfModel):
     problems: Of[list[str], "what keeps headscope from running it."]
 
 
-@dataclass(frozen=True)
-class ConfigField:
+class ConfigField(Row):
     """A field of a config."""
 
     name: Of[str, "its name."]
@@ -395,7 +369,6 @@ class ConfigField:
     source: Of[str, "the config, or a default of the class."]
 
 
-@dataclass(frozen=True)
 class ConfigAnswer(OfModel):
     """A config, explained."""
 
@@ -403,8 +376,7 @@ class ConfigAnswer(OfModel):
     problems: Of[list[str], "what keeps headscope from running it."]
 
 
-@dataclass(frozen=True)
-class TreeNode:
+class TreeNode(Row):
     """A module, or several equal ones."""
 
     name: Of[str, "its name."]
@@ -415,15 +387,13 @@ class TreeNode:
     children: Of[list[TreeNode], "the modules in it."]
 
 
-@dataclass(frozen=True)
 class TreeAnswer(OfModel):
     """The tree of modules."""
 
     tree: Of[TreeNode, "its root."]
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Row):
     """A parameter of a class."""
 
     name: Of[str, "its name."]
@@ -431,8 +401,7 @@ class Parameter:
     dtype: Of[str | None, "its type in the file; missing for one that the file lacks."] = None
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(Row):
     """A tensor that the class expects in another shape."""
 
     name: Of[str, "its name."]
@@ -440,7 +409,6 @@ class Mismatch:
     wanted: Of[list[int], "the shape that the class expects."]
 
 
-@dataclass(frozen=True)
 class FitAnswer(OfModel):
     """The use that a class would make of a checkpoint."""
 
@@ -462,15 +430,13 @@ class CheckRow(Check):
     agrees: Of[bool, "true if the difference is within the tolerance."]
 
 
-@dataclass(frozen=True)
-class SkippedRow:
+class SkippedRow(Row):
     """A comparison that was not possible."""
 
     name: Of[str, "the quantity."]
     reason: Of[str, "why."]
 
 
-@dataclass(frozen=True)
 class ReportAnswer(OfModel):
     """The result of several comparisons."""
 
@@ -480,8 +446,7 @@ class ReportAnswer(OfModel):
     skipped: Of[list[SkippedRow], "comparisons that were not possible."]
 
 
-@dataclass(frozen=True)
-class PairShare:
+class PairShare(Row):
     """A pair of input tokens, with what it adds to a score."""
 
     query_part: Of[str, "on the query's side; a token or the biases."]
@@ -489,7 +454,6 @@ class PairShare:
     share: Of[float, "what the pair adds to the difference of the scores."]
 
 
-@dataclass(frozen=True)
 class WhyAnswer(OfModel):
     """The reasons why a head looks from one token to another."""
 
@@ -507,16 +471,14 @@ class WhyAnswer(OfModel):
     checks: Of[list[PartRow], "tokens that were masked for real."]
 
 
-@dataclass(frozen=True)
-class OutputUnit:
+class OutputUnit(Row):
     """The output of effects that are compared."""
 
     output: Of[str, "its meaning."]
     unit: Of[str, "of its number."]
 
 
-@dataclass(frozen=True)
-class CompareAnswer:
+class CompareAnswer(Row):
     """The heads of two checkpoints, or of one over two corpora, side by side."""
 
     a: Of[str, "the first side."]
@@ -535,8 +497,7 @@ class CompareAnswer:
     notes: Of[list[str], "what has to be known about the sides."]
 
 
-@dataclass(frozen=True)
-class MeasuredStatistic:
+class MeasuredStatistic(Row):
     """A statistic of every head over a corpus; every number is a list of layers, of heads."""
 
     meaning: Of[str, "of the statistic."]
@@ -552,8 +513,7 @@ class MeasuredStatistic:
     max: Of[list[list[float | None]], "the greatest."]
 
 
-@dataclass(frozen=True)
-class SurveyAnswer:
+class SurveyAnswer(Row):
     """The statistics of a corpus."""
 
     windows: Of[int, "the number of them."]
@@ -563,8 +523,57 @@ class SurveyAnswer:
     seal: Of[str, "a hash of the numbers, by which a damaged file is found."]
 
 
+class Interval(Row):
+    """A share and its 95 % interval over documents."""
+
+    mean: Of[float, "0 to 1."]
+    low: Of[float | None, "where the interval begins; null for one document."]
+    high: Of[float | None, "where it ends, likewise."]
+
+
+class PairsAnswer(Row):
+    """The heads whose scores predict marked pairs of words."""
+
+    heads: Of[list[list[int]], "the heads whose scores are added, [layer, head]."]
+    precision: Of[Interval, "of their strongest pairs, on documents that had no say in the choice."]
+    single: Of[Interval, "of the best single head, likewise."]
+    offset: Of[Interval, "of the best distance between words, likewise."]
+    distance: Of[int, "that distance."]
+    chance: Of[float, "the share of marked pairs among all."]
+    documents: Of[int, "how many were used."]
+    pairs: Of[int, "how many are marked."]
+    left_out: Of[int, "pairs of words without a token."]
+    directed: Of[bool, "true if a pair's order counts."]
+    apart: Of[int, "the fewest words between the two."]
+    table: Of[list[dict[str, float | None]], "each head alone: layer, head, precision and its interval."]
+
+
 @dataclass(frozen=True)
-class MatchedSideRow:
+class RowProbe:
+    """One direction of marked pairs; shares are of documents that had no say in the choice."""
+
+    head: Of[tuple[int, int], "[layer, head], the best one."]
+    accuracy: Of[float, "of that head: how often it looks most at a partner."]
+    offset: Of[float, "of the best fixed offset, likewise."]
+    nearest: Of[float, "of the nearest word that the query may look at; equals count in part."]
+    intervals: Of[Mapping[str, tuple[float | None, float | None]], "the 95 % interval of each of the three, by name."]
+    distance: Of[int, "that offset, from the query to its partner."]
+    chance: Of[float, "the mean share of partners among the words that a query may look at."]
+    queries: Of[int, "how many there are."]
+
+
+class PairRowsAnswer(Row):
+    """The heads that look from marked words at their partners: `pairs` with `by=row`."""
+
+    by: Of[str, "row."]
+    directions: Of[dict[str, RowProbe], "forward, from the first word of a pair to the second, and back."]
+    documents: Of[int, "how many were used."]
+    left_out: Of[int, "pairs of words without a token."]
+    apart: Of[int, "the fewest words from a query to what it may look at."]
+    table: Of[list[dict[str, float | None]], "each head: layer, head, its accuracy in both directions, and intervals."]
+
+
+class MatchedSideRow(Row):
     """A text of a match."""
 
     text: Of[str, "with the prompt before it."]
@@ -574,8 +583,7 @@ class MatchedSideRow:
     ]
 
 
-@dataclass(frozen=True)
-class LinkRow:
+class LinkRow(Row):
     """A word of the query and one of the document that need each other."""
 
     query: Of[str, "the query's word."]
@@ -587,8 +595,7 @@ class LinkRow:
     head: Of[list[int] | None, "of a cross-encoder, [layer, head]."]
 
 
-@dataclass(frozen=True)
-class MatchRow:
+class MatchRow(Row):
     """A document's score, taken apart."""
 
     score: Of[float, "what the parts add up to."]
@@ -602,8 +609,7 @@ class MatchRow:
     notes: Of[list[str], "a prompt that was added, a text that was cut."]
 
 
-@dataclass(frozen=True)
-class AboveRow:
+class AboveRow(Row):
     """The reasons that one document stands above another."""
 
     first: Of[int, "number of the document that stands above."]
@@ -613,7 +619,6 @@ class AboveRow:
     rest: Of[float, "what no word of the query adds."]
 
 
-@dataclass(frozen=True)
 class MatchAnswer(OfModel):
     """A query and its documents: which words make them match."""
 
@@ -651,6 +656,8 @@ ANSWERS: dict[str, type] = {
     "verify": ReportAnswer,
     "compare": CompareAnswer,
     "survey": SurveyAnswer,
+    "pairs": PairsAnswer,
+    "pairs-row": PairRowsAnswer,
     "match": MatchAnswer,
     "error": ErrorAnswer,
 }

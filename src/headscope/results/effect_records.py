@@ -13,7 +13,7 @@ from headscope.errors import InputError
 from headscope.late import late
 from headscope.results.head_values import Head, HeadValues, Measure, signed
 from headscope.results.row_tables import Rows
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -246,7 +246,6 @@ class Removal(Rows):
 
         Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         texts = f"{self.each.shape[1]} texts"

@@ -20,7 +20,7 @@ from headscope.results.effect_records import Target
 from headscope.results.head_values import signed
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import Part, kappa_of, parts_of
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -107,7 +107,6 @@ class Attribution(Rows, ArrayLike):
 
         Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     def strongest(self, count: int = 10) -> list[int]:
         """The tokens with the greatest scores in either direction, the greatest first."""

@@ -102,7 +102,6 @@ class Followed(Rows, ArrayLike):
 
         Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     @property
     def sentence(self) -> str:

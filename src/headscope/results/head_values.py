@@ -190,7 +190,6 @@ class HeadValues(Rows, Named):
 
         Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     def columns(self) -> Iterator[tuple[str, np.ndarray]]:
         """Name and array of each column in rows and tables: NAME, then NAME_low and NAME_high if there are bounds.
@@ -294,4 +293,3 @@ class HeadDistances(Named):
 
         Classical scaling (Torgerson 1952). Returns the axes of matplotlib. See headscope.screens.figures.
         """
-        raise NotImplementedError

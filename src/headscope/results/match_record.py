@@ -15,7 +15,7 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.late import late
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import CHECKED, Part, kappa_of, parts_of, strongest
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -255,7 +255,6 @@ class Match(Rows):
 
         Returns the axes of matplotlib. See headscope.screens.match_sheet.
         """
-        raise NotImplementedError
 
     def strongest(self, count: int = CHECKED) -> list[Part]:
         """The words of both sides that add most in either direction, the greatest first."""

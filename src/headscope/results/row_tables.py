@@ -22,7 +22,6 @@ class Rows:
     @late("headscope.screens.html_tables:html_table")
     def _repr_html_(self) -> str | None:
         """The record as a notebook shows it."""
-        raise NotImplementedError
 
     def arrow(self) -> pyarrow.Table:
         """Return the rows as a table of pyarrow; NaN is null.

@@ -18,7 +18,7 @@ from headscope.results.tokens import sources, text_of, whole_words
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
 
 KAPPA = 5.0

@@ -212,7 +212,6 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
 
         A difference is paired: entries that one side lacks count in neither.
         """
-        raise NotImplementedError
 
     def cells(self) -> dict[str, list[Any]]:
         """The columns of `rows`, each a list of as many entries."""

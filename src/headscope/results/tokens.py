@@ -1,16 +1,15 @@
-"""Tokens by themselves: the text that each stands for, punctuation, and the words that they form together."""
+"""The tokens of an input, which are those along an axis of its trace: the text that each stands for, and words."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headscope.results.token_axis import TokenAxis
+from headscope.errors import TraceError
 
 SPACES = "Ġ▁"
 """Marks of byte-level and SentencePiece vocabularies for the space before a word."""
@@ -18,6 +17,61 @@ ENDS = ("</w>", "@@")
 """Marks after a token: of the end of a word, and of a word that continues."""
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana and Han."""
+
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TokenAxis:
+    """The tokens of an input, or along one axis of a trace's maps: its queries or its keys.
+
+    All fields but `prompt` have one entry per token.
+
+    Attributes:
+        tokens: the tokens, as the vocabulary spells them: "##ing", "Ġthe", "▁the", "[CLS]".
+        ids: their ids, rows of the embedding table; -1 for tokens without an id, such as patches of an image.
+        segments: 0 for tokens of the first text, 1 for tokens of the second.
+        special: True for tokens that the tokenizer added ([CLS], [SEP], <s>, </s>); a [MASK] in the text is part of
+            the text. If the input was ids: True for separator, class, begin, end and padding tokens.
+        words: number of the word that the token belongs to, counted from 0 over the whole input: the second text's
+            words continue after the first's. None for special tokens, or if unknown.
+        spans: range of characters (start, stop) in the token's text; None for special tokens, or if unknown.
+        prompt: number of tokens at the beginning that are left out of the text's vector.
+
+    Raises:
+        TraceError: the fields differ in length.
+    """
+
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+    special: tuple[bool, ...]
+    words: tuple[int | None, ...]
+    spans: tuple[Span | None, ...]
+    prompt: int = 0
+
+    def __post_init__(self) -> None:
+        sizes = {name: len(column) for name, column in self.columns().items()}
+        if len(set(sizes.values())) > 1:
+            raise TraceError(
+                f"the fields of a token axis differ in length: {sizes}",
+                where="token axis",
+                advice="pass an id, a segment, a special flag, a word and a span for every token",
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def columns(self) -> dict[str, Any]:
+        """The fields that have one entry per token, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "prompt"}
+
+    def without(self, gone: Collection[int]) -> TokenAxis:
+        """The input without the tokens at these positions; later ones move up."""
+        kept = [at for at in range(len(self)) if at not in gone]
+        columns = {name: tuple(column[at] for at in kept) for name, column in self.columns().items()}
+        return TokenAxis(**columns, prompt=sum(at < self.prompt for at in kept))
 
 
 @lru_cache(maxsize=1 << 16)

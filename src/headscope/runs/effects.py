@@ -31,7 +31,7 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings, check_way
 from headscope.runs.targets import Readings, choose, is_pair
 from headscope.runs.texts import as_input, as_traced, batches, limited, one_for_each, prepared

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headscope.model import Model
     from headscope.results.effect_records import Target
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
 
 def masked_states(

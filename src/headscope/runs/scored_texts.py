@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headscope.model import Model
     from headscope.results.effect_records import Effects, Removal, Target, Wanted
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
     Outputs = Float[np.ndarray, " n"]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from headscope.model import Model
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
 FORMS = "see headscope.runs.targets for what a target may be"
 KINDS = tuple(UNITS)

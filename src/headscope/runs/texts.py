@@ -16,8 +16,7 @@ from headscope.encoder import Input
 from headscope.encoder.products import FEW_TEXTS
 from headscope.errors import InputError, warn
 from headscope.results.arrays import Named
-from headscope.results.token_axis import TokenAxis
-from headscope.results.tokens import sources
+from headscope.results.tokens import TokenAxis, sources
 from headscope.traces import Trace
 
 if TYPE_CHECKING:

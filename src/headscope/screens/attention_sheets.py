@@ -26,7 +26,7 @@ from headscope.screens.pieces import (
     trace_aside,
     trace_record,
 )
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import PLACE, Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -36,15 +36,14 @@ OPENING = 3
 """Findings that a screen opens with."""
 
 WEIGHT_COLUMNS = (
-    Column("layer", align="right"),
-    Column("head", align="right"),
+    *PLACE,
     Column("query", align="right"),
     Column("query_token", "query token", kind="code"),
     Column("key", align="right"),
     Column("key_token", "key token", kind="code"),
     Column("weight", align="right", form=".4f"),
 )
-HEAD_COLUMNS = (*WEIGHT_COLUMNS[:2], *WEIGHT_COLUMNS[4:])
+HEAD_COLUMNS = (*PLACE, *WEIGHT_COLUMNS[4:])
 TOP = 10
 """Keys of one query that are shown by default."""
 

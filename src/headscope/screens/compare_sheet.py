@@ -12,7 +12,7 @@ from headscope.heads.comparison import changed_first
 from headscope.heads.weight_changes import MEASURES
 from headscope.results.answers import CompareAnswer, filled
 from headscope.screens.inked import heat_map
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import PLACE, Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headscope.results.head_values import HeadValues
 
 TOP = 10
-PLACE = (Column("layer", align="right"), Column("head", align="right"))
 BOTH = ("a", "b", "change", "low", "high")
 
 

@@ -95,19 +95,8 @@ def _config_value(value: object) -> str:
 
 def tree_sheet(model: Model) -> Sheet:
     """The module tree, with repeated modules collapsed."""
-    root = model.tree()
-    return Sheet(
-        record=answer("tree", model=model.name, tree=root),
-        schema="tree",
-        table=None,
-        drawings=(
-            title(called(model.name), repr(model.anatomy)),
-            *problems(model.anatomy),
-            blank,
-            _tree_lines(root),
-            notes(["counts of repeated modules are for one of them"]),
-        ),
-    )
+    above = (title(called(model.name), repr(model.anatomy)), *problems(model.anatomy))
+    return _of_tree(model, model.tree(), above)
 
 
 def modules_sheet(model: Model) -> Sheet:
@@ -116,26 +105,16 @@ def modules_sheet(model: Model) -> Sheet:
 
     modules = modules_of_checkpoint(dict(model.checkpoint.config))
     root = replace(modules.tree, name=modules.name, label="")
-    return Sheet(
-        record=answer("tree", model=model.name, tree=root),
-        schema="tree",
-        table=None,
-        drawings=(
-            title(called(model.name), f"{modules.name}, {modules.total:,} parameters"),
-            blank,
-            _tree_lines(root),
-            notes(
-                [
-                    "counts of repeated modules are for one of them; "
-                    + (
-                        "tied: " + "; ".join(" = ".join(names) for names in modules.tied)
-                        if modules.tied
-                        else "nothing is tied"
-                    )
-                ]
-            ),
-        ),
-    )
+    tied = "; ".join(" = ".join(names) for names in modules.tied)
+    above = title(called(model.name), f"{modules.name}, {modules.total:,} parameters")
+    return _of_tree(model, root, (above,), f"; tied: {tied}" if tied else "; nothing is tied")
+
+
+def _of_tree(model: Model, root: Node, above: Sequence[Drawing], more: str = "") -> Sheet:
+    """The sheet of a tree, below some drawings; `more` ends the note on its counts."""
+    note = notes([f"counts of repeated modules are for one of them{more}"])
+    record = answer("tree", model=model.name, tree=root)
+    return Sheet(record, None, (*above, blank, _tree_lines(root), note), schema="tree")
 
 
 def _tree_lines(root: Node) -> Drawing:

@@ -16,7 +16,7 @@ from headscope.runs import effects
 from headscope.screens.inked import heat_map, inked_text, signed_bars
 from headscope.screens.labels import printable
 from headscope.screens.pieces import highlighted, labels, shown_tokens
-from headscope.screens.tables import Column, Table, answer
+from headscope.screens.tables import PLACE, Column, Table, answer
 from headscope.screens.terminal import Bar, Drawing, Line, Paper, Sheet, bars, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ TOP = 10
 MOST_KAPPA = 1e3
 """Above this, rounding in fp32 reaches the digits of the number."""
 EFFECT_COLUMNS = (
-    Column("layer", align="right"),
-    Column("head", align="right"),
+    *PLACE,
     Column("change", align="right", form="+.4f"),
 )
 TOKEN_COLUMNS = (

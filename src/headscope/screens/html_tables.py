@@ -30,12 +30,10 @@ pre { font: 14px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mon
 """
 
 
-def screen_html(drawings: Iterable[Drawing], *, title: str) -> bytes:
-    """A screen's bytes as HTML, without scripts and without anything loaded from elsewhere.
+def write_screen(drawings: Iterable[Drawing], path: Path) -> str:
+    """Write a screen as one HTML file, whole or not at all; return a line that says what it is.
 
-    Args:
-        drawings: the screen, from top to bottom.
-        title: of the document; text, escaped here.
+    It has no scripts, and nothing is loaded from elsewhere.
     """
     from rich.console import Console
     from rich.text import Text
@@ -50,17 +48,12 @@ def screen_html(drawings: Iterable[Drawing], *, title: str) -> bytes:
     style = STYLE + rules
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'"
-    return (
+    content = (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n<pre>{code}</pre>\n</html>\n"
+        f"<title>headscope</title>\n<style>{style}</style>\n<pre>{code}</pre>\n</html>\n"
     ).encode()
-
-
-def write_screen(drawings: Iterable[Drawing], path: Path, *, title: str) -> str:
-    """Write a screen as one HTML file, whole or not at all; return a line that says what it is."""
-    content = screen_html(drawings, title=title)
     write_atomically(path, content)
     return f"the screen as a page, {len(content) / 1e3:,.0f} KB, open it in a browser"
 

@@ -12,7 +12,7 @@ from headscope.heads.kinds import EVEN, MEANINGS, MEASURES, NAN, PLACES, STRONG,
 from headscope.heads.measure import all_patterns
 from headscope.screens.inked import head_grid, unsigned_style
 from headscope.screens.pieces import tokens_line, trace_aside, trace_record
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import PLACE, Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -21,28 +21,18 @@ if TYPE_CHECKING:
 
 
 SIGNS = {
-    "previous": ("←", "p"),
-    "same": ("↓", "i"),
-    "next": ("→", "n"),
-    "first": ("⇤", "f"),
-    "sep": ("◆", "s"),
-    "even": ("≈", "e"),
-    "mixed": ("·", "."),
-    NAN: (NAN, NAN),
+    "previous": ("←", "p", "#4c9be8"),
+    "same": ("↓", "i", "#9a9a2e"),
+    "next": ("→", "n", "#e0803a"),
+    "first": ("⇤", "f", "#b57edc"),
+    "sep": ("◆", "s", "#3fa98a"),
+    "even": ("≈", "e", "dim"),
+    "mixed": ("·", ".", ""),
+    NAN: (NAN, NAN, "bold red"),
 }
-COLOURS = {
-    "previous": "#4c9be8",
-    "same": "#9a9a2e",
-    "next": "#e0803a",
-    "first": "#b57edc",
-    "sep": "#3fa98a",
-    "even": "dim",
-    "mixed": "",
-    NAN: "bold red",
-}
+"""Pattern -> its sign, that in ASCII, and its style."""
 PATTERN_COLUMNS = (
-    Column("layer", align="right"),
-    Column("head", align="right"),
+    *PLACE,
     Column("pattern"),
     *(Column(name, align="right", form=".2f") for name in MEASURES),
 )
@@ -94,12 +84,12 @@ def _grid(patterns: Sequence[Pattern]) -> Drawing:
     def draw(paper: Paper) -> Iterable[Line]:
         yield from head_grid(layers, heads, cell, room=CELL)(paper)
         used = [name for name in SIGNS if any(pattern.name == name for pattern in patterns)]
-        legend = "   ".join(f"{paper.sign(*SIGNS[name])} {MEANINGS[name]}" for name in used)
+        legend = "   ".join(f"{paper.sign(*SIGNS[name][:2])} {MEANINGS[name]}" for name in used)
         yield from notes([legend])(paper)
         yield from notes(
             [
                 f"numbers: mean weight over all queries, in per cent; a pattern is named from {STRONG:.0%} on, "
-                f"{paper.sign(*SIGNS['even'])} from {EVEN:.0%} of the greatest entropy on"
+                f"{paper.sign(*SIGNS['even'][:2])} from {EVEN:.0%} of the greatest entropy on"
             ]
         )(paper)
 
@@ -109,9 +99,9 @@ def _grid(patterns: Sequence[Pattern]) -> Drawing:
 def _cell(pattern: Pattern | None, paper: Paper) -> tuple[str, str]:
     if pattern is None:
         return " " * CELL, ""
-    sign = paper.sign(*SIGNS[pattern.name])
+    fine, coarse, style = SIGNS[pattern.name]
     mass = f"{pattern.means[pattern.name] * 100:.0f}" if pattern.name in PLACES else ""
-    return f"{sign + mass:>{CELL}}", COLOURS[pattern.name] if paper.colour else ""
+    return f"{paper.sign(fine, coarse) + mass:>{CELL}}", style if paper.colour else ""
 
 
 def _extremes(patterns: Sequence[Pattern]) -> Table:
@@ -126,7 +116,7 @@ def _extremes(patterns: Sequence[Pattern]) -> Table:
     evenest = max(patterns, key=lambda pattern: pattern.means["entropy"])
     rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.means['entropy']:.2f} nats"))
     rows.append(("most even", evenest.layer, evenest.head, f"entropy {evenest.means['entropy']:.2f} nats"))
-    return Table((Column("which", "where to look"), *PATTERN_COLUMNS[:2], Column("value", "how much")), tuple(rows))
+    return Table((Column("which", "where to look"), *PLACE, Column("value", "how much")), tuple(rows))
 
 
 def layer_sheet(trace: Trace, layer: int) -> Sheet:
@@ -171,7 +161,7 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
     table = trace.statistics(name)
     statistic = CATALOG[name]
     rows = Table(
-        (Column("layer", align="right"), Column("head", align="right"), Column(name, align="right", form=".4g")),
+        (*PLACE, Column(name, align="right", form=".4g")),
         tuple((int(row["layer"]), int(row["head"]), row[name]) for row in table.rows()),
     )
     measured = [row for row in rows.rows if np.isfinite(row[2])]

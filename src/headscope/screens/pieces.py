@@ -18,7 +18,7 @@ from headscope.screens.values import shortened, whole_number
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
     from headscope.traces import Trace
 
 CONTINUED = "·"

@@ -8,9 +8,8 @@ import numpy as np
 
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
-from headscope.results.answers import Slice
 from headscope.screens.anatomy_sheets import expansion_rates
-from headscope.screens.tables import Column, Table, answer
+from headscope.screens.tables import PLACE, Column, Table, answer
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 from headscope.traces import BROKEN
 
@@ -52,7 +51,18 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
         span = f"{start}:{stop}"
         cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
         rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
-        slices.append(Slice(name, list(array.shape), tensor, axis, start, stop, norm, [*first]))
+        slices.append(
+            {
+                "name": name,
+                "shape": array.shape,
+                "tensor": tensor,
+                "axis": axis,
+                "start": start,
+                "stop": stop,
+                "norm": norm,
+            }
+            | {"first": first}
+        )
     rates = expansion_rates(model, [selected.layer])
     rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
@@ -168,8 +178,7 @@ CHECK_COLUMNS = (
     Column("agrees"),
     Column("worst", "worst difference", align="right", form=".1e"),
     Column("tolerance", align="right", form=".1e"),
-    Column("layer", align="right"),
-    Column("head", align="right"),
+    *PLACE,
     Column("query", align="right"),
     Column("key", align="right"),
     Column("compared", kind="prose"),

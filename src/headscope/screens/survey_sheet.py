@@ -18,7 +18,7 @@ from headscope.atlas.wording import (
     writes_sentences,
 )
 from headscope.checkpoint import called
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import PLACE, Column, Table
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -90,17 +90,17 @@ def _sheet(survey: Survey) -> Sheet:
         drawings += _listed(f"{document['document']}: {document['detail']}" for document in refused)
         if counts["refused"] > SHOWN_REFUSED:
             drawings.append(notes(["the others are in manifest.json"]))
-    if "syntax.parquet" in manifest["files"]:
+    if survey.has("syntax"):
         drawings += [blank, *_listed(syntax_sentences(survey.syntax))]
-    if "labels.parquet" in manifest["files"]:
+    if survey.has("labels"):
         drawings += [
             blank,
             prose("labels, with the share of a head's strongest pairs that each explains:"),
             *_listed(labels_sentences(survey.labels)),
         ]
-    if "effects.parquet" in manifest["files"]:
+    if survey.has("effects"):
         drawings += [blank, *_listed(effects_sentences(survey.effects, survey.removal))]
-    if "writes.parquet" in manifest["files"]:
+    if survey.has("writes"):
         drawings += [blank, *_listed(writes_sentences(survey.writes))]
     drawings += [blank, *(prose(f"{what}: {survey.folder / name}") for what, name in _files(survey.folder))]
     return Sheet(record=lambda: survey.aggregates, table=lambda: Table(COLUMNS, tuple(rows)), drawings=tuple(drawings))
@@ -122,8 +122,7 @@ def _files(folder: Path) -> list[tuple[str, str]]:
 
 
 PAIR_COLUMNS = (
-    Column("layer", align="right"),
-    Column("head", align="right"),
+    *PLACE,
     Column("precision", align="right", form=".3f"),
     Column("precision_low", "95 %", align="right", form=".3f"),
     Column("precision_high", "to", align="right", form=".3f"),
@@ -170,7 +169,7 @@ def pair_rows_sheet(found: PairRows, top: int | None = None) -> Sheet:
     """
     bounds = (("", ""), ("_low", "95 %"), ("_high", "to"))
     shares = [Column(f"{name}{end}", title, "right", ".3f") for name in found.directions for end, title in bounds]
-    columns = (*PAIR_COLUMNS[:2], *shares)
+    columns = (*PLACE, *shares)
     rows = [tuple(row.values()) for row in found.table.rows(by=next(iter(found.directions)))]
     rules: list[tuple[Any, ...]] = []
     sentences = []
@@ -206,6 +205,7 @@ def _with_heads(
     said = notes(["each head alone, on the documents that heads were chosen on", *left_out])
     return Sheet(
         record=found.json,
+        schema="pairs-row" if hasattr(found, "directions") else "pairs",
         table=lambda: Table(columns, tuple(rows)),
         drawings=(*drawings, blank, alone, said),
         look_at=found.heads[0],

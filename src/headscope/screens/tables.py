@@ -59,6 +59,10 @@ class Column:
         return str(value)
 
 
+PLACE = (Column("layer", align="right"), Column("head", align="right"))
+"""The columns of a row of one head."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under columns.

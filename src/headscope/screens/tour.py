@@ -19,9 +19,8 @@ from headscope.screens.terminal import Drawing, Line, Paper, blank, prose, title
 from headscope.verify import verify
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from headscope.model import Model
+    from headscope.results.effect_records import Effects
     from headscope.traces import Trace
     from headscope.verify import Report
 
@@ -38,24 +37,21 @@ class Tour:
         model: the model.
         trace: the trace of the sentence.
         filled: the model's predictions for the mask.
-        word: the best prediction.
-        without: (layers, heads), its probability without each head.
-        before: its probability with all heads.
+        effects: of each head on the best prediction, with its probability as `aside`.
         report: the comparison of independent computations, without transformers, which takes seconds to import.
     """
 
     model: Model
     trace: Trace
     filled: Filled
-    word: str
-    before: float
-    without: Float[np.ndarray, "layers heads"]
+    effects: Effects
     report: Report
 
     @property
     def head(self) -> tuple[int, int]:
         """The layer and head that the prediction rests on most: without it its probability is lowest."""
-        layer, head = np.unravel_index(np.argmin(self.without), self.without.shape)
+        assert self.effects.aside is not None
+        layer, head = np.unravel_index(np.argmin(self.effects.aside), self.effects.shape)
         return int(layer), int(head)
 
 
@@ -67,18 +63,8 @@ def take_tour(model: Model) -> Tour:
     """
     text = SENTENCE.format(mask=check_masks(model))
     trace = model.trace(text)
-    effects = model.effects(text)
-    assert effects.base_aside is not None
-    assert effects.aside is not None
-    return Tour(
-        model=model,
-        trace=trace,
-        filled=fill_trace(model, trace, top=GUESSES)[0],
-        word=effects.target.label,
-        before=effects.base_aside,
-        without=effects.aside,
-        report=verify(trace, reference=False),
-    )
+    filled = fill_trace(model, trace, top=GUESSES)[0]
+    return Tour(model, trace, filled, model.effects(text), verify(trace, reference=False))
 
 
 def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
@@ -125,15 +111,17 @@ def tour_drawings(tour: Tour) -> tuple[Drawing, ...]:
 
 def finding(tour: Tour, weights: np.ndarray) -> str:
     """Return which head the prediction rests on, by how much, and where the mask looks in it."""
-    layer, head = tour.head
+    effects, (layer, head) = tour.effects, tour.head
+    assert effects.aside is not None
+    without = effects.aside[layer, head]
     mask = tour.filled.position
     tokens = shown_tokens(tour.trace)
     no_words = np.array(tour.trace.queries.special, dtype=bool)
     no_words[mask] = True
     key = int(np.where(no_words, -1.0, weights[mask]).argmax())
     return (
-        f"Of all heads “{tour.word}” rests most on head {head} of layer {layer} (both from 0): without it, its "
-        f"probability is {tour.without[layer, head]:.1%} instead of {tour.before:.1%}. There {tokens[mask]} looks at "
+        f"Of all heads “{effects.target.label}” rests most on head {head} of layer {layer} (both from 0): without it, "
+        f"its probability is {without:.1%} instead of {effects.base_aside:.1%}. There {tokens[mask]} looks at "
         f"“{tokens[key]}” more than at any other word: {weights[mask, key]:.0%} of its weight."
     )
 

@@ -25,32 +25,20 @@ def shortened(text: str) -> str:
     return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}… ({len(text):,} characters)"
 
 
-def number_list(text: str, *, noun: str, option: str, example: str) -> list[int]:
-    """Whole numbers separated by spaces or commas.
-
-    Args:
-        text: as typed.
-        noun: the thing numbered: token id, layer, head.
-        option: the option that `text` was typed for.
-        example: of a valid text.
+def id_list(text: str) -> list[int]:
+    """Token ids separated by spaces or commas.
 
     Raises:
         InputError: something else than a whole number, or no number at all.
     """
-    numbers = []
-    for part in text.replace(",", " ").split():
-        number = whole_number(part)
-        if number is None:
-            break
-        numbers.append(number)
-    else:
-        if numbers:
-            return numbers
-        part = ""
+    typed = text.replace(",", " ").split()
+    wrong = next((part for part in typed if whole_number(part) is None), None)
+    if typed and wrong is None:
+        return [int(part) for part in typed]
     raise InputError(
-        f"{shortened(part)} is not a {noun}" if part else f"no {noun} was given",
-        where=option,
-        advice=f"use whole numbers separated by spaces or commas, such as {example}",
+        "no token id was given" if wrong is None else f"{shortened(wrong)} is not a token id",
+        where="ids",
+        advice="use whole numbers separated by spaces or commas, such as '101 7592 102'",
     )
 
 

@@ -22,7 +22,7 @@ from headscope.checkpoint.safetensors_header import read_entries_and_metadata, r
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.results.arrays import Named
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, kept_outputs
 from headscope.traces.record import Trace
 

@@ -37,7 +37,6 @@ class Questions:
         Raises:
             InputError: `dtype` is neither "fp32" nor "fp16", the folder doesn't exist, or the trace is too long.
         """
-        raise NotImplementedError
 
     @late("headscope.verify:verify")
     def verify(self, *, reference: bool = True, against: Any = None) -> Report:
@@ -55,7 +54,6 @@ class Questions:
         Raises:
             InputError: `against` is not a set of weights, or its size differs from the trace's.
         """
-        raise NotImplementedError
 
     @late("headscope.heads.measure:statistics")
     def statistics(
@@ -84,7 +82,6 @@ class Questions:
             UnsupportedError: the same, and the place of W_O in this live model is unknown.
             MissingExtraError: engine="torch" without PyTorch.
         """
-        raise NotImplementedError
 
     @late("headscope.heads.head_distances:head_distances")
     def head_distances(self, *, special: bool = True) -> HeadDistances:
@@ -93,7 +90,6 @@ class Questions:
         Args:
             special: True to include queries that the tokenizer added.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.mixing:mixing_ratio")
     def mixing_ratio(self, kind: str = "AttnResLn-N") -> MixingRatio:
@@ -104,7 +100,6 @@ class Questions:
         Args:
             kind: the quantity that is measured: Attn-W, Attn-N, AttnRes-W, AttnRes-N or AttnResLn-N.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.taken_in:follow")
     def follow(self, token: int) -> Followed:
@@ -115,7 +110,6 @@ class Questions:
         Args:
             token: its position.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.mixing:norm_map")
     def norm_map(self, layer: int, kind: str = "Attn-N", head: int | None = None) -> LazyMap:
@@ -129,7 +123,6 @@ class Questions:
             head: the number of one head, whose kind is Attn-N, for the residual belongs to no head; by default, the
                 whole layer.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.mixing:rollout")
     def rollout(self, *, to: int | None = None, from_: int | None = None, kind: str = "AttnRes-W") -> Named:
@@ -143,7 +136,6 @@ class Questions:
             kind: as for `mixing_ratio`. Kinds without Res leave the residual out. The weights of silenced heads don't
                 count.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.mixing:value_zeroing")
     def value_zeroing(self, layer: int, query: int) -> Named:
@@ -155,7 +147,6 @@ class Questions:
             layer: the layer's number.
             query: position of the token whose vector is looked at.
         """
-        raise NotImplementedError
 
     @late("headscope.screens.figures:plot_trace")
     def plot(
@@ -171,7 +162,6 @@ class Questions:
 
         Returns the axes, or an array of them. See headscope.screens.figures.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.findings:findings")
     def findings(self, *, layers: Sequence[int] | None = None, most: int | None = 5) -> tuple[Finding, ...]:
@@ -183,7 +173,6 @@ class Questions:
             layers: numbers of the layers to examine; all by default.
             most: how many at most; None for all.
         """
-        raise NotImplementedError
 
     @late("headscope.page.html:to_html")
     def to_html(
@@ -220,7 +209,6 @@ class Questions:
             InputError: no such layer, head or dtype, a file that can't be written, or a survey of a model with other
                 heads or sizes.
         """
-        raise NotImplementedError
 
     @late("headscope.page.notebook:show")
     def view(self, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None) -> Any:
@@ -236,10 +224,9 @@ class Questions:
             the last line of a cell: `w.selection` is (layer, head, query, key), to read, set and observe. Elsewhere
             None.
         """
-        raise NotImplementedError
 
     @late("headscope.page.notebook:mimebundle")
     def _repr_mimebundle_(
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
     ) -> dict[str, str]:
-        raise NotImplementedError
+        """The trace as a notebook shows it."""

@@ -15,7 +15,7 @@ from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting
 from headscope.results.arrays import Named, NamedMap
 from headscope.results.lazy_maps import LazyMap, stacked
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.traces.late_methods import Questions
 from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, Outputs, is_broken, kept_outputs, misfit
 from headscope.traces.views import HeadTrace, LayerTrace, by_words, frame, position_of

@@ -18,8 +18,7 @@ from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting, late
 from headscope.results.arrays import NamedMap
 from headscope.results.lazy_maps import LazyMap, stacked
-from headscope.results.token_axis import TokenAxis
-from headscope.results.tokens import whole_words
+from headscope.results.tokens import TokenAxis, whole_words
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -156,7 +155,6 @@ class LayerTrace(Suggesting):
         Returns:
             The promoted and suppressed tokens with their logits.
         """
-        raise NotImplementedError
 
     def __len__(self) -> int:
         """Number of heads."""
@@ -339,7 +337,6 @@ class HeadTrace(Suggesting):
         Returns:
             The promoted and suppressed tokens with their logits.
         """
-        raise NotImplementedError
 
     @late("headscope.explain.why:why")
     def why(self, query: int, key: int, *, check: bool = True) -> Why:
@@ -353,7 +350,6 @@ class HeadTrace(Suggesting):
         Returns:
             The score less the mean of the other keys, taken apart.
         """
-        raise NotImplementedError
 
     def _map(self, kind: str, normalised: bool) -> LazyMap:
         sizes = (len(self.q), len(self.k))

@@ -114,31 +114,25 @@ class Texts:
 
     Args:
         windows: of the sample.
+        vectors: gives the embeddings of tokens.
+        places: of the windows over whose words the cosines are taken that count as related.
 
     Attributes:
         english: whether the lists of English words apply.
     """
 
-    def __init__(self, windows: Sequence[Window]) -> None:
+    def __init__(self, windows: Sequence[Window], vectors: Vectors, places: Sequence[int]) -> None:
         self._windows = windows
-        self._table = np.zeros((0, 0), dtype=np.float32)
-        self._ids: dict[int, int] = {}
-        self._cosines: tuple[float, float] | None = None
         self._facts: dict[int, PassageFacts] = {}
         self._room = KEPT_BYTES
-        self.english = is_english([self.passage(place) for place in range(len(windows))])
-
-    def looks(self, place: int) -> Int[np.ndarray, " looks"]:
-        """The words that look."""
-        return np.flatnonzero(self._windows[place].words.looks)
-
-    def embed(self, vectors: Vectors, places: Sequence[int]) -> None:
-        """Take the embeddings of all tokens, and the cosines that count as related over some passages."""
-        ids = sorted({token for window in self._windows for token in window.ids.tolist()})
+        self.english = is_english(form for window in windows for form in window.words.forms)
+        ids = sorted({token for window in windows for token in window.ids.tolist()})
         self._ids = {token: at for at, token in enumerate(ids)}
         self._table = np.asarray(vectors(ids), dtype=np.float32)
-        if not self._table.shape[1]:
-            return
+        self._cosines = self._related(places) if self._table.shape[1] else None
+
+    def _related(self, places: Sequence[int]) -> tuple[float, float] | None:
+        """The cosines of HIGH and MIDDLE over the content words of some passages; None if these have no two."""
         cosines: list[np.ndarray] = []
         for place in places:
             passage = self.passage(place)
@@ -147,20 +141,19 @@ class Texts:
             names = np.array(passage.names, dtype=object)[chosen]
             likeness = passage.vectors[chosen] @ passage.vectors[chosen].T
             cosines.append(likeness[names[:, None] != names])
-        every = np.concatenate(cosines) if cosines else np.zeros(0)
-        if len(every):
-            high, middle = np.quantile(every, [1 - HIGH, 1 - MIDDLE])
-            self._cosines = float(high), float(middle)
+        if not any(map(len, cosines)):
+            return None
+        high, middle = np.quantile(np.concatenate(cosines), [1 - HIGH, 1 - MIDDLE])
+        return float(high), float(middle)
 
     def passage(self, place: int) -> Passage:
         """The words of a window."""
         words, ids = self._windows[place].words, self._windows[place].ids
         inside = words.of_token >= 0
         vectors = np.zeros((len(words), self._table.shape[1]), dtype=np.float32)
-        if self._table.shape[1]:
-            rows = self._table[[self._ids[token] for token in ids[inside].tolist()]]
-            np.add.at(vectors, words.of_token[inside], rows)
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        rows = self._table[[self._ids[token] for token in ids[inside].tolist()]]
+        np.add.at(vectors, words.of_token[inside], rows)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
         tree = words.sentence
         trees = ((), (), ()) if tree is None else (tree.tags, tree.heads, tree.relations)
         return Passage(words.forms, words.sizes, vectors, *trees)
@@ -276,10 +269,10 @@ def half_of(observed: Observed, half: int, texts: Texts) -> Half:
     rows = pairs = 0
     for place in places:
         known = texts.facts(place)
-        count, looks = len(known.passage), texts.looks(place)
+        count, looks = len(known.passage), np.flatnonzero(observed.windows[place].words.looks)
         queries, keys = np.repeat(looks, count), np.tile(np.arange(count), len(looks))
         parts.append(known.of(queries, keys))
-        columns["even"] += [known.even(row) for row in looks]
+        columns["even"] += [known.even(row) for row in looks.tolist()]
         columns["row"].append(np.repeat(np.arange(rows, rows + len(looks)), count))
         columns["gaps"].append(keys - queries)
         columns["word"].append(keys + len(names))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,23 +87,6 @@ def unions(masks: Sequence[Bool[np.ndarray, " n"]], count: int) -> Bool[np.ndarr
     return held
 
 
-@dataclass(eq=False)
-class Described:
-    """Clauses of one head, and the pairs that report.
-
-    Attributes:
-        clauses: of its description.
-        own: its own classes of keys, by name.
-        shares: of each of the pairs that report, the even share of some of the clauses together, as in `unions`.
-        hits: likewise, whether the pair itself is held.
-    """
-
-    clauses: list[Clause]
-    own: dict[str, Own]
-    shares: Float[np.ndarray, "pairs sets"]
-    hits: Bool[np.ndarray, "pairs sets"]
-
-
 class Labeller:
     """Everything that the heads of a survey are described from.
 
@@ -121,8 +103,8 @@ class Labeller:
         self.documents = np.array([window.document for window in observed.windows], dtype=np.int64)[self.places]
         self._folds = self.documents // 2 % FOLDS
         self.names = np.array([name_of(word) for word in pairs["key_word"].to_pylist()], dtype=object)
-        self.texts = Texts(observed.windows)
-        self.texts.embed(vectors, [place for half in (0, 1) for place in drawn_windows(observed, half)])
+        drawn = [place for half in (0, 1) for place in drawn_windows(observed, half)]
+        self.texts = Texts(observed.windows, vectors, drawn)
         self.sums = observed.sums
         self._halves = [half_of(observed, half, self.texts) for half in (0, 1)]
         self._grounds: dict[tuple[int, int, int], Ground] = {}
@@ -278,24 +260,29 @@ class Labeller:
         counts = Counter(self.names[rows].tolist())
         return sum(min(number / count, chances.get(name, 0) / whole) for name, number in counts.items())
 
-    def reported(self, chosen: Mapping[int, tuple[list[Clause], dict[str, Own]]]) -> dict[int, Described]:
-        """Hold each head's clauses against the pairs of the other half, with what they would hold by chance."""
+    def reported(
+        self, chosen: Mapping[int, tuple[list[Clause], dict[str, Own]]]
+    ) -> dict[int, tuple[Bool[np.ndarray, "pairs sets"], Float[np.ndarray, "pairs sets"]]]:
+        """Hold each head's clauses against its pairs of the other half: what sets of them hold, and would by chance.
+
+        The sets are those of `unions`.
+        """
         by_place: dict[int, list[tuple[int, int, int]]] = {}
-        found: dict[int, Described] = {}
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for cell, (clauses, own) in chosen.items():
             rows = self.rows(cell, 1, REPORTED)
             for at, row in enumerate(rows.tolist()):
                 by_place.setdefault(int(self.places[row]), []).append((cell, at, row))
             facts = self.known(rows, own)
             hits = unions([clause.mask(facts) for clause in clauses], len(rows))
-            found[cell] = Described(clauses, own, np.zeros(hits.shape), hits)
+            found[cell] = hits, np.zeros(hits.shape)
         for place, wanted in by_place.items():
             known = self.texts.facts(place)
             for cell, at, row in wanted:
-                query, head = int(self.queries[row]), found[cell]
+                query, (clauses, own) = int(self.queries[row]), chosen[cell]
                 even = known.even(query, int(self.sums["behind"][cell]), int(self.sums["ahead"][cell]))
-                masks = [known.row(clause, query, head.own) for clause in head.clauses]
-                head.shares[at] = even @ unions(masks, len(known.passage))
+                masks = [known.row(clause, query, own) for clause in clauses]
+                found[cell][1][at] = even @ unions(masks, len(known.passage))
         return found
 
     def rests(self, cell: int) -> dict[str, float | None]:
@@ -307,7 +294,7 @@ class Labeller:
             for name in ("special", "first", "sep", "stop", "inner", "entropy")
         }
 
-    def _possible(
+    def possible(
         self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]
     ) -> tuple[Ground, Facts, Bool[np.ndarray, " n"]]:
         """The pairs of the words drawn from a half, and whether any of these clauses holds each."""
@@ -315,23 +302,7 @@ class Labeller:
         facts = ground.facts.with_keys(self._on_ground(half, own))
         return ground, facts, np.logical_or.reduce([clause.mask(facts) for clause in clauses])
 
-    def even(self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]) -> float:
-        """The even share of what any of these clauses holds."""
-        ground, _, held = self._possible(cell, half, clauses, own)
-        return float(ground.even[held].sum()) / max(ground.rows, 1)
-
-    def lookers(self, cell: int, half: int, clauses: Sequence[Clause], own: Mapping[str, Own]) -> dict[str, float]:
-        """Class of queries -> its even share of what any of these clauses holds; empty if they hold nothing."""
-        ground, facts, held = self._possible(cell, half, clauses, own)
-        even = ground.even[held]
-        queries = facts.tables["query"] if even.sum() > 0 else {}
-        return {name: float(even[flags[held]].sum() / even.sum()) for name, flags in queries.items()}
-
-    def held(
-        self, cell: int, clauses: Sequence[Clause], own: Mapping[str, Own]
-    ) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " rows"]]:
-        """Of the pairs of the words drawn from the half that reports: what any of these clauses holds, the even
-        shares, and the row of each; and of each row the pair that the head chooses, -1 for none."""
-        half, (ground, _, held) = self._halves[1], self._possible(cell, 1, clauses, own)
-        keys = half.keys[cell]
-        return held, ground.even, ground.row, np.where(keys >= 0, half.starts + keys, -1)
+    def choices(self, cell: int) -> Int[np.ndarray, " rows"]:
+        """Of each word drawn from the half that reports, the pair that a head chooses; -1 for none."""
+        half = self._halves[1]
+        return np.where(half.keys[cell] >= 0, half.starts + half.keys[cell], -1)

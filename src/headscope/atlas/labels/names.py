@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from headscope.atlas.labels.passages import CONTENT, MARKS, TAGS
 from headscope.atlas.labels.search import FORM, LEARNED, Clause
-
-LANGUAGES = ("en", "ja", "zh")
+from headscope.results.head_values import LANGUAGES
 
 AFTER_CJK = re.compile(r"(?<=[\u3040-\u30ff\u4e00-\u9fff])(?=[0-9A-Za-z])")
 """Places before letters and digits in Japanese and Chinese, where a space stands."""

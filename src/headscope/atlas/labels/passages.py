@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,9 +123,9 @@ def name_of(form: str) -> str:
     return form.casefold().replace("’", "'") if len(form) > 1 else form.casefold()
 
 
-def is_english(passages: list[Passage]) -> bool:
+def is_english(forms: Iterable[str]) -> bool:
     """Return True if enough words of a corpus are English function words."""
-    names = [name for passage in passages for name in passage.names if any(sign.isalpha() for sign in name)]
+    names = [name_of(form) for form in forms if any(sign.isalpha() for sign in form)]
     return bool(names) and sum(name in FUNCTION for name in names) >= ENGLISH * len(names)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,6 +75,13 @@ def sides_of(gaps: Int[np.ndarray, " cells"]) -> dict[str, Bool[np.ndarray, " ce
     return {name: (gaps >= low) & (gaps <= high) for name, (low, high) in SIDES.items()}
 
 
+def _cells(count: int, queries: Sequence[int] | np.ndarray, keys: Sequence[int] | np.ndarray) -> Matrix:
+    """The matrix of some pairs of words."""
+    matrix = np.zeros((count, count), dtype=bool)
+    matrix[queries, keys] = True
+    return matrix
+
+
 def relations_of(
     passage: Passage, classes: Classes, cosines: tuple[float, float] | None, *, english: bool
 ) -> Iterator[tuple[str, Bool[np.ndarray, "words words"]]]:
@@ -112,10 +119,8 @@ def _nearest(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
         after = np.searchsorted(places, at, side="right")
         before = np.searchsorted(places, at, side="left") - 1
         for way, which in (("next", after), ("previous", before)):
-            matrix = np.zeros((count, count), dtype=bool)
             rows = np.flatnonzero((which >= 0) & (which < len(places)))
-            matrix[rows, places[which[rows]]] = True
-            yield f"{way} {name}", matrix
+            yield f"{way} {name}", _cells(count, rows, places[which[rows]])
 
 
 def _stem(name: str, *, english: bool) -> str:
@@ -146,11 +151,9 @@ def _lexical(
         content = classes.get("content", lettered)
         both = content[:, None] & content & different
         likeness = np.where(both & (names[:, None] != names), passage.vectors @ passage.vectors.T, -2.0)
-        most = np.zeros((count, count), dtype=bool)
         best = likeness.argmax(1) if count else names
         rows = np.flatnonzero(likeness.max(1, initial=-2.0) > -2)
-        most[rows, best[rows]] = True
-        yield "most related", most
+        yield "most related", _cells(count, rows, best[rows])
         yield "closely related", (likeness >= cosines[0]) | (same & both)
         yield "related", (likeness >= cosines[1]) | (same & both)
 
@@ -210,21 +213,14 @@ def _grammar(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
         chosen = [
             at for at in range(count) if heads[at] >= 0 and (passage.relations[at] in names or bases[at] in names)
         ]
-        matrix = np.zeros((count, count), dtype=bool)
-        matrix[chosen, heads[chosen]] = True
-        return matrix
+        return _cells(count, chosen, heads[chosen])
 
-    for name in UP:
-        up = arcs((name,))
-        yield f"up:{name}", up
-        yield f"dn:{name}", up.T
-    for name, members in FAMILIES.items():
+    for name, members in {**{name: (name,) for name in UP}, **FAMILIES}.items():
         up = arcs(members)
         yield f"up:{name}", up
         yield f"dn:{name}", up.T
-    governor = np.zeros((count, count), dtype=bool)
     inner = np.flatnonzero(heads >= 0)
-    governor[inner, heads[inner]] = True
+    governor = _cells(count, inner, heads[inner])
     grand = _product(governor, governor)
     case = _product(arcs(("case",)), governor)
     yield "up:case>head", case
@@ -246,19 +242,19 @@ def _grammar(passage: Passage, classes: Classes) -> Iterator[tuple[str, Matrix]]
     yield "its clause's first word", same & classes["clause start"] & different
     conjuncts = arcs(("conj",))
     yield "conjunct", conjuncts | conjuncts.T | (_product(conjuncts.T, conjuncts) & different)
-    yield "relative's noun", _relatives(passage, heads, bases)
+    yield "relative's noun", _relatives(passage, heads)
 
 
 def _product(a: Matrix, b: Matrix) -> Matrix:
     return np.asarray(a.astype(np.float32) @ b.astype(np.float32) > 0)
 
 
-def _relatives(passage: Passage, heads: np.ndarray, bases: list[str]) -> Matrix:
+def _relatives(passage: Passage, heads: np.ndarray) -> Matrix:
     """From a relative pronoun to the noun that its clause is about."""
-    matrix = np.zeros((len(bases), len(bases)), dtype=bool)
-    for at, name in enumerate(passage.names):
-        if name in ("who", "whom", "which", "that") and passage.tags[at] == "PRON":
-            clause = heads[at]
-            if clause >= 0 and passage.relations[clause] == "acl:relcl":
-                matrix[at, heads[clause]] = True
-    return matrix
+    pronouns = [
+        at
+        for at, name in enumerate(passage.names)
+        if name in ("who", "whom", "which", "that") and passage.tags[at] == "PRON" and heads[at] >= 0
+    ]
+    chosen = [at for at in pronouns if passage.relations[heads[at]] == "acl:relcl"]
+    return _cells(len(passage), chosen, heads[heads[chosen]])

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 
-from headscope.atlas.labels.evidence import Vectors
-from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Described, Labeller, margins
+from headscope.atlas.labels.evidence import Own, Vectors
+from headscope.atlas.labels.labelling import REPORTED, RESAMPLES, SURE, TARGETS, Labeller, margins
 from headscope.atlas.labels.names import kind_of, looker, reservations, sentence
 from headscope.atlas.labels.predicates import OFFSETS
 from headscope.atlas.labels.search import CLAUSES, FORM, LEARNED, Clause, gain_of
 from headscope.results.schemas import LabelRow, table_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Int
+    from jaxtyping import Bool, Float, Int
 
     from headscope.atlas.observe import Observed
 
@@ -67,7 +67,10 @@ def labels_of(
     verdicts: dict[int, _Verdict] = {}
     failed: dict[int, list[Clause]] = {cell: [] for cell in chosen}
     for _ in range(ROUNDS):
-        found = {cell: _Verdict(labeller, cell, of, lacking[cell]) for cell, of in labeller.reported(chosen).items()}
+        found = {
+            cell: _Verdict(labeller, cell, *chosen[cell], *held, lacking[cell])
+            for cell, held in labeller.reported(chosen).items()
+        }
         verdicts |= found
         chosen = {}
         for cell, verdict in found.items():
@@ -98,10 +101,31 @@ def _too_little(labeller: Labeller, cell: int, few: bool) -> Reservations:
 
 
 class _Verdict:
-    """One head: what is kept of its description, and the columns of its row."""
+    """One head: what is kept of its description, and the columns of its row.
 
-    def __init__(self, labeller: Labeller, cell: int, described: Described, lacks: Reservations) -> None:
-        self._labeller, self._cell, self._of, self._lacks = labeller, cell, described, lacks
+    Args:
+        labeller, cell: the head's.
+        clauses, own: of the description: see `Labeller.describe`.
+        hits, shares: what they hold, and would by chance: see `Labeller.reported`.
+        lacks: why there is no label.
+
+    Attributes:
+        clauses: of the label; empty if there is none.
+        failed: those that the other half doesn't bear out.
+    """
+
+    def __init__(
+        self,
+        labeller: Labeller,
+        cell: int,
+        clauses: list[Clause],
+        own: dict[str, Own],
+        hits: Bool[np.ndarray, "pairs sets"],
+        shares: Float[np.ndarray, "pairs sets"],
+        lacks: Reservations,
+    ) -> None:
+        self._labeller, self._cell, self._own, self._lacks = labeller, cell, own, lacks
+        self.clauses = clauses
         self._rows = labeller.rows(cell, 1, REPORTED)
         self._documents = labeller.documents[self._rows]
         self._draws = np.zeros(RESAMPLES)
@@ -109,50 +133,44 @@ class _Verdict:
         self._alone: list[float] = []
         self._alone_chance: list[float] = []
         self.failed: list[Clause] = []
-        self._hits, self._shares = described.hits[:, 0], described.shares[:, 0]
-        if described.clauses and len(self._rows):
-            self._keep()
+        self._hits, self._shares = hits[:, 0], shares[:, 0]
+        if clauses and len(self._rows):
+            self._keep(hits, shares)
 
-    def _keep(self) -> None:
+    def _keep(self, hits: Bool[np.ndarray, "pairs sets"], shares: Float[np.ndarray, "pairs sets"]) -> None:
         """Keep the clauses that the other half bears out, and the description if they are enough."""
-        of, least = self._of, int(SURE * RESAMPLES)
+        every, least = self.clauses, int(SURE * RESAMPLES)
         kept: list[int] = []
         some = 0
-        for at in range(len(of.clauses)):
+        for at, clause in enumerate(every):
             more = some | 1 << at
-            new, share = of.hits[:, more] & ~of.hits[:, some], of.shares[:, more] - of.shares[:, some]
-            if len(kept) < CLAUSES and self._labeller.borne_out(of.clauses[at], self._rows, new, share):
+            new, share = hits[:, more] & ~hits[:, some], shares[:, more] - shares[:, some]
+            if len(kept) < CLAUSES and self._labeller.borne_out(clause, self._rows, new, share):
                 kept.append(at)
                 some = more
-        self.failed = [clause for at, clause in enumerate(of.clauses) if at not in kept]
-        self._hits, self._shares = of.hits[:, some], of.shares[:, some]
+        self.failed = [clause for at, clause in enumerate(every) if at not in kept]
+        self._hits, self._shares = hits[:, some], shares[:, some]
         self._draws = margins(self._hits, self._shares, self._documents)
         score, low = float(self._hits.mean()), self._draws[least]
-        taste = all(of.clauses[at].key[:1] == FORM for at in kept)
+        taste = all(every[at].key[:1] == FORM for at in kept)
         whole, part = (score >= max(share, TASTE * taste) and low > margin for share, margin in (WHOLE, PART))
         self._part = bool(part and not whole)
         kept = kept if whole or part else []
-        self._alone = [float(of.hits[:, 1 << at].mean()) for at in kept]
-        self._alone_chance = [float(of.shares[:, 1 << at].mean()) for at in kept]
-        of.clauses = [of.clauses[at] for at in kept]
-
-    @property
-    def clauses(self) -> list[Clause]:
-        """The clauses of the label; empty if there is none."""
-        return self._of.clauses
+        self._alone = [float(hits[:, 1 << at].mean()) for at in kept]
+        self._alone_chance = [float(shares[:, 1 << at].mean()) for at in kept]
+        self.clauses = [every[at] for at in kept]
 
     def explains(self, rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Number of the clause that explains each of some pairs; 0 for none."""
-        facts = self._labeller.known(rows, self._of.own)
+        facts = self._labeller.known(rows, self._own)
         result = np.zeros(len(rows), dtype=np.int8)
-        for at, clause in reversed(list(enumerate(self._of.clauses, 1))):
+        for at, clause in reversed(list(enumerate(self.clauses, 1))):
             result[clause.mask(facts)] = at
         return result
 
     def row(self) -> dict[str, Any]:
         """The columns of a row of labels, but for layer and head."""
-        clauses = self._of.clauses
-        such = self._such()
+        clauses, such = self.clauses, self._such()
         looks = self._looks() if clauses else ("", None, None)
         reasons = self._lacks or ({} if clauses else {"prediction": 0})
         return {
@@ -175,16 +193,17 @@ class _Verdict:
         score, chance = float(self._hits.mean()), float(self._shares.mean())
         low, high = (float(np.quantile(self._draws, at)) + chance for at in (0.025, 0.975))
         counted = score, max(low, 0.0), min(high, 1.0), len(self._rows), chance, round(100 * score)
-        bits = self._bits(self._of.clauses), self._offset_bits()
+        bits = self._bits(self.clauses), self._offset_bits()
         swapped, _ = self._labeller.describe(self._cell, 1)
-        stable = sum(clause in swapped for clause in self._of.clauses)
+        stable = sum(clause in swapped for clause in self.clauses)
         return dict(zip(NUMBERS, (*counted, *bits, *self._accuracy(), stable), strict=True))
 
     def _bits(self, clauses: Sequence[Clause]) -> float:
         """The gain of some clauses on the pairs that report, without a cost of atoms."""
-        facts = self._labeller.known(self._rows, self._of.own)
+        facts = self._labeller.known(self._rows, self._own)
         held = np.logical_or.reduce([clause.mask(facts) for clause in clauses])
-        even = self._labeller.even(self._cell, 1, clauses, self._of.own)
+        ground, _, possible = self._labeller.possible(self._cell, 1, clauses, self._own)
+        even = float(ground.even[possible].sum()) / max(ground.rows, 1)
         return gain_of(float(held.mean()), min(even, 1.0), 1.0, 1.0, 0)
 
     def _offset_bits(self) -> float:
@@ -196,8 +215,9 @@ class _Verdict:
 
     def _accuracy(self) -> tuple[float | None, float | None]:
         """Over the words drawn that have a possible case: how often the choice is one, and how often by chance."""
-        held, even, row, choice = self._labeller.held(self._cell, self._of.clauses, self._of.own)
-        chances = np.bincount(row, even * held, len(choice))
+        ground, _, held = self._labeller.possible(self._cell, 1, self.clauses, self._own)
+        choice = self._labeller.choices(self._cell)
+        chances = np.bincount(ground.row, ground.even * held, len(choice))
         possible = (chances > 0) & (choice >= 0)
         if not possible.any():
             return None, None
@@ -205,14 +225,16 @@ class _Verdict:
 
     def _looks(self) -> tuple[str, float | None, float | None]:
         """The class of most words that look, if no clause says it and it stands out in both halves; and its shares."""
-        of = self._of
-        if any(looker(clause) for clause in of.clauses):
+        if any(looker(clause) for clause in self.clauses):
             return "", None, None
         found: dict[str, list[tuple[float, float, float]]] = {}
         for half, most in ((0, TARGETS), (1, REPORTED)):
-            facts = self._labeller.known(self._labeller.rows(self._cell, half, most), of.own)
-            held = np.logical_or.reduce([clause.mask(facts) for clause in of.clauses])
-            for name, chance in self._labeller.lookers(self._cell, half, of.clauses, of.own).items():
+            facts = self._labeller.known(self._labeller.rows(self._cell, half, most), self._own)
+            held = np.logical_or.reduce([clause.mask(facts) for clause in self.clauses])
+            ground, drawn, possible = self._labeller.possible(self._cell, half, self.clauses, self._own)
+            even = ground.even[possible]
+            for name, flags in drawn.tables["query"].items() if even.sum() > 0 else ():
+                chance = float(even[flags[possible]].sum() / even.sum())
                 share = float(facts.of("query", name)[held].mean()) if held.any() else 0.0
                 if share >= LOOK_SHARE and (bits := gain_of(share, chance, 1.0, 1.0, 0)) >= LOOK_BITS:
                     found.setdefault(name, []).append((bits, share, chance))
@@ -224,13 +246,13 @@ class _Verdict:
 
     def _such(self) -> list[str]:
         """Of a learned class of keys: its kind, and the words that are named."""
-        learned = next((clause for clause in self._of.clauses if clause.key[:1] == LEARNED), None)
+        learned = next((clause for clause in self.clauses if clause.key[:1] == LEARNED), None)
         if learned is None:
             return []
         found = []
         for half, most in ((0, 2 * TARGETS), (1, REPORTED)):
             rows = self._labeller.rows(self._cell, half, most)
-            facts = self._labeller.known(rows, self._of.own)
+            facts = self._labeller.known(rows, self._own)
             found.append((rows, facts, learned.mask(facts)))
         kinds = (
             kind

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headscope.errors import InputError
-from headscope.results.token_axis import Span, TokenAxis
+from headscope.results.tokens import Span, TokenAxis
 
 
 @dataclass(frozen=True)

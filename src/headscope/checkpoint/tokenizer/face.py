@@ -12,7 +12,7 @@ from headscope.checkpoint.tokenizer.encoded import Layout, Pieces, Special, asse
 from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES, Refused
 from headscope.checkpoint.tokenizer.tokenizer_config import Settings
 from headscope.errors import InputError, UnsupportedError
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 MASKS = ("[MASK]", "<mask>")
 UNKNOWN = ("[UNK]", "<unk>")

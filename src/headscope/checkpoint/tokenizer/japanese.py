@@ -21,7 +21,7 @@ from headscope.checkpoint.tokenizer.known import JAPANESE
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings
 from headscope.checkpoint.tokenizer.vocabularies import add_template, mark_special, read_vocab_txt, required_tokens
 from headscope.errors import InputError, MissingExtraError, UnsupportedError, install
-from headscope.results.token_axis import Span
+from headscope.results.tokens import Span
 
 DICTIONARIES = ("unidic_lite", "unidic", "ipadic")
 DICTIONARY_OPTIONS = ("-d", "--dicdir", "-r", "--rcfile", "-u", "--userdic")

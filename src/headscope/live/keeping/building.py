@@ -38,7 +38,7 @@ from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.traces import Cut, Trace
 
 MOST_NAMES = 4

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from headscope.errors import InputError
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 
 Names = Callable[[int], str]
 

@@ -13,7 +13,7 @@ from headscope.live.plan.stacks import Place
 if TYPE_CHECKING:
     from headscope.live.calls import Forward
     from headscope.live.keeping.copies import Group
-    from headscope.results.token_axis import TokenAxis
+    from headscope.results.tokens import TokenAxis
 
 
 class Naming:
