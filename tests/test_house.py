@@ -275,27 +275,27 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3697,
-    "checkpoint": 5598,
-    "anatomy": 4628,
+    "results": 3700,
+    "checkpoint": 5605,
+    "anatomy": 4636,
     "attention": 1829,
-    "traces": 1804,
-    "encoder": 1387,
-    "live": 11850,
+    "traces": 1795,
+    "encoder": 1393,
+    "live": 11799,
     "heads": 3028,
-    "runs": 2827,
+    "runs": 2826,
     "explain": 3728,
     "verify": 1084,
-    "atlas": 10122,
-    "screens": 4533,
+    "atlas": 10033,
+    "screens": 4474,
     "page": 2586,
-    "cli": 1699,
-    "": 1589,
+    "cli": 1697,
+    "": 1582,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
-    "results": 127,
-    "checkpoint": 125,
+    "results": 132,
+    "checkpoint": 126,
     "anatomy": 139,
     "attention": 62,
     "traces": 27,
@@ -305,14 +305,14 @@ NAMES = {
     "runs": 78,
     "explain": 88,
     "verify": 28,
-    "atlas": 205,
-    "screens": 138,
+    "atlas": 197,
+    "screens": 136,
     "page": 62,
     "cli": 63,
     "": 61,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 270
+FILES_IN_ALL = 269
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""
