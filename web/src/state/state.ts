@@ -1,5 +1,5 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
-import { signal } from "@preact/signals";
+import { signal, type Signal } from "@preact/signals";
 import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";
@@ -74,6 +74,12 @@ export const chain = signal(false);
 /** True if a phone, which shows one thing at a time, shows the heads. */
 export const heads = signal(false);
 export const box = signal<Box>(null);
+
+/** Other words are shown: the matrix is seen whole again. */
+export function toggle(target: Signal<boolean>): void {
+  target.value = !target.value;
+  box.value = null;
+}
 
 /** How a run is changed, the run in view, and the group in it. */
 export const way = signal<Way>("zero");
