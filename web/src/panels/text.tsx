@@ -18,7 +18,6 @@ import { isOne as areOne } from "./ribbon";
 import { short } from "./slots";
 import { Switch } from "./switch";
 
-
 /** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
 const SIZES = [28, 18];
 const SCROLLED = 18;
