@@ -1,7 +1,7 @@
 // Builds each page as one HTML file without any address in it, and pins its own script and style by hash.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
-import { build, defineConfig, type LibraryOptions, type Plugin, type Rolldown } from "vite";
+import { build, defineConfig, minifySync, type LibraryOptions, type Plugin, type Rolldown } from "vite";
 import { common } from "./src/words/common";
 import { page } from "./src/words/page";
 
@@ -25,6 +25,10 @@ function oneFile(name: string): Plugin {
       }
       const page = bundle[`${name}.html`];
       if (page?.type !== "asset") throw new Error(`there is no ${name}.html in the build`);
+      // what terser has shortened gets its names here: both together are smaller than either
+      const named = minifySync(`${name}.js`, script, { module: true, compress: { target: "es2022" }, mangle: { toplevel: true }, codegen: { removeWhitespace: true } });
+      if (named.errors.length) throw new Error(named.errors[0].message);
+      script = named.code;
       // one word for both, which gzip finds more often
       script = script.replace(/\bconst (?=[\w$[{])/g, "let ");
       script = `\n${script.trim().replaceAll("</script", "<\\/script").replaceAll("<!--", "<\\!--")}\n`;
@@ -72,6 +76,27 @@ const asFunction: Plugin = {
     const [{ output }] = built as Rolldown.RolldownOutput[];
     return `export default function () { ${output[0].code}; return parts; }`;
   },
+};
+
+/**
+ * The modules of a page in an order in which gzip finds most of what they have alike: 1.5 % less. Whatever a module needs
+ * comes before it in any case, and one that isn't named here where it is first imported.
+ */
+const ORDER = `
+text/align state/kept trace/parts state/appearance drawing/files model/backend text/shown text/prose model/server trace/engine words/speech
+words/index state/hash state/state state/steps trace/strongest state/store state/comparing text/sentence drawing/colour panels/slots heads/gathering
+heads/catalog state/opening notebook model/remote state/away heads/sifted model/ask model/runs heads/order heads/guesses heads/asking heads/statistics
+heads/ranking heads/several drawing/pictures panels/centre panels/sign text/masking panels/settings words/numbers panels/inked text/python panels/bar
+panels/effects panels/fetched panels/groups drawing/overlay panels/textbox panels/findings panels/causes drawing/caption panels/dialog text/naming
+panels/headlist panels/memo panels/name panels/table panels/cell panels/anatomy drawing/pen panels/switch panels/canvas panels/map panels/tools
+panels/help panels/keyline panels/lessons panels/inspector panels/follow drawing/figure panels/matrix panels/divider panels/pointed drawing/paper
+panels/legend panels/adding panels/ribbon panels/lines panels/grid text/ink panels/text panels/screens panels/lost drawing/export share panels/save
+panels/compare panels/share panels/top panels/headpane app keyboard begin
+`;
+
+const inOrder: Plugin = {
+  name: "in-order",
+  transform: (code, id) => (/\/src\/(main|typed)\.tsx$/.test(id) ? ORDER.trim().split(/\s+/).map((name) => `import "./${name}";`).join("") + code : null),
 };
 
 /** The sources of the page, without those of the report and of the encoder. */
@@ -131,7 +156,7 @@ export default defineConfig(({ mode }) => {
   const name = mode in PAGES ? mode : "page";
   return {
     oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
-    plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames]), oneFile(name)],
+    plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames, inOrder]), oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/page/static",
@@ -140,7 +165,7 @@ export default defineConfig(({ mode }) => {
       cssTarget: ["chrome123", "firefox121", "safari17.5"],
       modulePreload: false,
       minify: "terser",
-      terserOptions: { module: true, safari10: false, compress: { passes: 3, ecma: 2020, unsafe_arrows: false, lhs_constants: false, unsafe: true } },
+      terserOptions: { module: true, mangle: false, compress: { passes: 3, ecma: 2020, unsafe_arrows: true, lhs_constants: false, unsafe: true } },
       cssCodeSplit: false,
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,

@@ -54,11 +54,6 @@ function letGo(): void {
   else if (state.pane.value !== "head") state.pane.value = "head";
 }
 
-const toggle = (target: { value: boolean }): void => {
-  target.value = !target.value;
-  state.box.value = null;
-};
-
 const follows = (): boolean => state.pane.value === "follow";
 const arrow = (down: number, across: number) => (): void => (follows() ? walk : step)(down, across);
 
@@ -83,8 +78,8 @@ const KEYS: Record<string, () => void> = {
   "=": () => requestZoom(0.6),
   "-": () => requestZoom(1 / 0.6),
   "0": () => { state.box.value = null; },
-  s: () => toggle(state.special),
-  w: () => toggle(state.merged),
+  s: () => state.toggle(state.special),
+  w: () => state.toggle(state.merged),
   n: () => { if (doc.value?.info.hasNorms) state.normed.value = !state.normed.value; },
   e: () => goToNext(1),
   E: () => goToNext(-1),

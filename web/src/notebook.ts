@@ -21,7 +21,7 @@ export const told = ((): string | null => {
 })();
 
 /** Layer, head, query and key, by number; null for what isn't pinned. */
-export type Selection = [number, number, number | null, number | null];
+type Selection = [number, number, number | null, number | null];
 
 interface Told {
   state?: string;

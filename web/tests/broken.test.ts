@@ -1,6 +1,6 @@
 // NaN and infinity: never drawn, pooled or exported as a number.
 import { expect, test } from "vitest";
-import { css, divergingAt, paint, sequentialCss } from "../src/drawing/colour";
+import { css, divergingAt, paint, sequentialAt } from "../src/drawing/colour";
 import { viewRows, weightRow } from "../src/trace/cells";
 import { measure } from "../src/trace/measures";
 import { columnsOf, poolRow } from "../src/trace/pooling";
@@ -56,6 +56,6 @@ test("NaN survives pooling, and has a colour of its own on every map", () => {
       expect(others).not.toContain(broken);
     }
   }
-  expect(sequentialCss(NaN, false)).toBe(css(divergingAt(NaN, false)));
-  expect(sequentialCss(NaN, true)).toBe("rgb(214 0 60)");
+  expect(css(sequentialAt(NaN, false))).toBe(css(divergingAt(NaN, false)));
+  expect(css(sequentialAt(NaN, true))).toBe("rgb(214 0 60)");
 });

@@ -85,8 +85,6 @@ export const sequentialAt = (t: number, dark: boolean): RGB =>
 export const divergingAt = (t: number, dark: boolean): RGB =>
   Number.isNaN(t) ? BROKEN : entry(diverging(dark), 255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
 
-export const sequentialCss = (t: number, dark: boolean): string => css(sequentialAt(t, dark));
-
 /** Relative luminance, 0 to 1 (WCAG 2.2). */
 export function luminance(colour: RGB): number {
   const [r, g, b] = colour.map((byte) => (byte / 255 <= 0.04045 ? byte / 255 / 12.92 : ((byte / 255 + 0.055) / 1.055) ** 2.4));

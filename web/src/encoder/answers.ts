@@ -15,7 +15,7 @@ const TOP = 8;
 const KEPT = 64;
 const SHORT = 300;
 
-export interface Traced {
+interface Traced {
   id: string;
   bytes: ArrayBuffer;
   outcomes: Outcome[];

@@ -3,7 +3,7 @@ import { floats, readSafetensors } from "../trace/safetensors";
 import type { Anatomy } from "../trace/trace";
 import type { Vocabulary } from "./wordpiece";
 
-export interface Config {
+interface Config {
   layers: number;
   heads: number;
   d: number;
@@ -19,7 +19,7 @@ export interface Config {
 }
 
 /** What the file says of its model, beside the weights. */
-export interface About {
+interface About {
   config: Config;
   vocabulary: Vocabulary;
   /** The mask token's id. */

@@ -38,7 +38,3 @@ export const massTokens = (): Record<string, string[]> =>
 /** No number yet of so many heads, for each statistic. */
 export const blank = (heads: number): Record<string, Float32Array> =>
   Object.fromEntries(catalog.value.map(({ name }) => [name, new Float32Array(heads).fill(NaN)]));
-
-/** The value of a full bar: the upper end of the statistic's range, or the largest of these numbers if it has none. */
-export const barEnd = (name: string, numbers: Float32Array): number =>
-  entry(name)?.high ?? numbers.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 1e-9);

@@ -12,7 +12,7 @@ export interface Gathered {
 /** The answers of a layer's heads, one after the other. */
 export type Ask<Answer> = (layer: number) => Promise<ArrayLike<Answer>>;
 
-export interface Gathering<Held extends Gathered, Answer> {
+interface Gathering<Held extends Gathered, Answer> {
   /** Before the first answer. */
   blank: Held;
   layers: number;

@@ -17,10 +17,10 @@ import { guesses } from "./guesses";
 import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
-export const UNIFORM = 0.98;
+const UNIFORM = 0.98;
 
 /** Numbers of heads that are computed on demand, layer by layer; NaN until then. */
-export interface Coming extends Gathered {
+interface Coming extends Gathered {
   numbers: Float32Array;
 }
 

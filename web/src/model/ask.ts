@@ -32,7 +32,7 @@ export interface Target {
 }
 
 /** The 5th, 50th and 95th percentile of what random sets of heads do, and how many of them are below the group. */
-export type Spread = [number, number, number, number];
+type Spread = [number, number, number, number];
 
 /** Heads that were silenced together (headscope/runs/groups.py). */
 export interface Group {

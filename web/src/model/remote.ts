@@ -36,7 +36,7 @@ export interface Start {
 }
 
 /** A survey beside the traces of its model, as headscope/atlas/head_notes.py has it, in every language. */
-export interface Atlas {
+interface Atlas {
   model: string;
   /** By layer.head and language: the label; score, effect and what they were measured on; the head's page; its link. */
   heads: Record<string, Record<Language, [string, string, string, string]>>;

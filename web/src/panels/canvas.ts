@@ -1,4 +1,5 @@
 // Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
+import { useEffect } from "preact/hooks";
 import { effect, untracked } from "@preact/signals";
 import { paint } from "../drawing/colour";
 import { pens } from "../drawing/pen";
@@ -18,6 +19,18 @@ export function sized(measure: () => void, ...elements: (Element | null)[]): () 
     observer.disconnect();
     stop();
   };
+}
+
+/** Effects for as long as a component is on the page, begun again where an input changes; `begin` returns what stops each. */
+export const useStops = (begin: () => (() => void)[], inputs: unknown[] = []): void => useEffect(() => {
+  const stops = begin();
+  return () => stops.forEach((stop) => stop());
+}, inputs);
+
+/** Listen; returns what stops it. */
+export function heard<Name extends keyof HTMLElementEventMap>(element: HTMLElement, name: Name, act: (event: HTMLElementEventMap[Name]) => void, options: AddEventListenerOptions): () => void {
+  element.addEventListener(name, act, options);
+  return () => element.removeEventListener(name, act);
 }
 
 const scratch = document.createElement("canvas");

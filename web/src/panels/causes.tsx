@@ -12,6 +12,7 @@ import { EmptyCentre } from "./centre";
 import { Bars, EachHead, inOrder } from "./effects";
 import { Groups } from "./groups";
 import { Inked } from "./inked";
+import { Menu } from "./menu";
 import { Sign } from "./sign";
 
 const isSilent = (layer: number, head: number): boolean => chosen.value.ablate.some(([l, h]) => l === layer && h === head);
@@ -92,9 +93,7 @@ function Question() {
   return (
     <>
       <form class="row tools question" onSubmit={(event) => { event.preventDefault(); void go(); }}>
-        <label>{say("causes_change")} <select value={way} data-test="way" onChange={(event) => { state.way.value = event.currentTarget.value as state.Way; }}>
-          {state.WAYS.map((name) => <option key={name} value={name}>{wayName(name)}</option>)}
-        </select></label>
+        <label>{say("causes_change")} <Menu value={way} names={state.WAYS} says={wayName} test="way" onPick={(name) => { state.way.value = name as state.Way; }} /></label>
         {way === "patch" && <input value={patchText.value} aria-label={say("do_patch")} placeholder={say("do_patch_same", { n: origin.value!.info.queries.tokens.length })} data-test="patch" dir="auto" spellcheck={false}
           onInput={(event) => { patchText.value = event.currentTarget.value; }} onKeyDown={(event) => event.stopPropagation()} />}
         {(way === "edge" || way === "cut") && <bdi class={cell ? "chip" : "quiet"}>{cell ? `${way === "cut" ? `${headHere().join(".")}: ` : ""}${cell}` : say("causes_pin")}</bdi>}
@@ -163,9 +162,7 @@ function Choices() {
       </dd>
       <dt>{say("causes_replace")}</dt>
       <dd>
-        <select value={place} aria-label={say("causes_replace")} data-test="replace-place" onChange={(event) => choosePlace(Number(event.currentTarget.value))}>
-          {labels.map((label, at) => <option key={at} value={at}>{at} {label}</option>)}
-        </select>
+        <Menu value={place} names={[...labels.keys()]} says={(at: number) => `${at} ${labels[at]}`} aria-label={say("causes_replace")} test="replace-place" onPick={(at) => choosePlace(Number(at))} />
         <span>→</span>
         <input value={word} aria-label={say("causes_replace")} data-test="replace-by" dir="auto" spellcheck={false} onInput={(event) => write(event.currentTarget.value)}
           onKeyDown={(event) => { event.stopPropagation(); if (event.key === "Enter" && !event.isComposing) put(); }} />

@@ -1,5 +1,5 @@
 // All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
 import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
 import { changeName, NOTHING, numberName, targetName } from "../model/ask";
@@ -18,13 +18,14 @@ import { changed, coming, isUniform, known, STILL, table } from "../heads/statis
 import { wanted } from "../drawing/pictures";
 import { sifted } from "../heads/sifted";
 import { Adding } from "./adding";
-import { fresh, ink, sized } from "./canvas";
+import { fresh, ink, sized, useStops } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../text/shown";
 import { HeadList } from "./headlist";
 import { Ramp } from "./legend";
 import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
+import { Menu } from "./menu";
 import { Sign } from "./sign";
 import { Switch } from "./switch";
 import { toolsOpen } from "./tools";
@@ -109,15 +110,14 @@ export function Grid() {
     return slots(columns, rows, width.value, high, state.order.value !== "place", state.face.value === "pictures", isSigned.value);
   };
 
-  useEffect(() => {
+  useStops(() => {
     const measure = (): void => {
       width.value = wrap.current!.clientWidth;
       // where the page itself scrolls, the grid is as high as it needs
       height.value = getComputedStyle(scroller.current!).overflowY === "visible" ? 0 : scroller.current!.clientHeight;
     };
-    const stops = [sized(measure, wrap.current, scroller.current), effect(draw), effect(mark), effect(follow)];
-    return () => stops.forEach((stop) => stop());
-  }, []);
+    return [sized(measure, wrap.current, scroller.current), effect(draw), effect(mark), effect(follow)];
+  });
 
   function prepare(canvas: HTMLCanvasElement, height: number): CanvasRenderingContext2D {
     canvas.style.height = `${height}px`;
@@ -308,16 +308,11 @@ export function Grid() {
     <section class="panel grid" aria-label={say("grid")}>
       <div class="row asking spread">
         <Asked /><Adding />
-        {isDuel.value ? <Switch held={state.order} names={state.ORDERS.slice(0, 2)} says={(name) => say(`order_${name}`)} test="order" /> : <select class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} data-test="statistic"
-          onChange={(event) => { state.statistic.value = event.currentTarget.value; }}>
-          {names.map((name) => <option key={name} value={name}>{statisticName(name)}</option>)}
-        </select>}
+        {isDuel.value ? <Switch held={state.order} names={state.ORDERS.slice(0, 2)} says={(name) => say(`order_${name}`)} test="order" /> : 
+          <Menu class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} names={names} says={statisticName} test="statistic" onPick={(name) => { state.statistic.value = name; }} />}
       </div>
       {toolsOpen.value && <div class="row tools">
-        <select value={state.order.value} aria-label={say("order")} data-test="order"
-          onChange={(event) => { state.order.value = event.currentTarget.value as state.Order; }}>
-          {state.ORDERS.map((name) => <option key={name} value={name}>{say(`order_${name}`)}</option>)}
-        </select>
+        <Menu value={state.order.value} aria-label={say("order")} names={state.ORDERS} says={(name: state.Order) => say(`order_${name}`)} test="order" onPick={(name) => { state.order.value = name as state.Order; }} />
         <Switch held={state.face} names={state.FACES} says={(name) => say(`face_${name}`)} test="face" />
         <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>

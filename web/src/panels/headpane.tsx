@@ -11,6 +11,7 @@ import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "..
 import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
+import { Menu } from "./menu";
 import { requestZoom } from "./map";
 import { cellsInPixel, Matrix, numbersFrom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
@@ -57,18 +58,11 @@ export function HeadPane() {
             <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
               onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
           )}
-          {hasPair && (
-            <select value={state.filter.value} aria-label={say("filter")} data-test="filter"
-              onChange={(event) => { state.filter.value = event.currentTarget.value as state.Filter; state.box.value = null; }}>
-              {state.FILTERS.map((name) => <option key={name} value={name}>{say(`filter_${name}`)}</option>)}
-            </select>
-          )}
-          <label><input type="checkbox" checked={!state.special.value} data-test="special"
-            onChange={() => { state.special.value = !state.special.value; state.box.value = null; }} /> {say("hide_special")}</label>
-          <label><input type="checkbox" checked={state.merged.value} data-test="words"
-            onChange={() => { state.merged.value = !state.merged.value; state.box.value = null; }} /> {say("merge")}</label>
-          {info.hasNorms && <label title={say("normed_hint")}><input type="checkbox" checked={state.normed.value} data-test="normed"
-            onChange={() => { state.normed.value = !state.normed.value; }} /> {say("normed")}</label>}
+          {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name: state.Filter) => say(`filter_${name}`)} test="filter"
+            onPick={(name) => { state.filter.value = name as state.Filter; state.box.value = null; }} />}
+          <Tick on={!state.special.value} says={say("hide_special")} test="special" onTick={() => state.toggle(state.special)} />
+          <Tick on={state.merged.value} says={say("merge")} test="words" onTick={() => state.toggle(state.merged)} />
+          {info.hasNorms && <Tick on={state.normed.value} says={say("normed")} test="normed" title={say("normed_hint")} onTick={() => { state.normed.value = !state.normed.value; }} />}
           <button data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
           {hasMatrix && <span class="row">
             <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
@@ -104,6 +98,10 @@ export function HeadPane() {
     </div>
   );
 }
+
+const Tick = ({ on, says, test, title, onTick }: { on: boolean; says: string; test: string; title?: string; onTick: () => void }) => (
+  <label title={title}><input type="checkbox" checked={on} data-test={test} onChange={onTick} /> {says}</label>
+);
 
 /** Below a printed figure: what it shows, from which numbers on, how it counts, and how it is made again. */
 export function Caption() {

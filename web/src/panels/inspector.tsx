@@ -102,7 +102,7 @@ export function Inspector() {
 }
 
 /** Shares of a picture's rows, the mean over the words that are no special tokens. */
-export function sharesOf(full: Float32Array, rows: Label[], columns: Label[]): Record<"special" | "before" | "after" | "itself" | "farther", number> {
+function sharesOf(full: Float32Array, rows: Label[], columns: Label[]): Record<"special" | "before" | "after" | "itself" | "farther", number> {
   const sums = { special: 0, before: 0, after: 0, itself: 0, farther: 0 };
   let words = 0;
   rows.forEach((label, r) => {
@@ -139,7 +139,7 @@ function Habit({ picture }: { picture: Picture | null }) {
 }
 
 /** Of two texts: how much of their words' weight goes to each, and to special tokens; the mean over the words. */
-export function blocksOf(full: Float32Array, rows: Label[], columns: Label[]): number[][] {
+function blocksOf(full: Float32Array, rows: Label[], columns: Label[]): number[][] {
   return [0, 1].map((text) => {
     const words = [...rows.keys()].filter((r) => rows[r].segment === text && !rows[r].special);
     return [0, 1, 2].map((to) => words.reduce((sum, r) => sum + columns.reduce((all, { special, segment }, c) => all + ((special ? 2 : segment) === to ? full[r * columns.length + c] : 0), 0), 0) / words.length);

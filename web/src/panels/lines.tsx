@@ -1,5 +1,5 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { strongestKeys } from "../trace/strongest";
 import { engine } from "../trace/engine";
@@ -12,7 +12,7 @@ import { memo } from "./memo";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
-import { fresh, ink, sized } from "./canvas";
+import { fresh, heard, ink, sized, useStops } from "./canvas";
 import { Name } from "./name";
 import { pointed } from "./pointed";
 import { short } from "./slots";
@@ -59,7 +59,7 @@ export function Lines() {
     return Math.max(HEIGHT, Math.min(TALLEST, Math.floor((seen.value.height - 10) / most)));
   });
 
-  useEffect(() => {
+  useStops(() => {
     const element = scroller.current!;
     const look = (): void => {
       const box = state.box.peek();
@@ -70,18 +70,16 @@ export function Lines() {
       }
       seen.value = { top: element.scrollTop, height: element.clientHeight, width: element.clientWidth };
     };
-    element.addEventListener("scroll", look, { passive: true });
-    const stops = [
+    return [
       sized(look, element),
-      () => element.removeEventListener("scroll", look),
+      heard(element, "scroll", look, { passive: true }),
       effect(fetchStrip),
       effect(draw),
       effect(inStep),
       effect(follow),
       effect(marks),
     ];
-    return () => stops.forEach((stop) => stop());
-  }, []);
+  });
   useLayoutEffect(() => { rendered.value++; });
 
   /** Mark hovered and pinned tokens and each key's weight on the existing elements, without rendering again. */

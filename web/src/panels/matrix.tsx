@@ -1,5 +1,5 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
 import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
@@ -9,7 +9,7 @@ import * as state from "../state/state";
 import { column, row, shown } from "../state/store";
 import { engine } from "../trace/engine";
 import { letters } from "../words";
-import { blit, fitted, fresh, ink, sized } from "./canvas";
+import { blit, fitted, fresh, heard, ink, sized, useStops } from "./canvas";
 import { change, short } from "./slots";
 import { around, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
 
@@ -92,7 +92,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value, props.current.room) : null;
   });
 
-  useEffect(() => {
+  useStops(() => {
     const element = wrap.current!;
     const measure = (): void => { size.value = { width: element.clientWidth, height: element.clientHeight }; };
     const wheel = (event: WheelEvent): void => {
@@ -100,10 +100,9 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       const place = element.getBoundingClientRect();
       zoom(Math.exp(event.deltaY * 0.0016), event.clientX - place.left, event.clientY - place.top);
     };
-    element.addEventListener("wheel", wheel, { passive: false });
-    const stops = [
+    return [
       sized(measure, element),
-      () => element.removeEventListener("wheel", wheel),
+      heard(element, "wheel", wheel, { passive: false }),
       // if there is nothing to pan, touch scrolls the page
       effect(() => { element.style.touchAction = state.box.value ? "none" : "pan-x pan-y pinch-zoom"; }),
       effect(() => draw()),
@@ -111,8 +110,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       effect(() => refine()),
       linked ? effect(() => void (zoomRequest.value && keyed(zoomRequest.value))) : () => undefined,
     ];
-    return () => stops.forEach((stop) => stop());
-  }, []);
+  });
 
   function keyed(request: { factor: number; serial: number }): void {
     queueMicrotask(() => {

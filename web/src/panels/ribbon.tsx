@@ -1,5 +1,5 @@
 // The sentence: behind each word, and below it, how much the selected head looks there from the pinned word; arcs to the strongest.
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { sides } from "../heads/asking";
@@ -14,7 +14,7 @@ import { at, doc, headLabel, lookedColumn, lookedRow, shown } from "../state/sto
 import { say, tell } from "../words";
 import { changing, hasRibbon } from "../text/sentence";
 import { Adding } from "./adding";
-import { sized } from "./canvas";
+import { sized, useStops } from "./canvas";
 import { TextBox } from "./textbox";
 import { beside, felt } from "../model/runs";
 import { start } from "../model/remote";
@@ -111,7 +111,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     turn.value = turn.peek() + 1;
   }
   useLayoutEffect(fit, [labels]);
-  useEffect(() => {
+  useStops(() => {
     let wide = box.current!.clientWidth;
     void document.fonts.ready.then(() => { if (box.current) fit(); });
     const resized = (): void => {
@@ -119,8 +119,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       wide = box.current!.clientWidth;
       fit();
     };
-    const stops = [sized(resized, box.current), effect(draw)];
-    return () => stops.forEach((stop) => stop());
+    return [sized(resized, box.current), effect(draw)];
   }, [labels]);
 
   function draw(): void {

@@ -26,7 +26,7 @@ const SPREAD = 12;
 const CLOSE = 28;
 
 /** A picture with its number under or beside it; or no picture: a cell in the number's colour. */
-export type Form = "under" | "beside" | "value";
+type Form = "under" | "beside" | "value";
 
 export interface Slots {
   form: Form;

@@ -11,12 +11,12 @@ import * as state from "../state/state";
 import { doc, shown } from "../state/store";
 import { count, say } from "../words";
 import { isQuiet, type Label } from "../text/shown";
-import { fresh, ink as colourOf, sized } from "./canvas";
+import { fresh, ink as colourOf, sized, useStops } from "./canvas";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
+import { isOne as areOne } from "./ribbon";
 import { short } from "./slots";
 import { Switch } from "./switch";
-
 
 /** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
 const SIZES = [28, 18];
@@ -35,10 +35,7 @@ const MAP = 46;
 const labelsOf = (side: Side): Label[] => (side === "row" ? shown.value?.rows : shown.value?.columns) ?? [];
 
 /** True if queries and keys are the same words: then one text stands for both. */
-const isOne = (): boolean => {
-  const [words, info] = [shown.value, doc.value?.info];
-  return Boolean(words && info && info.queries === info.keys && words.rows.length === words.columns.length && words.rows[0]?.tokens[0] === words.columns[0]?.tokens[0]);
-};
+const isOne = (): boolean => Boolean(shown.value && doc.value && areOne(shown.value, doc.value.info));
 
 const pieces: Record<Side, ReadonlySignal<Piece[]>> = {
   row: computed(() => (doc.value ? prose(labelsOf("row"), doc.value.info.queries) : [])),
@@ -121,15 +118,14 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
 
   useLayoutEffect(measure, [pieces]);
   useEffect(() => sized(resized, box.current), [pieces]);
-  useEffect(() => {
+  useStops(() => {
     // what another text or filter left on words that are out of sight now
     for (const span of flow.current!.children as HTMLCollectionOf<HTMLElement>) {
       span.style.background = span.style.color = "";
       span.removeAttribute("aria-description");
     }
     looks.current = [];
-    const stops = [effect(paint), effect(follow), effect(margin)];
-    return () => stops.forEach((stop) => stop());
+    return [effect(paint), effect(follow), effect(margin)];
   }, [pieces, side, inked]);
 
   /** The words on the screen, and about a screen around it: [from, to). */

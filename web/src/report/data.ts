@@ -135,14 +135,14 @@ export interface Line {
 }
 
 /** How often a head finds a relation. */
-export interface Relation extends RelationRow {
+interface Relation extends RelationRow {
   ends: Ends;
   bestCell: number;
   bestScore: number;
 }
 
 /** A head in the order of removal, and what it costs to be without it and all before it. */
-export interface Removed extends RemovalRow {
+interface Removed extends RemovalRow {
   cell: number;
 }
 

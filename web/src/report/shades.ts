@@ -21,12 +21,12 @@ export function endsOf({ mean, signed }: Statistic): Ends | null {
 }
 
 /** Custom properties of an element with class `shade`: its colours in light mode, in print, and in dark mode. */
-export type Shade = Record<"--day" | "--dayink" | "--night" | "--nightink", string>;
+type Shade = Record<"--day" | "--dayink" | "--night" | "--nightink", string>;
 
 const shade = (day: RGB, night: RGB): Shade => ({ "--day": css(day), "--dayink": inkOn(day), "--night": css(night), "--nightink": inkOn(night) });
 
 /** The shade at t, 0 to 1, between the ends of a scale. */
-export function shadeAt(t: number, signed: boolean): Shade {
+function shadeAt(t: number, signed: boolean): Shade {
   return signed ? shade(divergingAt(2 * t - 1, false), divergingAt(2 * t - 1, true)) : shade(sequentialAt(t, false), sequentialAt(t, true));
 }
 

@@ -111,7 +111,7 @@ export function partner(side: "rows" | "columns", place: number | null): number 
 }
 
 /** The words that stand in both texts, as rows and columns of each; at the end, together, a column of the words of A alone and one of B's. */
-export interface Joint {
+interface Joint {
   a: View;
   b: View;
   rows: Label[];

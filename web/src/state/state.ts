@@ -1,5 +1,5 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
-import { signal } from "@preact/signals";
+import { signal, type Signal } from "@preact/signals";
 import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";
@@ -10,7 +10,7 @@ export const FILTERS = ["all", "aa", "ab", "ba", "bb"] as const;
 export const SCALES = ["sqrt", "linear", "log"] as const;
 /** The steps of a cell, from q and k to what the head writes. */
 export const STEPS = 7;
-export const REACHES = ["one", "head"] as const;
+const REACHES = ["one", "head"] as const;
 export const ORDERS = ["place", "high", "low"] as const;
 export const DIRECTIONS = ["from", "to"] as const;
 export const BLENDS = ["over", "mean"] as const;
@@ -22,12 +22,12 @@ export const isOfHeads = (name: Way): boolean => WAYS.indexOf(name) < 4;
 export const isOfTokens = (name: Way): boolean => name === "decompx";
 export type Face = (typeof FACES)[number];
 export type Direction = (typeof DIRECTIONS)[number];
-export type Blend = (typeof BLENDS)[number];
-export type Mode = (typeof MODES)[number];
+type Blend = (typeof BLENDS)[number];
+type Mode = (typeof MODES)[number];
 export type Pane = (typeof PANES)[number];
 export type Filter = (typeof FILTERS)[number];
 export type Scale = (typeof SCALES)[number];
-export type Reach = (typeof REACHES)[number];
+type Reach = (typeof REACHES)[number];
 export type Order = (typeof ORDERS)[number];
 /** Top row, left column, and number of visible rows and columns; null for the whole matrix. */
 export type Box = { top: number; left: number; span: number } | null;
@@ -74,6 +74,12 @@ export const chain = signal(false);
 /** True if a phone, which shows one thing at a time, shows the heads. */
 export const heads = signal(false);
 export const box = signal<Box>(null);
+
+/** Other words are shown: the matrix is seen whole again. */
+export function toggle(target: Signal<boolean>): void {
+  target.value = !target.value;
+  box.value = null;
+}
 
 /** How a run is changed, the run in view, and the group in it. */
 export const way = signal<Way>("zero");

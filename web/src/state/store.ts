@@ -89,7 +89,7 @@ export function headLabel(info: TraceInfo, n: number): string {
 let nextId = 0;
 
 /** Bytes of a trace file, or their base64 in chunks, each released once it is sent. */
-export type Source = { bytes: ArrayBuffer } | { parts: Iterable<string>; all: number };
+type Source = { bytes: ArrayBuffer } | { parts: Iterable<string>; all: number };
 
 export async function openTrace(
   source: Source, name: string | null, remote: string | null = null, of: Doc["of"] = null, put: ((one: Doc) => void) | null = null,

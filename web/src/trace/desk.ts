@@ -10,7 +10,7 @@ import type { Followed } from "./follow";
 import type { HeadArrays } from "./head";
 import { HeldTrace, type Piece, type TraceInfo } from "./trace";
 
-export interface HeadName {
+interface HeadName {
   trace: number;
   layer: number;
   head: number;

@@ -19,7 +19,7 @@ const ORDER: Record<Urgency, number> = { now: 0, ahead: 1, background: 2 };
 export class Superseded extends Error {}
 
 /** Where the arrays are that this page lacks. */
-export interface Supplier {
+interface Supplier {
   /** The answer, where a question about this trace is answered elsewhere; else null. */
   answer(kind: keyof Questions, ask: unknown, urgency: Urgency, left: AbortSignal): Promise<unknown> | null;
   piece(piece: Piece, urgency: Urgency): Promise<Float32Array>;

@@ -14,7 +14,7 @@ export function placeOf(lines: Line[]): number {
 }
 
 /** The same place, moved as far as the longest words on either side require. */
-export function roomFor(place: number, width: number, sides: { left: number; right: number }[]): number {
+function roomFor(place: number, width: number, sides: { left: number; right: number }[]): number {
   if (!width) return place;
   const left = Math.max(0, ...sides.map((side) => side.left));
   const right = Math.max(0, ...sides.map((side) => side.right));

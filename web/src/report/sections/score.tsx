@@ -2,7 +2,7 @@
 import { share } from "../kinds";
 import { say } from "../words";
 
-export interface Scored {
+interface Scored {
   score: number | null;
   low: number | null;
   high: number | null;

@@ -9,7 +9,7 @@ import { Chip } from "./chip";
 const NAMED: Partial<Record<Group, number>> = { position: 3, syntax: 3 };
 
 /** The mean of a number over the heads that have it. */
-export function meanOf(values: (number | null | undefined)[]): number | null {
+function meanOf(values: (number | null | undefined)[]): number | null {
   const present = values.filter((value): value is number => value !== null && value !== undefined);
   return present.length ? present.reduce((sum, value) => sum + value, 0) / present.length : null;
 }
