@@ -78,27 +78,6 @@ const asFunction: Plugin = {
   },
 };
 
-/**
- * The modules of a page in an order in which gzip finds most of what they have alike: 1.5 % less. Whatever a module needs
- * comes before it in any case, and one that isn't named here where it is first imported.
- */
-const ORDER = `
-text/align state/kept trace/parts state/appearance drawing/files model/backend text/shown text/prose model/server trace/engine words/speech
-words/index state/hash state/state state/steps trace/strongest state/store state/comparing text/sentence drawing/colour panels/slots heads/gathering
-heads/catalog state/opening notebook model/remote state/away heads/sifted model/ask model/runs heads/order heads/guesses heads/asking heads/statistics
-heads/ranking heads/several drawing/pictures panels/centre panels/sign text/masking panels/settings words/numbers panels/inked text/python panels/bar
-panels/effects panels/fetched panels/groups drawing/overlay panels/textbox panels/findings panels/causes drawing/caption panels/dialog text/naming
-panels/headlist panels/memo panels/name panels/table panels/cell panels/anatomy drawing/pen panels/switch panels/canvas panels/map panels/tools
-panels/help panels/keyline panels/lessons panels/inspector panels/follow drawing/figure panels/matrix panels/divider panels/pointed drawing/paper
-panels/legend panels/adding panels/ribbon panels/lines panels/grid text/ink panels/text panels/screens panels/lost drawing/export share panels/save
-panels/compare panels/share panels/top panels/headpane app keyboard begin
-`;
-
-const inOrder: Plugin = {
-  name: "in-order",
-  transform: (code, id) => (/\/src\/(main|typed)\.tsx$/.test(id) ? ORDER.trim().split(/\s+/).map((name) => `import "./${name}";`).join("") + code : null),
-};
-
 /** The sources of the page, without those of the report and of the encoder. */
 const sources = (): string =>
   readdirSync("src", { recursive: true, encoding: "utf-8" })
@@ -156,7 +135,7 @@ export default defineConfig(({ mode }) => {
   const name = mode in PAGES ? mode : "page";
   return {
     oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
-    plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames, inOrder]), oneFile(name)],
+    plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames]), oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },
       outDir: "../src/headscope/page/static",

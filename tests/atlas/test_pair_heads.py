@@ -274,7 +274,7 @@ def test_the_command(tmp_path: Path) -> None:
     layer, head = found.directions["forward"].head
     assert f"head {layer}.{head} looks most at the partner" in " ".join(shown.output.split())
     record = json.loads(run("pairs", "-", TREEBANK, "--set", "chosen_on=10", "--set", "by=row", "--json").stdout)
-    assert record["schema"] == "headscope/pairs"
+    assert record["schema"] == "headscope/pairs-row"
     assert record["directions"]["back"]["accuracy"] == pytest.approx(found.directions["back"].accuracy)
     only = run("pairs", "-", TREEBANK, "--set", "by=row", "--csv").stdout.splitlines()[0]
     assert only == "layer,head,forward,forward_low,forward_high,back,back_low,back_high"
