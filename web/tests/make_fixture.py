@@ -12,7 +12,7 @@ from headscope.attention.scores import Mask, log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.heads.catalog import MASSES, ON_PAGE, ROLE_TOKENS
 from headscope.page.trace import page_bytes
-from headscope.results.token_axis import TokenAxis
+from headscope.results.tokens import TokenAxis
 from headscope.traces import LayerRecord, Trace
 
 SIZE, HEADS, D = 12, 4, 16
