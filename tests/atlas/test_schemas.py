@@ -134,7 +134,7 @@ def interface(name: str) -> set[str]:
     """The fields of a type of the site, inherited ones too."""
     text = "".join((TYPES / file).read_text(encoding="utf-8") for file in ("rows.ts", "data.ts"))
     (found,) = re.findall(
-        rf"^export interface {name} (?:extends (\w+) )?\{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL
+        rf"^(?:export )?interface {name} (?:extends (\w+) )?\{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL
     )
     return set(re.findall(r"^  (\w+): ", found[1], re.MULTILINE)) | (interface(found[0]) if found[0] else set())
 

@@ -333,7 +333,7 @@ def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.Monk
         (folder / "file").write_bytes(data)
         (folder / "file").unlink()
         if data != b"whole":
-            np.empty(fuzz.MOST_MEMORY, np.uint8)
+            np.empty(2 * fuzz.MOST_MEMORY, np.uint8)
 
     monkeypatch.setitem(readers.READERS, "removes", readers.Reader(lambda _: [b"whole"], (mutate_bytes,), remove))
     counts = fuzz.fuzz("removes", range(10), 1)
