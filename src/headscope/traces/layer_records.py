@@ -210,7 +210,7 @@ class Outputs(Keyed, Mapping[str, Named]):
         return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        return "outputs: " + ", ".join(repr(self._kept.get(name, name)) for name in self)
+        return "outputs: " + ", ".join(str(self._kept.get(name, name)) for name in self)
 
 
 def kept_outputs(outputs: Mapping[str, Named]) -> Mapping[str, Named]:
