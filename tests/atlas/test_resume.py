@@ -76,7 +76,7 @@ def test_died_with_everything_on_and_run_again(tmp_path: Path) -> None:
     moments, kept = random.Random(8), {}
     for name, times in (
         *(("part-", 1), ("part-", 2), ("sample.parquet", 1)),
-        *(("round-", 3), ("effects.parquet", 1), ("removal.parquet", 1)),
+        *(("effects.parquet", 1), ("round-", 3), ("removal.parquet", 1)),
         *(("choosing-", 1), ("writes.parquet", 1), ("syntax.parquet", 1), ("relations.parquet", 1)),
         *(("distributions.parquet", 1), ("labels.parquet", 1), ("examples.parquet", 1), ("lines.parquet", 1)),
         *(("manifest.json", 1), ("index.html", 1), ("head-", 3)),
