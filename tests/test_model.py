@@ -55,6 +55,10 @@ def test_batches_go_through_in_bounded_parts() -> None:
         ({"text": ""}, "empty"),
         ({"text": " \n "}, "the text has no tokens"),
         ({"ids": [5], "segments": [0, 0]}, "segments"),
+        ({"ids": 5}, "ids has type int"),
+        ({"ids": [5, 6, 7], "max_length": -1}, "max_length is -1"),
+        ({"text": "the", "segments": [0]}, "segments goes with ids"),
+        ({"words": ["the"], "pair": "cat"}, "pair goes with text"),
         ({"text": "the cat", "max_length": 1}, "max_length|1"),
     ],
 )
@@ -64,8 +68,22 @@ def test_what_can_not_be_a_text_is_refused_in_words(model: hs.Model, arguments: 
     assert refused.value.advice
 
 
+def test_ids_are_cut_with_their_segments(model: hs.Model) -> None:
+    trace = model.trace(ids=[5, 6, 7], segments=[0, 1, 1], max_length=2)
+    assert (trace.ids, trace.segments.tolist()) == ((5, 6), [0, 1])
+
+
+def test_what_takes_one_text_refuses_a_list() -> None:
+    bert = hs.open()
+    for ask in (bert.fill, bert.attribute):
+        with pytest.raises(InputError, match="expected one text, got list"):
+            ask(["her [MASK]"])
+    with pytest.raises(InputError, match="expected a text or a trace, got list"):
+        bert.verify(["the cat"])  # type: ignore[arg-type]
+
+
 def test_what_is_no_head_is_refused_in_words(model: hs.Model) -> None:
-    with pytest.raises(InputError, match=r"expected a layer and a head, got \(0,\)[\s\S]*ablate=\{\(3, 5\)\}"):
+    with pytest.raises(InputError, match=r"expected heads as \(layer, head\), got 0[\s\S]*name heads as \{\(3, 5\)\}"):
         model.trace("a", ablate=(0, 0))
 
 

@@ -322,7 +322,14 @@ class Model(Suggesting):
             pair: a second text for the same input.
             reference: True to compare with transformers too, if it is installed.
         """
-        return (self.trace(text, pair) if isinstance(text, str) else text).verify(reference=reference)
+        trace = self.trace(text, pair) if isinstance(text, str) else text
+        if not hasattr(trace, "verify"):
+            raise InputError(
+                f"expected a text or a trace, got {type(text).__name__}",
+                where="verify",
+                advice="verify several one by one: [trace.verify() for trace in model.trace(texts)]",
+            )
+        return trace.verify(reference=reference)
 
     @late("headscope.runs.predicting:fill")
     def fill(

@@ -57,6 +57,8 @@ def test_published_file(tmp_path: Path) -> None:
     anatomy = read_anatomy(open_checkpoint(bert_checkpoint(tmp_path, published=True)))
     assert [row.name for row in anatomy.parameters] == NAMES
     assert anatomy.parameters["embeddings.LayerNorm.weight"].stored == "bert.embeddings.LayerNorm.gamma"
+    with pytest.raises(InputError, match=r"no parameter '.*gamma'; did you mean 'embeddings"):
+        anatomy.parameters["embeddings.LayerNorm.gamma"]
     counts = {row.name: row.count for row in anatomy.extra}
     assert counts == {
         "cls.predictions.bias": 30_522,

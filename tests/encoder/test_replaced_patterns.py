@@ -145,7 +145,7 @@ def test_filling_takes_ways(bundled: Any) -> None:
         ({(0, 0): "half"}, "unknown way to change a head: 'half'"),
         ({(0, 9): "uniform"}, "there is no head 9"),
         ({(0, 0): np.eye(3)}, r"the map is \(3, 3\)"),
-        ({0: "uniform"}, "expected a layer and a head"),
+        ({0: "uniform"}, "expected heads as .*got 0"),
     ],
 )
 def test_what_the_encoder_refuses(bundled: Any, heads: Any, message: str) -> None:

@@ -199,6 +199,7 @@ def test_intervals_are_students() -> None:
         ({"patch_from": TEXT, "method": "mean"}, InputError, "in one way"),
         ({"patch_from": TEXT, "pair": "the"}, InputError, "can't be patched from a single one"),
         ({"edge": (0, 99)}, InputError, "99"),
+        ({"edge": 3}, InputError, r"expected \(query, key\), got 3"),
         ({"edge": (0, 1), "method": "mean"}, InputError, "mean and edge"),
         ({"edge": (0, 1), "patch_from": TEXT}, InputError, "patch_from and edge"),
         ({"target": 60}, InputError, "60"),

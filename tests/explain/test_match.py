@@ -305,6 +305,7 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
         (MINILM, (QUERY, []), {}, "no documents"),
         (MINILM, (QUERY, ["a", " "]), {}, "document 1 is empty"),
         (MINILM, ("", ["a"]), {}, "the query is empty"),
+        (MINILM, (["a"], ["a"]), {}, r"the query is \['a'\], not a text"),
         (MINILM, (QUERY, DOCUMENTS), {"level": "middle"}, "no level 'middle'"),
         (MINILM, (QUERY, DOCUMENTS), {"kind": "dense"}, "no kind 'dense'"),
         (3, (QUERY, DOCUMENTS), {}, "int can't be opened"),
@@ -319,6 +320,7 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
         cross.above(1, 1)
     with pytest.raises(InputError, match="no document 3"):
         cross[3]
+    assert cross[cross.scores.argmax()] is cross[cross.ranking()[0]]
     with pytest.raises(InputError, match="no side 'left'"):
         cross[0].parts("left")
 

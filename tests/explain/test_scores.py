@@ -209,6 +209,7 @@ def test_a_curve_is_drawn(classifier: Any) -> None:
         ({"labels": LABELS, "order": "alphabetical"}, InputError, "no order 'alphabetical'"),
         ({"labels": LABELS, "order": [(0, 0), (0, 0)]}, InputError, "or twice"),
         ({"labels": LABELS, "order": [(7, 0)]}, InputError, "is not there"),
+        ({"labels": LABELS, "order": (3, 1)}, InputError, "expected heads as .*got 3"),
         ({"labels": LABELS, "steps": 13}, InputError, "13 steps"),
         ({"texts": TEXTS[:3], "labels": LABELS[:3]}, InputError, "there are 3"),
         ({"metric": lambda row, label: float("nan")}, InputError, "not all of them finite"),
@@ -240,8 +241,27 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
         (module, 1.0, {}, "of shape"),
         (module, [1.0], {"heads": [(0, 9)]}, "no head 9"),
         (module, [1.0], {"heads": []}, "no head is named"),
+        (module, [1.0], {"heads": (0, 1)}, "expected heads as .*got 0"),
+        (module, [1.0], {"heads": [(1.5, 0)]}, r"expected heads as .*got \(1.5, 0\)"),
+        (module, None, {}, "the score is None"),
+        (module, ["good"], {}, "isn't one number for each text"),
+        (module, [torch.ones(2)], {}, "isn't one number for each text"),
         (copy.deepcopy(module).train(), [1.0], {}, "training mode"),
         (model, [1.0], {}, "call its trace"),
     ):
         with pytest.raises(InputError, match=message):
             hs.effects(live, lambda score=score: score, **options)
+    with pytest.raises(InputError, match="the score is Tensor, not a function"):
+        hs.effects(module, torch.ones(6))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the metric is None, not a number"):
+        model.effects(TEXTS, labels=LABELS, metric=lambda row, label: None)
+
+
+def test_heads_may_be_numbers_of_numpy(classifier: Any) -> None:
+    model, module = classifier
+    heads = np.argwhere(np.eye(3, 4) > 0)[:2]
+    found = hs.effects(module, lambda: [1.0], heads=heads)
+    assert [tuple(place) for place in np.argwhere(np.isfinite(found.array))] == [(0, 0), (1, 1)]
+    with hs.ablate(module, heads), hs.capture(module) as captured:
+        module(torch.tensor([[5, 6, 7]]))
+    assert captured.trace.ablated == model.trace("the cat", ablate=heads).ablated == {(0, 0), (1, 1)}

@@ -308,7 +308,7 @@ def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, t
 
 
 def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
-    part = cat.to_html(tmp_path / "part.html", layers=[1], heads=[1])
+    part = cat.to_html(tmp_path / "part.html", layers=np.array([1]), heads=[1])
     page = watch().open(f"{part.as_uri()}#q=4")
     assert head_of(page) == "Head 1.1"
     assert "layers 1 and heads 1" in page.locator("[data-test=part]").inner_text()

@@ -81,6 +81,10 @@ def test_a_trace_is_indexed_by_layer_and_head(trace: Trace) -> None:
         for index in wrong:
             with pytest.raises(InputError, match=message):
                 indexed[index]  # type: ignore[index]
+    with pytest.raises(InputError, match="expected a layer"):
+        trace[np.array([0, 1])]  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="there is no layer 9"):
+        trace.head_numbers(9)
 
 
 def test_an_output_is_the_papers(trace: Trace, model: hs.Model) -> None:

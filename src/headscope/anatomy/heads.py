@@ -8,9 +8,9 @@ is the head's rows of the paper's W^O, (d_head, d_model).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from headscope.errors import InputError
@@ -80,8 +80,12 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
     Raises:
         OutOfRangeError: there is no such layer or head.
     """
-    if isinstance(index, Integral) and -size <= index < size:
-        return int(index % size)
+    try:
+        at = operator.index(index)
+    except TypeError:  # a name, a slice, an array
+        at = size
+    if -size <= at < size:
+        return at % size
     raise OutOfRangeError(
         f"there is no {noun} {index!r:.40}: {place} has {size} {noun}s",
         where=f"{noun} {index}",

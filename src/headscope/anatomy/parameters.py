@@ -13,7 +13,9 @@ from typing import Any, overload
 from headscope.anatomy.schema import Family
 from headscope.checkpoint.entry import DTYPES
 from headscope.checkpoint.models_in_memory import unwrapped
+from headscope.errors import InputError
 from headscope.results.row_tables import Rows
+from headscope.settings import meant
 
 UNPLACED = "unplaced"
 """Component of tensors inside the base model that its class doesn't have."""
@@ -74,6 +76,12 @@ class Component:
     meaning: str
 
 
+class MissingParameterError(InputError, KeyError):
+    """There is no such parameter. Also a KeyError, as mappings require."""
+
+    __str__ = InputError.__str__
+
+
 class Parameters(Rows, Sequence[Parameter]):
     """A table of parameters, in the class's order."""
 
@@ -88,8 +96,18 @@ class Parameters(Rows, Sequence[Parameter]):
     @overload
     def __getitem__(self, index: slice) -> Parameters: ...
     def __getitem__(self, index: int | str | slice) -> Parameter | Parameters:
-        """Return a parameter by position or by name, or a table by slice."""
+        """Return a parameter by position or by name, or a table by slice.
+
+        Raises:
+            MissingParameterError: there is no parameter with this name.
+        """
         if isinstance(index, str):
+            if index not in self._by_name:
+                raise MissingParameterError(
+                    f"there is no parameter {index!r:.80}{meant(index, self._by_name)}",
+                    where="parameters",
+                    advice="`headscope shapes` lists them all; those on top of the base model are in model.extra",
+                )
             return self._by_name[index]
         if isinstance(index, slice):
             return Parameters(self._rows[index])

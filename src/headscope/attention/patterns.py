@@ -12,6 +12,7 @@ queries at a time. A query that sees no key has a row of 0, as in its weights.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,9 +51,36 @@ MOST_DIGITS = 20
 LAST = np.uint64(2**64 - 1)
 
 
-def by_head(heads: Heads) -> dict[Any, Any]:
-    """The way of each head: that of a mapping, otherwise `zero`."""
-    return dict(heads) if isinstance(heads, Mapping) else dict.fromkeys(heads, "zero")
+def by_head(heads: Heads) -> dict[tuple[int, int], Any]:
+    """The way of each head: that of a mapping, otherwise `zero`.
+
+    Raises:
+        InputError: something is not a pair of a layer and a head.
+    """
+    pairs = pairs_of(heads, "ablate")
+    return dict(zip(pairs, heads.values(), strict=True)) if isinstance(heads, Mapping) else dict.fromkeys(pairs, "zero")
+
+
+def pairs_of(heads: Iterable[Any], where: str) -> list[tuple[int, int]]:
+    """Heads as pairs of Python's integers: NumPy's and torch's become those.
+
+    Args:
+        heads: pairs, or rows of an array of (heads, 2).
+        where: the argument, for errors.
+
+    Raises:
+        InputError: something is not a pair of a layer and a head.
+    """
+    pairs = []
+    for pair in heads if isinstance(heads, Iterable) and not isinstance(heads, str) else [heads]:
+        try:
+            layer, head = map(operator.index, pair)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"expected heads as (layer, head), got {pair!r:.40}", where=where, advice="name heads as {(3, 5)}"
+            ) from None
+        pairs.append((layer, head))
+    return pairs
 
 
 def checked_way(way: Any, where: str) -> Way:

@@ -22,7 +22,7 @@ from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking
 from headscope.runs.predicting import predicted
 from headscope.runs.targets import check_slope, choose, read
-from headscope.runs.texts import as_input
+from headscope.runs.texts import as_input, one_text
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -137,7 +137,7 @@ def attribute(
 
     The formula is in headscope.explain.propagation; it costs about two forward passes.
     """
-    found = prepared_for(model, text, target, pair, max_length=max_length)
+    found = prepared_for(model, one_text(text), target, pair, max_length=max_length)
     result = attribution_of(model, found.encoded, target, text=found.text, pair=found.pair, check=check)
     return replace(result, notes=found.notes)
 

@@ -126,7 +126,10 @@ def _check(query: str, documents: Sequence[str], level: str, kind: str | None) -
     if not documents:
         raise InputError("there are no documents", where="documents", advice="pass at least one document")
     for name, text in (("the query", query), *((f"document {at}", text) for at, text in enumerate(documents))):
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str):
+            found = f"{name} is {text!r:.40}, not a text"
+            raise InputError(found, where=name, advice="pass one query, and a text or a list of texts for it")
+        if not text.strip():
             raise InputError(f"{name} is empty", where=name, advice="pass a text with at least one word")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.attention.patterns import pairs_of
 from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Removal
@@ -170,7 +171,7 @@ def random_orders(
 
 def named_heads(order: Sequence[Head], heads: Sequence[Head]) -> list[Head]:
     """The heads of an order, each once, or an InputError."""
-    named = [(int(layer), int(head)) for layer, head in order]
+    named = pairs_of(order, "order")
     wrong = [head for head in named if head not in heads] or [head for head in named if named.count(head) > 1]
     if wrong or not named:
         found = f"head {wrong[0]} is not there, or twice" if wrong else "an order without heads"

@@ -181,11 +181,6 @@ def ablate(model: nn.Module, heads: Heads, *, stack: str | None = None) -> Ablat
         UnsupportedError: the model's attention can't be captured.
     """
     ways = by_head(heads)
-    for place in ways:
-        if not (isinstance(place, tuple) and len(place) == 2 and all(isinstance(number, int) for number in place)):
-            raise InputError(
-                f"expected heads as (layer, head), got {place!r:.40}", where="ablate", advice="name heads as {(3, 5)}"
-            )
     if not ways:
         raise InputError("no heads to silence", where="ablate", advice='name at least one: {(3, 5): "zero"}')
     return Ablation(model, stack, {place: checked_way(way, f"head {place}") for place, way in ways.items()})

@@ -158,11 +158,12 @@ def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) 
     """The places of the layers or heads with these numbers."""
     if requested is None:
         return list(range(len(numbers)))
+    requested = list(requested)  # of an array, too
     beyond = [number for number in requested if number not in numbers]
     if beyond or not requested:
         raise InputError(
             f"there is no {noun} {beyond[0]} in the trace" if beyond else f"no {noun} was chosen",
-            where=f"{noun}s={list(requested)!r}",
+            where=f"{noun}s={requested!r}",
             advice=f"the trace has the {noun}s {', '.join(map(str, numbers))}",
         )
     return sorted(numbers.index(number) for number in set(requested))

@@ -406,11 +406,11 @@ class Matches(Rows):
 
     def _number(self, document: int) -> int:
         count = len(self.matches)
-        if isinstance(document, bool) or not isinstance(document, int) or not 0 <= document < count:
+        if isinstance(document, bool) or not isinstance(document, (int, np.integer)) or not 0 <= document < count:
             raise InputError(
                 f"there is no document {document!r:.40}", where="document", advice=f"they run from 0 to {count - 1}"
             )
-        return document
+        return int(document)
 
     def __len__(self) -> int:
         return len(self.matches)

@@ -214,6 +214,10 @@ def _exact(
     before = base_readings(model, base, targets)
     do = "patch" if source is not None else method
     if edge is not None:
+        if not isinstance(edge, Sequence) or len(edge) != 2:
+            raise InputError(
+                f"expected (query, key), got {edge!r:.40}", where="edge", advice="name two tokens: edge=(9, 2)"
+            )
         query, key = (check_index(place, len(base.last), "token", "edge") for place in edge)
         do, edge = "edge", (query, key)
     values = np.empty((sizes.layers, sizes.heads, len(given)))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from headscope.attention.patterns import pairs_of
 from headscope.errors import InputError
 from headscope.heads import scored
 from headscope.live.ablation import Ablation, ablate
@@ -41,12 +42,14 @@ class LiveScores:
                 where=type(model).__name__,
                 advice="call model.eval() first",
             )
+        if not callable(score):
+            raise InputError(
+                f"the score is {type(score).__name__}, not a function",
+                where="score",
+                advice="pass a function that runs the model and returns one number for each text",
+            )
         self._model, self._score, self._method, self._stack = model, score, method, ablation.stack
-        self.heads = (
-            ablation.every_head()
-            if heads is None
-            else [*dict.fromkeys((int(layer), int(head)) for layer, head in heads)]
-        )
+        self.heads = ablation.every_head() if heads is None else [*dict.fromkeys(pairs_of(heads, "heads"))]
         if not self.heads:
             raise InputError("no head is named", where="heads", advice="give (layer, head) of some, or leave it out")
         self.measure = Measure.of_score(score)
@@ -58,7 +61,14 @@ class LiveScores:
             ways = dict.fromkeys(heads, self._method)
             with ablate(self._model, ways, stack=self._stack) if ways else nullcontext(), torch.no_grad():
                 given = self._score()
-            found = torch.as_tensor(np.array(given) if hasattr(given, "to_numpy") else given)  # a column of pandas
+            try:
+                found = torch.as_tensor(np.array(given) if hasattr(given, "to_numpy") else given)  # a column of pandas
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"the score is {given!r:.60}, which isn't one number for each text",
+                    where="score",
+                    advice="return a list, an array or a tensor of numbers",
+                ) from error
             rows.append(found.detach().to("cpu", torch.float64).numpy())
             if rows[-1].ndim != 1 or rows[-1].shape != rows[0].shape:
                 raise InputError(

@@ -12,6 +12,7 @@ from headscope.errors import CheckpointError, InputError, UnsupportedError
 from headscope.heads.head_distances import relative
 from headscope.results.explained import Filled, LabelShare, Prediction
 from headscope.runs.targets import label_name, lacks, logits_of
+from headscope.runs.texts import one_text
 from headscope.traces import broken_line, kept_outputs
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def fill(
         CheckpointError: the weights contain NaN or infinity.
     """
     check_masks(model)
-    return fill_trace(model, model.trace(text, pair, max_length=max_length, ablate=ablate), top=top)
+    return fill_trace(model, model.trace(one_text(text), pair, max_length=max_length, ablate=ablate), top=top)
 
 
 def check_masks(model: Model) -> str:
@@ -130,7 +131,7 @@ def predict(
         CheckpointError: the weights contain NaN or infinity.
     """
     check_classes(model)
-    return predict_trace(model, model.trace(text, pair, max_length=max_length, ablate=ablate))
+    return predict_trace(model, model.trace(one_text(text), pair, max_length=max_length, ablate=ablate))
 
 
 def check_classes(model: Model) -> str:

@@ -97,7 +97,15 @@ class TextScores:
     def _number(self, one: Labelled, target: Target, before: Outputs, after: Outputs) -> float:
         """The score of one text."""
         if not isinstance(self.metric, str):
-            return float(self.metric(after, one.label))
+            number = self.metric(after, one.label)
+            try:
+                return float(number)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"the metric is {number!r:.60}, not a number",
+                    where="metric",
+                    advice="return one number for a text's outputs and its label",
+                ) from error
         if not np.isfinite(after).all():
             raise not_a_number("with a head changed the output is not a number", self.model.checkpoint.where)
         if self.metric == "vector":

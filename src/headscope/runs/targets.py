@@ -132,6 +132,7 @@ def choose(model: Model, encoded: TokenAxis, last: Float[np.ndarray, "tokens d_m
                 advice="name the target anew for this text",
             )
         return wanted
+    wanted = int(wanted) if isinstance(wanted, np.integer) else wanted  # of argmax
     mask, tasks = model.tokenizer.mask_id, model.anatomy.tasks
     masks = [at for at, index in enumerate(encoded.ids) if mask is not None and index == mask]
     if wanted is None:

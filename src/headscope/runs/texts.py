@@ -68,6 +68,19 @@ def texts_of(given: Any, name: str) -> Any:
     return found
 
 
+def one_text(given: Any) -> str:
+    """A text that stands alone.
+
+    Raises:
+        InputError: it is something else, such as a list of texts.
+    """
+    if not isinstance(given, str):
+        raise InputError(
+            f"expected one text, got {type(given).__name__}", where="text", advice="pass one string, text by text"
+        )
+    return given
+
+
 def one_for_each(texts: Sequence[str], several: Any, name: str) -> Sequence[Any]:
     """The companions of texts, a second text or a label for each; None for each where there are none.
 
@@ -264,12 +277,15 @@ def trace(
             where="trace",
             advice='pass a text: model.trace("The cat sat on the mat.")',
         )
+    for name, value, needs in (("pair", pair, "text"), ("segments", segments, "ids")):
+        if value is not None and inputs != [needs]:
+            raise InputError(f"{name} goes with {needs}", where=name, advice=f"pass {needs}, or leave {name} out")
     if text is not None:
         single: Prepared | TokenAxis = as_traced(model, text, pair, max_length=max_length)
     elif words is not None:
         single = model.tokenizer.encode_words(_plain(words), max_length=max_length)
     else:
-        single = model.tokenizer.encode_ids(list(_plain(ids) or ())[:max_length], _plain(segments))
+        single = model.tokenizer.encode_ids(_plain(ids), _plain(segments), max_length=max_length)
     (one,) = _run(model, [single], ways, hidden_states, progress)
     return one if words is None else one.replaced(notes=(*model.tokenizer.doubts(pair=False), *one.notes))
 
@@ -283,24 +299,13 @@ def _plain(given: Any) -> Any:
 def _ways(model: Model, ablate: Heads) -> dict[tuple[int, int], Way]:
     """The way of each head, as a pair of indices from 0, after checking that the model has it."""
     sizes = model.anatomy.known()
-    named = by_head(ablate if isinstance(ablate, Mapping) else map(_pair, ablate))
-    if malformed := next((pair for pair in map(_pair, named) if len(pair) != 2), None):
-        raise InputError(
-            f"expected a layer and a head, got {malformed}",
-            where="ablate",
-            advice="pass pairs of layer and head: ablate={(3, 5)}",
-        )
     return {
         (
             check_index(layer, sizes.layers, "layer", "the model"),
             check_index(head, sizes.heads, "head", f"layer {layer}"),
         ): checked_way(way, f"ablate, layer {layer}, head {head}")
-        for (layer, head), way in named.items()
+        for (layer, head), way in by_head(ablate).items()
     }
-
-
-def _pair(head: Any) -> tuple[Any, ...]:
-    return tuple(head) if isinstance(head, Iterable) else (head,)
 
 
 def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class Trace(Questions, Suggesting):
     @property
     def changed(self) -> frozenset[tuple[int, int]]:
         """The heads that wrote something else than their weights and values give: silenced, or under another map."""
-        return self.ablated | self.swapped.keys()
+        return self.ablated | frozenset(self.swapped)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -192,8 +192,11 @@ class Trace(Questions, Suggesting):
 
         Args:
             layer: the layer's number in the model.
+
+        Raises:
+            InputError: there is no such layer, or it was not kept.
         """
-        record = self.layers[self.numbers.index(layer)]
+        record = self.layers[position_of(layer, self.numbers, "layer", "the trace")]
         return tuple(range(len(record.q))) if record.numbers is None else record.numbers
 
     @property
@@ -236,15 +239,17 @@ class Trace(Questions, Suggesting):
             InputError: there is no such layer or head, or it was not kept.
         """
         parts = index if isinstance(index, tuple) and len(index) == 2 else (index,)
-        if not all(isinstance(part, SupportsIndex) for part in parts):
+        try:
+            number, *rest = map(operator.index, parts)
+        except (TypeError, ValueError):
             raise InputError(
                 f"expected a layer or a (layer, head) pair, got {index!r:.60}",
                 where="trace[layer, head]",
                 advice="index a trace with a layer, or with a layer and a head, both counted from 0",
-            )
-        at = position_of(operator.index(parts[0]), self.numbers, "layer", "the trace")
+            ) from None
+        at = position_of(number, self.numbers, "layer", "the trace")
         layer = LayerTrace(self, self.numbers[at], self.layers[at])
-        return layer if len(parts) == 1 else layer[operator.index(parts[1])]
+        return layer[rest[0]] if rest else layer
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         "attentions": "trace.weights, or trace[layer].weights",

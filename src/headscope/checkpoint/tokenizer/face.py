@@ -176,16 +176,20 @@ class Tokenizer:
         texts = [_check_words(words, "words")] + ([] if pair is None else [_check_words(pair, "pair")])
         return self._assemble(self._engine.word_pieces, texts, max_length)
 
-    def encode_ids(self, ids: Sequence[int], segments: Sequence[int] | None = None) -> TokenAxis:
-        """Use ids unchanged, without special tokens or cutting. Works without any tokenizer.
+    def encode_ids(
+        self, ids: Sequence[int], segments: Sequence[int] | None = None, *, max_length: int | None = None
+    ) -> TokenAxis:
+        """Use ids unchanged, without special tokens. Works without any tokenizer.
 
         Args:
             ids: token ids; the tokens are the vocabulary's spellings, or "#123" without one.
             segments: one segment per id; all 0 by default.
+            max_length: drop the ids after this many.
 
         Raises:
             InputError: an id is beyond the model's vocabulary, or the segments don't match the ids.
         """
+        _check_length(max_length)
         checked = _integers(ids, "ids")
         if not checked:
             raise InputError("ids is empty", where="ids", advice="pass at least one id")
@@ -208,6 +212,7 @@ class Tokenizer:
                     where="segments",
                     advice="pass segments that the model has, or leave segments out",
                 )
+        checked, types = checked[:max_length], types[:max_length]
         special = self._separators()
         return TokenAxis(
             ids=tuple(checked),
