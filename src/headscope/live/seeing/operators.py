@@ -108,6 +108,10 @@ def _notes() -> KernelNotes | None:
     return getattr(NOTING, "notes", None)
 
 
+REGISTERING = threading.RLock()
+"""Held while kernels are registered: blocks may open in several threads at once."""
+
+
 class Kernels:
     """The operators that have a kernel under one of these keys. One instance for each key, never undone.
 
@@ -126,6 +130,10 @@ class Kernels:
         Args:
             kernels: called with the names of these operators; returns the operators to give a kernel to, and these.
         """
+        with REGISTERING:
+            self._install(kernels)
+
+    def _install(self, kernels: Callable[[set[str]], Iterable[tuple[Any, Kernel]]]) -> None:
         state = len(sys.modules), len(torch.library._defs), len(torch.ops.loaded_libraries)
         if state == self._state:
             return
@@ -150,12 +158,13 @@ def operators_of(names: Iterable[str]) -> list[Any]:
 
 def observe(observer: Observer) -> None:
     """Let every attention operator registered so far call an observer in watched threads."""
-    _fall_through()
-    OBSERVED.install(partial(_observing, observer))
-    for hop in list(torch._ops._higher_order_ops.values()):
-        if KEY not in hop.py_kernels:
-            hop.py_impl(KEY)(partial(_pass_on, hop, observer))
-            hop.py_impl(FOLLOW_KEY)(partial(_skip, hop))
+    with REGISTERING:
+        _fall_through()
+        OBSERVED.install(partial(_observing, observer))
+        for hop in list(torch._ops._higher_order_ops.values()):
+            if KEY not in hop.py_kernels:
+                hop.py_impl(KEY)(partial(_pass_on, hop, observer))
+                hop.py_impl(FOLLOW_KEY)(partial(_skip, hop))
 
 
 @cache
