@@ -251,6 +251,19 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     assert not trace.verify(against=[one.flip(-1) for one in theirs]).notes
 
 
+def test_weights_that_differ_above_the_first_layer_are_not_blamed_on_a_mask() -> None:
+    """A boolean mask that hides nothing explains nothing, though adding True to every score gives the same weights."""
+    model = BY_NAME["BertModel"].build()
+    model.set_attn_implementation("eager")
+    ids = torch.randint(5, 40, (1, 7))
+    with torch.no_grad():
+        trace = captured_of(model, ids).trace
+        first, second, *others = model(ids, output_attentions=True).attentions
+    report = trace.verify(against=(first, second.flip(-1), *others))
+    assert not report.agrees
+    assert not report.notes
+
+
 RUN_AGAIN = ("BertModel", "DistilBertModel", "ModernBertModel", "LlamaModel", "FalconModel")
 
 

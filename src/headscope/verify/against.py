@@ -126,7 +126,7 @@ def causes(trace: Trace, against: Any, check: Check) -> tuple[str, ...]:
     row = _row(trace, _layers(trace, against)[0], "layer 0")
     queries = _positions(row.shape[1], trace.positions, trace.cut.sizes[0], "queries", "layer 0")
     keys = _positions(row.shape[2], trace.key_positions, trace.cut.sizes[1], "keys", "layer 0")
-    numbers = trace.head_numbers(0)
+    numbers, hides = trace.head_numbers(0), False
     for head, index in zip(numbers, _indices(len(row), numbers, "head", "layer 0"), strict=True):
         for rows in row_blocks(len(queries)):
             given = np.stack([_array(row[index][int(query)])[keys] for query in queries[rows]])
@@ -135,8 +135,12 @@ def causes(trace: Trace, against: Any, check: Check) -> tuple[str, ...]:
             expected = np.exp(added - added.max(axis=1, keepdims=True))
             expected /= expected.sum(axis=1, keepdims=True)
             # Keys that the trace cut as padding had a part of the weight.
-            if not np.allclose(given / given.sum(axis=1, keepdims=True), expected, rtol=0, atol=check.tolerance):
+            sums = given.sum(axis=1, keepdims=True)
+            if not np.allclose(given / sums, expected, rtol=0, atol=check.tolerance):
                 return ()
+            hides |= not allowed.all() or bool((sums < 1 - check.tolerance).any())
+    if not hides:  # a mask that hides nothing changes nothing, however it is added
+        return ()
     return (
         "the given weights are those of a boolean mask that was added to the scores, True as 1, as eager attention "
         "does: pass it as numbers, 0 where a key may be looked at and torch.finfo(dtype).min elsewhere",
