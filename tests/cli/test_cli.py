@@ -202,6 +202,14 @@ def test_the_next_step_can_be_pasted(small, command):
     assert "next: " not in run(command, small, *COMMANDS[command], "--json").stdout
 
 
+def test_a_step_after_a_text_that_begins_with_a_dash_can_be_pasted(small):
+    *_, last = run("attend", small, "--set", "max_length=9", "--", "-the cat").stdout.splitlines()
+    program, command, *args = shlex.split(last.removeprefix("next: "))
+    assert (program, command, args[-2:]) == ("headscope", "attend", [small, "-the cat"])
+    assert "max_length=9" in args
+    run(command, *args)
+
+
 def test_a_step_after_a_long_text_is_about_the_model(small):
     *_, last = run("attend", small, 100 * "cat ", "--set", "max_length=9").stdout.splitlines()
     assert last == f"next: headscope summary {shlex.quote(small)}"

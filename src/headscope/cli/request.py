@@ -72,7 +72,10 @@ class TextRequest:
         text = text if self.text == "-" else as_typed(self.text)
         if text is None or len(text) + len(self.pair or "") > LONGEST:
             return pasted("summary", self.model)
-        return pasted(command, self.model, text, *self._options(), *more)
+        words, options = (self.model, text), (*self._options(), *more)
+        if text.startswith("-") and text != "-":  # no option
+            return pasted(command, *options, "--", *words)
+        return pasted(command, *words, *options)
 
     def _options(self) -> list[str]:
         """The options as typed, and the settings with `--set`."""
