@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -265,8 +266,25 @@ def test_a_head_stands_in_the_column_of_its_number() -> None:
     assert found.of((5, 1)) == {"entropy": 3}
     with pytest.raises(InputError, match=r"no head \(5, 0\)"):
         found.of((5, 0))
+    with pytest.raises(InputError, match=r"no head \[5, 1\]"):
+        found.of([5, 1])  # type: ignore[arg-type]
     with pytest.raises(MissingMeasureError, match="has entropy"):
         found["norm"]
+
+
+def test_one_measure_has_the_numbers_of_its_layers_and_heads() -> None:
+    """As its table has them: in rows, in a notebook, in xarray, in a figure, and as a difference."""
+    found = table([1, 2, 3, 4])
+    for values in (found["entropy"], found.minus(found)["entropy"].a, found["entropy"].minus(found["entropy"])):
+        assert [(row["layer"], row["head"]) for row in values.rows()] == [*itertools.product((3, 5), (0, 1, 2))]
+    shown = found["entropy"]._repr_html_()
+    assert shown is not None
+    assert re.findall(r"<tr><td[^>]*>(\d+)<", shown) == ["3", "5"]
+    assert found["entropy"].to_xarray().coords["layers"].values.tolist() == [3, 5]
+    axes = found.plot("entropy")
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["3", "5"]
+    whole = HeadTable({"entropy": HeadValues.of(ENTROPY, np.ones((2, 1)))}, (0, 1), ((0,), (0,)))
+    assert whole["entropy"].numbers == ()
 
 
 @pytest.mark.parametrize("first", [True, False])

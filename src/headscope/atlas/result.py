@@ -109,7 +109,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
             raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
         with strange(self.folder):
             rows = [np.array(row, dtype=np.float64) for row in known[statistic][name]]
-            return HeadValues.of(CATALOG[statistic], in_columns(rows, self.heads))
+            return self._numbered(HeadValues.of(CATALOG[statistic], in_columns(rows, self.heads)))
 
     def table(self, measure: str = "mean") -> HeadTable:
         """One measure of every statistic over all windows; labels and written tokens, if there are any, are facts.

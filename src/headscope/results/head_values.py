@@ -104,6 +104,7 @@ class HeadValues(Rows, Named):
         interval: how: `t` (Student's), `bootstrap` or `wilson`.
         sides: of a difference, b - a: a and b; the array and the bounds are the difference's.
         each: of a mean: the values of each text, where they are kept.
+        numbers: of the layers and of the heads, in the model; empty where both count from 0.
     """
 
     measure: Measure
@@ -113,6 +114,7 @@ class HeadValues(Rows, Named):
     interval: str = ""
     sides: tuple[HeadValues, ...] = ()
     each: tuple[Any, ...] = ()
+    numbers: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(cls, measure: Measure, array: np.ndarray, dims: tuple[str, ...] = HEADS, **fields: Any) -> Self:
@@ -141,7 +143,11 @@ class HeadValues(Rows, Named):
     def minus(self, a: HeadValues) -> HeadValues:
         """The change from `a`: the difference, with both sides."""
         change = self.array.astype(np.float64) - a.array.astype(np.float64)
-        return HeadValues.of(self.measure, change, self.dims, sides=(a, self))
+        return HeadValues.of(self.measure, change, self.dims, sides=(a, self), numbers=self.numbers)
+
+    def coordinates(self) -> dict[str, Any]:
+        """Name of an axis -> names of its entries: the numbers of layers and heads, where they don't count from 0."""
+        return super().coordinates() | {axis: list(of) for axis, of in zip(HEADS, self.numbers, strict=False)}
 
     def far(self) -> Float[np.ndarray, "..."]:
         """A difference in standard deviations over all heads of both sides; 0 where nothing varies."""
@@ -176,11 +182,17 @@ class HeadValues(Rows, Named):
         return [(row, column) for row, column in positions.tolist()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a dict for each head: its layer, its head, and `columns`. A third axis has a column of its own."""
+        """Return a dict for each head: its layer and head, by their numbers in the model, and `columns`.
+
+        A third axis has a column of its own.
+        """
         names = [{"layers": "layer", "heads": "head"}.get(name, name) for name in self.dims]
+        numbers = dict(zip(HEADS, self.numbers, strict=False))
+        entries = [numbers.get(axis, range(size)) for axis, size in zip(self.dims, self.shape, strict=True)]
         columns = dict(self.columns())
         return [
-            dict(zip(names, place, strict=True)) | {name: array[place].item() for name, array in columns.items()}
+            {name: entry[at] for name, entry, at in zip(names, entries, place, strict=True)}
+            | {name: array[place].item() for name, array in columns.items()}
             for place in np.ndindex(*self.shape)
         ]
 
@@ -260,7 +272,7 @@ class HeadDistances(Named):
             InputError: `count` is not a number from 1 on.
             MissingExtraError: scipy is not installed.
         """
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int | np.integer) or count < 1:
             raise InputError(
                 f"there can't be {count!r:.40} clusters", where="clusters", advice="pass a number from 1 on"
             )

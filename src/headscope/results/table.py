@@ -39,6 +39,11 @@ class Placed:
         """The head number of each column of an array: the numbers of all layers' heads."""
         return across(self.heads)
 
+    def _numbered(self, values: HeadValues) -> HeadValues:
+        """The values with the numbers of these layers and heads, where they don't count from 0."""
+        numbers = (self.layers, self.across)
+        return values if all(of == tuple(range(len(of))) for of in numbers) else replace(values, numbers=numbers)
+
     def positions(self) -> dict[Head, tuple[int, int]]:
         """Each head, layer by layer, with its row and column in the arrays."""
         column = {head: at for at, head in enumerate(self.across)}
@@ -74,7 +79,7 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
 
     def __getitem__(self, name: str) -> HeadValues:
         if name in self.columns:
-            return self.columns[name]
+            return self._numbered(self.columns[name])
         reason = self.left_out.get(name, f"it was not requested; the table has {', '.join(self.columns)}")
         raise MissingMeasureError(
             f"the table has no {name!r}: {reason}", where=self.source, advice="docs/statistics.md lists all measures"
@@ -93,7 +98,7 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
             InputError: there is no such head.
         """
         positions = self.positions()
-        if head not in positions:
+        if not isinstance(head, tuple) or head not in positions:
             raise InputError(f"there is no head {head!r:.40}", where=self.source, advice="pass (layer, head)")
         index = dict(zip(HEADS, positions[head], strict=True))
         return {

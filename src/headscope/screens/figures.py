@@ -152,6 +152,9 @@ def plot_values(
         image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))
         axes.set(xlabel="head", ylabel="layer", title=plain([*values.measure.names, values.name])[0])
         _every(axes, layers, heads)
+        if values.numbers:
+            for axis, of in zip((axes.yaxis, axes.xaxis), values.numbers, strict=True):
+                axis.set_ticklabels([str(of[int(place)]) for place in axis.get_ticklocs()])
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
         bar.set_label(values.measure.unit)
         bar.outline.set_linewidth(0.4)

@@ -126,10 +126,11 @@ def _spreads(record: Mapping[str, HeadValues]) -> Table:
 
 def _grid(values: HeadValues) -> Table:
     """Layers down, heads across."""
-    heads = (Column(str(head), align="right", form=".3g") for head in range(values.shape[1]))
+    layers, numbers = values.numbers or map(range, values.shape)
+    heads = (Column(str(head), align="right", form=".3g") for head in numbers)
     rows = tuple(
         (layer, *(None if np.isnan(number) else float(number) for number in row))
-        for layer, row in enumerate(values.array.tolist())
+        for layer, row in zip(layers, values.array.tolist(), strict=True)
     )
     return Table((Column("layer", "layer \\ head", align="right"), *heads), rows, title=repr(values))
 
