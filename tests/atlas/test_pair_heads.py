@@ -317,6 +317,8 @@ def test_forms_of_files(tmp_path: Path, documents: Any) -> None:
     found = read_marked(TREEBANK, None)
     assert [([*one.words], [*one.pairs]) for one in found[:COUNT]] == documents
     subjects = read_marked(TREEBANK, ["nsubj"])
+    assert read_marked(TREEBANK, "nsubj") == subjects
+    assert read_marked(TREEBANK, "nsubj, obj") == read_marked(TREEBANK, ["nsubj", "obj"])
     rows = [tree for document in read_trees(TREEBANK) for tree in document]
     assert sum(len(one.pairs) for one in subjects) == sum(relations.count("nsubj") for *_, relations in rows)
     lines = tmp_path / "pairs.jsonl"
@@ -366,6 +368,10 @@ def test_files_that_are_no_pairs(name: str, content: str | bytes | None, message
         ([(["A", "cat"], [(0, 1)])] * 3, {"apart": 0}, "apart is 0"),
         ([(["A", "cat"], [(0, 1)])] * 3, {"relations": ["nsubj"]}, "only a treebank has relations"),
         ([(["word"] * 900, [(0, 1)])] * 2, {}, "tokens"),
+        (["A cat"], {}, "'A cat' is no document with pairs"),
+        ([(["A", "cat"],)], {}, "is no document with pairs"),
+        ({"words": ["A", "cat"], "pairs": [[0, 1]]}, {}, "expected documents, got dict"),
+        (None, {}, "expected documents, got NoneType"),
     ],
 )
 def test_what_leaves_nothing_to_report(documents: Any, options: dict[str, Any], message: str) -> None:

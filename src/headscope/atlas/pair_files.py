@@ -54,13 +54,15 @@ class Marked:
     pairs: tuple[tuple[int, int], ...]
 
 
-def read_marked(documents: str | os.PathLike[str] | Pairs, relations: Iterable[str] | None) -> list[Marked]:
+def read_marked(documents: str | os.PathLike[str] | Pairs, relations: str | Iterable[str] | None) -> list[Marked]:
     """Return the documents that have pairs.
 
     Raises:
         InputError: a file that can't be read, a pair that isn't one, or relations of something else than a treebank.
     """
     treebank = False
+    if isinstance(relations, str):
+        relations = [name.strip() for name in relations.split(",")]
     if isinstance(documents, str | os.PathLike):
         path = Path(documents)
         treebank = path.suffix == ".conllu"
@@ -68,11 +70,13 @@ def read_marked(documents: str | os.PathLike[str] | Pairs, relations: Iterable[s
             found = list(_read(path, None if relations is None else frozenset(relations)))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"it can't be read: {error}", where=str(path), advice=FORMS) from error
-    elif hasattr(documents, "columns"):
-        advice = "pass its rows: frame.to_dict('records')"
+    elif isinstance(documents, Mapping) or hasattr(documents, "columns") or not isinstance(documents, Iterable):
+        advice = "pass a list: [document]"
+        if hasattr(documents, "columns"):
+            advice = "pass its rows: frame.to_dict('records')"
         raise InputError(f"expected documents, got {type(documents).__name__}", where="documents", advice=advice)
     else:
-        found = [_checked(f"document {at}", *_parts(one)) for at, one in enumerate(documents)]
+        found = [_checked(f"document {at}", *_parts(one, f"document {at}")) for at, one in enumerate(documents)]
     if relations is not None and not treebank:
         raise InputError(
             "only a treebank has relations", where="relations", advice="pass a .conllu file, or leave it out"
@@ -111,15 +115,16 @@ def _lines(path: Path) -> Iterator[Marked]:
                 record = parse_object(line.decode(), unique=True)
             except JsonError as error:
                 raise InputError(f"line {number} isn't a document: {error}", where=str(path), advice=FORMS) from error
-            yield _checked(name, *_parts(record))
+            yield _checked(name, *_parts(record, name))
 
 
-def _parts(document: Any) -> tuple[Any, Any]:
+def _parts(document: Any, name: str) -> tuple[Any, Any]:
     """The words and the pairs of a document, given as a line of a file has them, or as two."""
     if isinstance(document, Mapping):
         return document.get("words", document.get("text")), document.get("pairs")
-    words, pairs = document
-    return words, pairs
+    if not isinstance(document, Sequence) or isinstance(document, str) or len(document) != 2:
+        raise InputError(f"{brief(document)} is no document with pairs", where=name, advice=FORMS)
+    return document[0], document[1]
 
 
 def _checked(name: str, words: Any, pairs: Any) -> Marked:
