@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import Watch, retype, table, until
+from fonts import brought
+from looking import Watch, box_of, go, retype, table, until
 from serving import Served, start
 
 import headscope as hs
@@ -342,6 +344,32 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     assert page.locator("[data-test=run], [data-test=silence-group], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
     assert "There is no model here" in page.locator("#head").inner_text()
+
+
+NAMES = """[...document.querySelectorAll(".effects b")].map((one) => {
+  const { left, right, top, bottom } = one.getBoundingClientRect();
+  return [left, right, top, bottom];
+})"""
+
+
+def test_the_names_of_bars_leave_each_other_room(watch: Watch, model: hs.Model, tmp_path: Path) -> None:
+    """Whichever head is in view, in a window of middle width and a wide font."""
+    watched = watch(viewport={"width": 828, "height": 720})
+    watched.page.add_init_script(brought("wide"))
+    page = watched.open(f"{model.trace(TEXT).to_html(tmp_path / 'runs.html').as_uri()}#pane=causes")
+    page.wait_for_selector(".effects")
+    until(page, "[...document.fonts].every((face) => face.status === 'loaded')")
+    frame = box_of(page, ".effects")
+    for layer, head in np.ndindex(LAYERS, HEADS):
+        go(page, f"pane=causes&l={layer}&h={head}")
+        names = page.evaluate(NAMES)
+        assert len(names) in (2, 3)
+        for left, right, _, _ in names:
+            assert left >= frame["x"] - 1
+            assert right <= frame["x"] + frame["width"] + 1
+        for a, b in itertools.combinations(names, 2):
+            across, down = min(a[1], b[1]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[2], b[2])
+            assert across <= 0 or down <= 2, (layer, head)
 
 
 def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(

@@ -166,6 +166,15 @@ def test_keyboard_alone_and_nothing_is_asked_for(watch: Watch, cat_file: Path) -
     assert [url for url in watched.asked if not url.startswith(("file:", "blob:"))] == []
 
 
+def test_keys_go_on_working_after_a_tick(watch: Watch, cat_file: Path) -> None:
+    page = watch().open(cat_file.as_uri())
+    page.locator("[data-test=special]").click()
+    page.keyboard.press("w")
+    until(page, "['special=0', 'words=1'].every((part) => location.hash.includes(part))")
+    page.keyboard.press(" ")
+    until(page, "!location.hash.includes('special=0')")
+
+
 def test_state_is_in_the_url_and_survives_a_reload(watch: Watch, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#l=0&h=0")
     for key in ("ArrowDown", "l", "s", "w", "j", "J"):
@@ -250,6 +259,19 @@ def test_the_help_holds_the_focus_and_gives_it_back(watch: Watch, cat_file: Path
         )
     page.keyboard.press("Escape")
     until(page, "document.activeElement.dataset.test === 'help'")
+
+
+def test_the_help_names_every_key(watch: Watch, cat_file: Path) -> None:
+    source = (Path(__file__).parents[2] / "web" / "src" / "keyboard.ts").read_text(encoding="utf-8")
+    table = source.partition("KEYS: Record")[2].partition("\n};")[0]
+    keys = {*re.findall(r'^  "?([^\s"]+?)"?: ', table, re.MULTILINE)} - {"="}
+    signs = {"ArrowLeft": "←", "ArrowRight": "→", "ArrowUp": "↑", "ArrowDown": "↓", "Escape": "Esc", "-": "−"}
+    assert len(keys) == 40
+    page = watch().open(cat_file.as_uri())
+    page.keyboard.press("?")
+    until(page, "document.querySelector('dialog').open")
+    named = {part for text in page.locator("dialog kbd").all_inner_texts() for part in text.split()}
+    assert {signs.get(key, key) for key in keys} <= named
 
 
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:

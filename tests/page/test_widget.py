@@ -82,6 +82,11 @@ def test_its_selection_is_checked_and_observed(widget: TraceWidget) -> None:
     assert widget.selection == (0, 1, None, None)
 
 
+def test_its_selection_takes_numpy_s_integers_and_negative_heads(widget: TraceWidget) -> None:
+    widget.selection = (-1, np.int32(-2), *np.unravel_index(13, (4, 4)))
+    assert repr(widget.selection) == "(1, 0, 3, 1)"
+
+
 def test_it_begins_on_the_finding_that_a_fresh_page_has_pinned(in_jupyter: None) -> None:
     trace = hs.open().trace("The cat sat on the mat because it was tired.")
     layer, head, query, key = trace.view().selection

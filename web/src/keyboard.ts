@@ -105,7 +105,7 @@ export function listen(): void {
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     const element = event.target as HTMLElement;
-    if (/^(INPUT|SELECT|TEXTAREA)$/.test(element.tagName) && event.key !== "Escape") return;
+    if (element.matches("input:not([type=checkbox]), select, textarea") && event.key !== "Escape") return;
     if (element.tagName === "BUTTON" && (event.key === "Enter" || event.key === " ")) return;
     const action = KEYS[event.key];
     if (!action) return;

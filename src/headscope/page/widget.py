@@ -7,9 +7,10 @@ four numbers leave the frame; a trace too large for the notebook stays here, and
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import anywidget
 import traitlets
@@ -79,23 +80,25 @@ class TraceWidget(anywidget.AnyWidget):
             InputError: it is not four numbers, or the trace has no such layer, head, query or key.
         """
         value = tuple(proposal["value"])
-        whole = all(isinstance(item, int) and not isinstance(item, bool) for item in value if item is not None)
+        given = [item for item in value if item is not None]
+        whole = all(isinstance(item, SupportsIndex) and not isinstance(item, bool) for item in given)
         if len(value) != 4 or not whole or None in value[:2]:
             raise InputError(
                 f"{value!r} is not a selection",
                 where="selection",
                 advice="set (layer, head, query, key); query and key may be None",
             )
-        layer, head, query, key = value
+        layer, head = map(operator.index, value[:2])
+        query, key = (None if item is None else operator.index(item) for item in value[2:])
         trace = self._traces[0]
         sizes = {"query": (query, len(trace.queries)), "key": (key, len(trace.keys))}
-        trace[layer, head]  # raises InputError for a layer or head that the trace lacks
+        found = trace[layer, head]  # raises InputError for a layer or head that the trace lacks
         for name, (place, size) in sizes.items():
             if place is not None and not 0 <= place < size:
                 raise InputError(
                     f"there is no {name} {place}", where="selection", advice=f"tokens run from 0 to {size - 1}"
                 )
-        return layer, head, query, key
+        return found.layer, found.head, query, key
 
     def _answer(self, _: Any, content: Any, buffers: Any) -> None:
         """Send a part of a trace to the page that requested it."""

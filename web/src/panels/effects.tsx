@@ -15,8 +15,6 @@ interface Effect {
   value: number;
 }
 
-/** Part of the bars from the middle where the name of the head in view has room between those of the ends. */
-const BETWEEN = 0.15;
 /** Heads that the bars' description names. */
 const NAMED = 7;
 /** Below this share of the greatest, an effect is called almost none. */
@@ -60,7 +58,10 @@ function look(effect: Effect | undefined): void {
   if (place) choose(info, place.layer * info.heads + place.head);
 }
 
-/** A bar for each head, from the least to the most: up for more and down for less; the ends and the head in view are named. */
+/** A bar for each head, from the least to the most: up for more and down for less.
+ *
+ * The ends are named at the line, the head in view at the edge that is farther from the line: no name lies on another.
+ */
 export function Bars({ order: bySize }: { order: Effect[] }) {
   const order = [...bySize].sort((a, b) => a.value - b.value);
   const most = Math.abs(bySize[0].value) || 1;
@@ -76,14 +77,13 @@ export function Bars({ order: bySize }: { order: Effect[] }) {
       {order.map((effect, place) => {
         const { value } = effect;
         const [here, size] = [isHere(effect), (100 * height(value)) / (up + down)];
-        const side = place === 0 ? -1 : place === order.length - 1 ? 1 : here && Math.abs(place / order.length - 0.5) > BETWEEN ? Math.sign(place / order.length - 0.5) : 0;
         const isEnd = place === 0 || place === order.length - 1;
-        // beside the name of an end, on the other side of the line
-        const above = value < 0 !== (side !== 0 && !isEnd && order.at(side < 0 ? 0 : -1)!.value < 0 === value < 0);
+        const above = isEnd ? value < 0 : zero <= 50;
+        const from = isEnd ? (above ? zero : 100 - zero) : 100;
         return (
-          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less " : ""}${["first", "", "last"][side + 1]}`} data-value={value} title={`${name(effect)}: ${signed(value)}`}>
+          <span key={name(effect)} class={`${here ? "here " : ""}${value < 0 ? "less " : ""}${place < order.length / 2 ? "" : "last"}`} data-value={value} title={`${name(effect)}: ${signed(value)}`}>
             <i style={{ [value < 0 ? "top" : "bottom"]: `${value < 0 ? 100 - zero : zero}%`, height: `${size}%` }} />
-            {(here || isEnd) && <b style={{ [above ? "bottom" : "top"]: `calc(${above ? zero : 100 - zero}% + 3px)` }}>{name(effect)} {signed(value)}</b>}
+            {(here || isEnd) && <b style={{ [above ? "bottom" : "top"]: `calc(${from}% + 3px)` }}>{name(effect)} {signed(value)}</b>}
           </span>
         );
       })}
