@@ -420,15 +420,16 @@ import threading
 import torch
 import headscope as hs
 model = torch.nn.MultiheadAttention(16, 2, batch_first=True)
-ready, x = threading.Barrier(4), torch.ones(1, 3, 16)
+ready, x, counts = threading.Barrier(4), torch.ones(1, 3, 16), []
 def run():
     ready.wait()
     with hs.capture(model) as captured:
         model(x, x, x)
-    print(len(captured.trace))
+    counts.append(len(captured.trace))
 threads = [threading.Thread(target=run) for _ in range(4)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
+print(*counts)
 """
 
 

@@ -133,13 +133,13 @@ def _prepare(observed: list[nn.Module]) -> None:
     """Prepare a forward pass for functions and hooks that were registered since the block began.
 
     Args:
-        observed: the modules whose outputs are observed, after all other hooks.
+        observed: the modules whose outputs are observed, after all hooks but those of sessions, in any thread.
     """
     interface.wrap()
     for module in observed:
         hooks: Any = module._forward_hooks
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Attached) and hook.call in (multihead.after_call, inside.observe_call):
+            if isinstance(hook, Attached):
                 hooks.move_to_end(key)
 
 
