@@ -157,7 +157,7 @@ def pairs_sheet(found: PairHeads, top: int | None = None) -> Sheet:
         blank,
         table(Table((Column("rule", "predicted by"), *PAIR_COLUMNS[2:]), rules)),
     )
-    return _with_heads(drawings, found, PAIR_COLUMNS, rows, top)
+    return _with_heads(drawings, found, PAIR_COLUMNS, rows, top, "pairs")
 
 
 def pair_rows_sheet(found: PairRows, top: int | None = None) -> Sheet:
@@ -189,7 +189,7 @@ def pair_rows_sheet(found: PairRows, top: int | None = None) -> Sheet:
         blank,
         table(Table((*of_rules, *PAIR_COLUMNS[3:]), tuple(rules))),
     )
-    return _with_heads(drawings, found, columns, rows, top)
+    return _with_heads(drawings, found, columns, rows, top, "pairs-row")
 
 
 def _with_heads(
@@ -198,14 +198,15 @@ def _with_heads(
     columns: tuple[Column, ...],
     rows: Sequence[tuple[Any, ...]],
     top: int | None,
+    schema: str,
 ) -> Sheet:
-    """The sheet of what was found: these drawings, then each head alone."""
+    """The sheet of what was found: these drawings, then each head alone; its record has this schema."""
     left_out = [f"{counted(found.left_out, 'pair')} left out: a word without a token"] if found.left_out else []
     alone = table(Table(columns, tuple(rows[: TOP_HEADS if top is None else top])))
     said = notes(["each head alone, on the documents that heads were chosen on", *left_out])
     return Sheet(
         record=found.json,
-        schema="pairs-row" if hasattr(found, "directions") else "pairs",
+        schema=schema,
         table=lambda: Table(columns, tuple(rows)),
         drawings=(*drawings, blank, alone, said),
         look_at=found.heads[0],
