@@ -275,22 +275,22 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3717,
-    "checkpoint": 5610,
-    "anatomy": 4658,
+    "results": 3715,
+    "checkpoint": 5602,
+    "anatomy": 4661,
     "attention": 1857,
     "traces": 1800,
     "encoder": 1393,
     "live": 11803,
-    "heads": 3029,
-    "runs": 2855,
+    "heads": 3027,
+    "runs": 2864,
     "explain": 3731,
     "verify": 1088,
     "atlas": 10038,
-    "screens": 4478,
-    "page": 2590,
-    "cli": 1700,
-    "": 1589,
+    "screens": 4480,
+    "page": 2592,
+    "cli": 1713,
+    "": 1609,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
@@ -309,7 +309,7 @@ NAMES = {
     "screens": 136,
     "page": 62,
     "cli": 63,
-    "": 61,
+    "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
 FILES_IN_ALL = 269

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from headscope.errors import InputError, UnsupportedError
 from headscope.runs.predicting import fill
 from headscope.runs.texts import BATCH_TOKENS, batches
 from small_bert import small_bert
+
+TEXT = "A cat sat on the [MASK]."
 
 
 def test_a_text_becomes_tokens_as_the_model_has_them(model: hs.Model) -> None:
@@ -241,3 +244,39 @@ def test_a_table_is_no_corpus(bundled: hs.Model) -> None:
             ask(bundled, frame)
         assert "frame['text']" in str(caught.value)
     assert hs.survey(bundled, frame["text"], report=False).manifest["counts"]["documents"] == 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda model: model.trace(TEXT).findings(most=2.5), "most is 2.5"),
+        (lambda model: model.trace(TEXT).findings(most=-1), "most is -1"),
+        (lambda model: model.trace(TEXT).statistics(3), "unknown statistic 3"),
+        (lambda model: model.trace(TEXT).head_distances().clusters("two"), "count is 'two'"),
+        (lambda model: model.trace(TEXT, max_length=True), "max_length is True"),
+        (lambda model: model.fill(TEXT, top=2.5), "top is 2.5"),
+        (lambda model: model.fill(TEXT, top="2"), "top is '2'"),
+        (lambda model: model.removal([TEXT] * 4, steps=0.5), "steps is 0.5"),
+        (lambda model: model.effects(TEXT, target=("word", 2.5)), "2.5 names no word"),
+        (lambda model: model.fit(dict), "pass it as text: 'dict'"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(ask: Callable[[Any], Any], says: str, bundled: hs.Model) -> None:
+    with pytest.raises(InputError) as caught:
+        ask(bundled)
+    assert says in str(caught.value)
+
+
+def test_whole_numbers_are_numpy_s_too(bundled: hs.Model) -> None:
+    trace = bundled.trace(TEXT, max_length=np.int64(12))
+    assert trace.findings(most=np.int32(1)) == trace.findings(most=1)
+    assert bundled.fill(TEXT, top=np.int64(2)) == bundled.fill(TEXT, top=2)
+    assert trace.head_distances().clusters(np.int64(2)) == trace.head_distances().clusters(2)
+
+
+def test_a_page_takes_its_layers_and_heads_from_whatever_holds_them(bundled: hs.Model, tmp_path: Path) -> None:
+    trace = bundled.trace(TEXT)
+    expected = trace.to_html(tmp_path / "list.html", layers=[1], heads=[0, 2], runs=False).read_bytes()
+    for number, (layers, heads) in enumerate([(1, (0, 2)), (iter([1]), np.array([2, 0])), (range(1, 2), {0, 2})]):
+        page = trace.to_html(tmp_path / f"{number}.html", layers=layers, heads=heads, runs=False)
+        assert page.read_bytes() == expected

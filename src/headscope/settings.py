@@ -15,6 +15,7 @@ A field that is annotated with a plain string is a keyword of the function alone
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -89,13 +90,32 @@ class Declared:
             value = getattr(self, name)
             if value is None:
                 continue
-            least, most = setting.least, setting.most
-            if least is not None and (type(value) is not int or value < least or (most is not None and value > most)):
-                advice = f"use a whole number of at least {least}" + ("" if most is None else f", at most {most}")
-                raise InputError(f"{name} is {value!r:.40}", where=name, advice=advice)
+            if setting.least is not None:
+                object.__setattr__(self, name, whole(value, name, setting.least, setting.most))
             if setting.choices and value not in setting.choices:
                 advice = f"use one of {', '.join(setting.choices)}"
                 raise InputError(f"unknown {name} {value!r:.40}", where=name, advice=advice)
+
+
+def whole(value: Any, where: str, least: int, most: int | None = None) -> int:
+    """Return a whole number, of NumPy too, as Python's.
+
+    Args:
+        value: what was given.
+        where: the argument's name.
+        least, most: the range; no upper end by default.
+
+    Raises:
+        InputError: it is no whole number, or out of the range.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        advice = f"use a whole number of at least {least}" + ("" if most is None else f", at most {most}")
+        raise InputError(f"{where} is {value!r:.40}", where=where, advice=advice)
+    return number
 
 
 def named(function: Callable[S, R]) -> Callable[S, R]:

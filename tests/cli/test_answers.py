@@ -167,6 +167,7 @@ def test_the_command_serves_over_standard_input_and_output() -> None:
         ("effects", {"model": "-", "text": MASKED}, COMMANDS["effects"]),
         ("attribute", {"model": "-", "text": MASKED}, COMMANDS["attribute"]),
         ("match", {"model": "-", "query": "her hat", "documents": ["a coat", "his hat"]}, COMMANDS["match"]),
+        ("predict", {"model": "-", "text": MASKED, "pair": None}, COMMANDS["fill"]),
     ],
 )
 def test_a_tool_answers_as_its_command_does(tool: str, arguments: dict[str, Any], command: tuple[str, ...]) -> None:
@@ -186,6 +187,11 @@ def test_a_tool_answers_as_its_command_does(tool: str, arguments: dict[str, Any]
         ("head", {"model": "-", "head": "9.0"}, "OutOfRangeError"),
         ("predict", {"model": "--out=x", "text": "-"}, "NotFoundError"),
         ("survey", {"model": "-"}, "UsageError"),
+        ("effects", {"model": "-", "text": None}, "UsageError"),
+        ("head", {"model": "-", "head": 2.1}, "UsageError"),
+        ("predict", {"model": "-", "text": "a\0cat"}, "InputError"),
+        ("predict", {"model": "-", "text": "a\ud800cat"}, "InputError"),
+        ("predict", {"model": "-", "text": "cat " * 200_000}, "InputError"),
     ],
 )
 def test_an_error_of_a_tool_says_what_to_do(tool: str, arguments: dict[str, Any], kind: str) -> None:
@@ -195,6 +201,11 @@ def test_an_error_of_a_tool_says_what_to_do(tool: str, arguments: dict[str, Any]
     checked("error", record)
     assert record["kind"] == kind
     assert record["advice"]
+
+
+def test_a_dash_is_a_text_to_a_tool() -> None:
+    reply = asked(lambda client: client.call_tool("attend", {"model": "-", "text": "-", "token": "1"}))
+    assert reply.structured_content["tokens"] == ["[CLS]", "-", "[SEP]"]
 
 
 def test_the_skill_names_commands_that_exist() -> None:

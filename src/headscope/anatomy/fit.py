@@ -126,6 +126,9 @@ def find_class(class_name: str, known: tuple[Family, str], where: str) -> tuple[
     """
     checkpoint_family, checkpoint_stem = known
     candidates = classes_of(checkpoint_family, checkpoint_stem)
+    if not isinstance(class_name, str):
+        advice = f"pass it as text: {getattr(class_name, '__name__', candidates[0])!r}"
+        raise InputError(f"expected a class's name, got {class_name!r:.60}", where=where, advice=advice)
     for family in FAMILIES:
         for stem in family.model_types.values():
             if class_name not in classes_of(family, stem):

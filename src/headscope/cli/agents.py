@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.cli.app import app, error_text
+from headscope.cli.app import DOUBTFUL, app, error_text
 from headscope.errors import require
 
 ABOUT = "See inside the attention heads of BERT-like models. Layers and heads count from 0. All tools only read."
@@ -25,6 +25,7 @@ ARGUMENTS = {
 }
 STRING = {"type": "string"}
 TYPES: dict[str, Any] = {"documents": {"type": "array", "items": STRING}, "top": {"type": "integer"}}
+KINDS = {"string": str, "array": list, "integer": int}
 OPTIONS = {"pair": "--pair", "token": "--query", "target": "--target", "top": "--top"}
 """Arguments that are options of the command; the others are its arguments, in their order."""
 TOOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
@@ -75,15 +76,27 @@ def server() -> Any:
 
 
 def answered(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return what the command prints with `--json`, and True for an error. Standard input is the protocol's."""
+    """Return what the command prints with `--json`, and True for an error. An argument of None is left out.
+
+    Standard input is the protocol's. The command's holds a dash, which is then the text `-` and not a pipe.
+    """
     _, needs, may = TOOLS.get(name, ("", (), ()))
-    wrong = [*({*arguments} - {*needs, *may}), *({*needs} - {*arguments})]
+    given = {one: value for one, value in arguments.items() if value is not None}
+    wrong = {*given} - {*needs, *may} or {*needs} - {*given}
+    wrong = wrong or {one for one in given if not isinstance(given[one], KINDS[TYPES.get(one, STRING)["type"]])}
     if name not in TOOLS or wrong:
-        found = f"unknown or missing: {', '.join(sorted(wrong))}" if name in TOOLS else f"no tool {name!r}"
-        return error_text("UsageError", found, name, f"use {', '.join((*needs, *may) or TOOLS)}"), True
-    options = [f"{OPTIONS[one]}={value}" for one, value in arguments.items() if one in OPTIONS]
-    values = [arguments[one] for one in needs if one not in OPTIONS]
+        found = (
+            f"unknown, missing or of another type: {', '.join(sorted(wrong))}" if name in TOOLS else f"no tool {name!r}"
+        )
+        takes = (f"{one} ({TYPES.get(one, STRING)['type']})" for one in (*needs, *may))
+        return error_text("UsageError", found, name, f"use {', '.join(takes) or ', '.join(TOOLS)}"), True
+    options = [f"{OPTIONS[one]}={value}" for one, value in given.items() if one in OPTIONS]
+    values = [given[one] for one in needs if one not in OPTIONS]
     typed = [str(part) for value in values for part in (value if isinstance(value, list) else [value])]
     command = [sys.executable, "-m", "headscope", name, *options, "--json", "--", *typed]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False)
-    return done.stdout, done.returncode > 1
+    try:
+        done = subprocess.run(command, input="-", capture_output=True, encoding="utf-8", check=False)
+    except (OSError, ValueError) as error:
+        advice = "pass shorter texts, without NUL characters and lone surrogates"
+        return error_text("InputError", f"the arguments can't be passed on: {error}", name, advice), True
+    return done.stdout, done.returncode not in (0, DOUBTFUL)

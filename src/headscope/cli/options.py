@@ -16,7 +16,7 @@ from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.cli.app import tell
 from headscope.errors import InputError
 from headscope.screens.values import shortened, whole_number
-from headscope.settings import Setting, declared, documented
+from headscope.settings import Setting, declared, documented, whole
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 FORMS = ("json", "csv", "markdown")
@@ -98,8 +98,8 @@ class Form:
 
 def check_top(top: int | None) -> None:
     """Raise InputError if `top` is below 1."""
-    if top is not None and top < 1:
-        raise InputError(f"--top {top} leaves nothing to list", where="--top", advice="use a number of at least 1")
+    if top is not None:
+        whole(top, "--top", 1)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -25,6 +25,7 @@ from headscope.heads import roles_of
 from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.results.explained import Cell, Finding
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -88,8 +89,7 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     Raises:
         InputError: there is no such layer, or `most` is negative.
     """
-    if most is not None and most < 0:
-        raise InputError(f"can't tell {most} findings", where="most", advice="give 0 or more, or None for all")
+    most = None if most is None else whole(most, "most", 0)
     chosen = trace.numbers if layers is None else tuple(dict.fromkeys(trace[layer].layer for layer in layers))
     if not chosen:
         raise InputError("no layer to look at", where="layers", advice="name some, or leave it out for all")

@@ -27,6 +27,7 @@ from headscope.explain.residual import (
 from headscope.results.explained import Promotion
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import lacks
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -140,8 +141,7 @@ def _promotion(
     query: int,
     top: int,
 ) -> Promotion:
-    if top < 1:
-        raise InputError(f"top is {top}", where="top", advice="ask for at least one token")
+    top = whole(top, "top", 1)
     direction = along_the_residual(model.encoder, way, layer, written.astype(np.float64), part)
     change = before_the_decoder(model, way[-1].output, direction[None])[0]
     effects = model.tops.decoder()[0] @ change.astype(np.float32)

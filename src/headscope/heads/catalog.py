@@ -266,11 +266,13 @@ def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ..
     """
     if names is None:
         return tuple(CATALOG) if values else WEIGHTS_ONLY
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    wanted = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
     unknown = [name for name in wanted if name not in CATALOG]
     if unknown or not wanted:
         raise InputError(
-            f"unknown statistic {unknown[0]!r}{meant(unknown[0], CATALOG)}" if unknown else "no statistic was named",
+            f"unknown statistic {unknown[0]!r:.40}{meant(str(unknown[0]), CATALOG)}"
+            if unknown
+            else "no statistic was named",
             where="names",
             advice=f"use some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
         )

@@ -17,6 +17,7 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Removal
 from headscope.results.head_values import Head, HeadValues, Measure
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -81,13 +82,8 @@ def removal(
     Raises:
         InputError: an unknown order or head, a head twice, or fewer than four texts to choose and to report on.
     """
-    steps = len(heads) if steps is None else steps
-    if not 1 <= steps <= len(heads) or random < 0:
-        raise InputError(
-            f"{steps} steps and {random} random orders for {len(heads)} heads",
-            where="removal",
-            advice=f"ask for 1 to {len(heads)} steps, and for 0 or more random orders",
-        )
+    steps = len(heads) if steps is None else whole(steps, "steps", 1, len(heads))
+    random = whole(random, "random", 0)
     given = not isinstance(order, str)
     named: list[Head] = []
     if not isinstance(order, str):

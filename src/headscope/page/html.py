@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,10 +93,12 @@ def offline_page(
     traces = [trace] if isinstance(trace, Trace) else list(trace)
     if not traces:
         raise InputError("the list of traces is empty", where="to_html", advice="pass a trace, or a list of traces")
-    note = size_note(traces, dtype=dtype, values=values, layers=layers, heads=heads)
+    chosen = {name: some for name, some in (("layers", layers), ("heads", heads)) if some is not None}
+    lists = {name: list(some) if isinstance(some, Iterable) else [some] for name, some in chosen.items()}
+    narrow: dict[str, Any] = {"dtype": dtype, "values": values, **lists}
+    note = size_note(traces, **narrow)
     if note is not None:
         notify(note)
-    narrow: dict[str, Any] = {"dtype": dtype, "values": values, "layers": layers, "heads": heads}
     files = [page_file(member, **narrow, masks=with_masks(member, runs)) for member in traces]
     records, failure = [], None
     try:

@@ -13,6 +13,7 @@ from headscope.errors import InputError, require
 from headscope.late import late
 from headscope.results.arrays import Named
 from headscope.results.row_tables import Rows
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -272,10 +273,7 @@ class HeadDistances(Named):
             InputError: `count` is not a number from 1 on.
             MissingExtraError: scipy is not installed.
         """
-        if not isinstance(count, int | np.integer) or count < 1:
-            raise InputError(
-                f"there can't be {count!r:.40} clusters", where="clusters", advice="pass a number from 1 on"
-            )
+        count = whole(count, "count", 1)
         require("scipy", where="clusters", otherwise="give array to another library")
         from scipy.cluster import hierarchy
         from scipy.spatial.distance import squareform

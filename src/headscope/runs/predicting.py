@@ -13,6 +13,7 @@ from headscope.heads.head_distances import relative
 from headscope.results.explained import Filled, LabelShare, Prediction
 from headscope.runs.targets import label_name, lacks, logits_of
 from headscope.runs.texts import one_text
+from headscope.settings import whole
 from headscope.traces import broken_line, kept_outputs
 
 if TYPE_CHECKING:
@@ -74,8 +75,7 @@ def check_masks(model: Model) -> str:
 def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...]:
     """Return the best tokens for each mask of a trace; see `fill`."""
     mask = check_masks(model)
-    if top < 1:
-        raise InputError(f"top is {top}, expected at least 1", where="top", advice="ask for at least one token")
+    top = whole(top, "top", 1)
     positions = [at for at, index in enumerate(trace.ids) if index == model.tokenizer.mask_id]
     if not positions:
         raise InputError(

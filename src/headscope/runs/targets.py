@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def choose(model: Model, encoded: TokenAxis, last: Float[np.ndarray, "tokens d_m
                 advice="name the target anew for this text",
             )
         return wanted
-    wanted = int(wanted) if isinstance(wanted, np.integer) else wanted  # of argmax
+    wanted = _plain(wanted)
     mask, tasks = model.tokenizer.mask_id, model.anatomy.tasks
     masks = [at for at, index in enumerate(encoded.ids) if mask is not None and index == mask]
     if wanted is None:
@@ -161,6 +161,13 @@ def choose(model: Model, encoded: TokenAxis, last: Float[np.ndarray, "tokens d_m
         if kind == "similarity" and len(rest) == 1 and isinstance(rest[0], str):
             return _similar(model, last, rest[0], encoded.prompt)
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
+
+
+def _plain(wanted: Any) -> Any:
+    """A target's name with Python's numbers and texts in place of NumPy's, as of argmax."""
+    if isinstance(wanted, tuple):
+        return tuple(map(_plain, wanted))
+    return wanted.item() if isinstance(wanted, np.generic) else wanted
 
 
 def _against(target: Target, other: Target) -> Target:
@@ -241,6 +248,8 @@ def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Tar
     word = named[0]
     if isinstance(word, int):
         return _word_target(model, model.tokenizer.token(word), word, row)
+    if not isinstance(word, str):
+        raise InputError(f"{word!r:.60} names no word", where="target", advice=FORMS)
     index = token_id(model, word, "a mask stands for one token")
     return _word_target(model, model.tokenizer.token(index), index, row)
 

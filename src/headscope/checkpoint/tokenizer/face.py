@@ -13,6 +13,7 @@ from headscope.checkpoint.tokenizer.known import FOREIGN_VOCABULARY, RESIDUES, R
 from headscope.checkpoint.tokenizer.tokenizer_config import Settings
 from headscope.errors import InputError, UnsupportedError
 from headscope.results.tokens import TokenAxis
+from headscope.settings import whole
 
 MASKS = ("[MASK]", "<mask>")
 UNKNOWN = ("[UNK]", "<unk>")
@@ -134,7 +135,7 @@ class Tokenizer:
             MissingExtraError: the tokenizer needs an optional dependency that is not installed.
             CheckpointError: the checkpoint has no tokenizer.
         """
-        _check_length(max_length)
+        max_length = None if max_length is None else whole(max_length, "max_length", 1)
         texts = [_check_text(text, "text")] + ([] if pair is None else [_check_text(pair, "pair")])
         encoded = self._assemble(self._engine.text_pieces, texts, max_length)
         for each in texts:
@@ -172,7 +173,7 @@ class Tokenizer:
             UnsupportedError: as in `encode`.
             CheckpointError: as in `encode`.
         """
-        _check_length(max_length)
+        max_length = None if max_length is None else whole(max_length, "max_length", 1)
         texts = [_check_words(words, "words")] + ([] if pair is None else [_check_words(pair, "pair")])
         return self._assemble(self._engine.word_pieces, texts, max_length)
 
@@ -189,7 +190,7 @@ class Tokenizer:
         Raises:
             InputError: an id is beyond the model's vocabulary, or the segments don't match the ids.
         """
-        _check_length(max_length)
+        max_length = None if max_length is None else whole(max_length, "max_length", 1)
         checked = _integers(ids, "ids")
         if not checked:
             raise InputError("ids is empty", where="ids", advice="pass at least one id")
@@ -276,15 +277,6 @@ class Tokenizer:
                 where=where,
                 advice="pass ids from this checkpoint's tokenizer",
             )
-
-
-def _check_length(max_length: int | None) -> None:
-    if max_length is not None and (isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1):
-        raise InputError(
-            f"max_length is {max_length!r}, expected a positive integer",
-            where="max_length",
-            advice="pass the number of positions to keep, special tokens included, or leave max_length out",
-        )
 
 
 def _of_another_type(value: object, where: str, expected: str, advice: str) -> InputError:
