@@ -98,6 +98,13 @@ def test_what_is_no_module_says_what_to_pass(kind: str, face: Callable[[Any], An
     assert "pass the model itself, before it is" in str(raised.value)
 
 
+@pytest.mark.parametrize("face", [*FACES, lambda model: hs.trace(model, "the cat")])
+def test_an_opened_model_says_what_to_call(face: Callable[[Any], Any]) -> None:
+    with pytest.raises(InputError, match="expected an nn.Module, got Model") as raised:
+        face(hs.open())
+    assert "for a model from hs.open" in str(raised.value)
+
+
 @pytest.mark.parametrize("kind", ["traced", "frozen", "loaded"])
 @torch.no_grad()
 def test_a_traced_model_is_captured_with_a_stack_for_each_layer(kind: str) -> None:

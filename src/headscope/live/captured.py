@@ -438,12 +438,6 @@ def trace(
     if isinstance(model, (str, os.PathLike)) or kind_of_held(model) == "sentence-transformers":
         raise to_open(model, "call hs.open(model).trace(text)")
     model, tokenizer = unpacked(model, tokenizer)
-    if not callable(tokenizer):
-        raise InputError(
-            f"expected a transformers tokenizer, got {type(tokenizer).__name__}",
-            where="tokenizer",
-            advice="pass tokenizer=transformers.AutoTokenizer.from_pretrained(…)",
-        )
     capturing = capture(
         model,
         layers=layers,
@@ -454,6 +448,12 @@ def trace(
         tokenizer=tokenizer,
         strict=strict,
     )
+    if not callable(tokenizer):
+        raise InputError(
+            f"expected a transformers tokenizer, got {type(tokenizer).__name__}",
+            where="tokenizer",
+            advice="pass tokenizer=transformers.AutoTokenizer.from_pretrained(…)",
+        )
     fast = bool(getattr(tokenizer, "is_fast", False))
     encoded = tokenizer(text, pair, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=fast)
     special = encoded.pop("special_tokens_mask")[0].tolist()

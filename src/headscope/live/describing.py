@@ -92,7 +92,7 @@ def describe(module: nn.Module) -> Description:
         InputError: `module` is not an nn.Module, or has parameters that are made by the first forward pass.
         UnsupportedError: a module packs its weights in a form that isn't known, or is frozen TorchScript.
     """
-    refuse_others(module, "describe", "pass a model or a part of one")
+    refuse_others(module, "describe", "pass a model or a part of one; for a model from hs.open, look at its tree")
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):
             raise UnsupportedError(
