@@ -100,7 +100,7 @@ def test_what_is_no_module_says_what_to_pass(kind: str, face: Callable[[Any], An
 
 @pytest.mark.parametrize("face", [*FACES, lambda model: hs.trace(model, "the cat")])
 def test_an_opened_model_says_what_to_call(face: Callable[[Any], Any]) -> None:
-    with pytest.raises(InputError, match="expected an nn.Module, got Model") as raised:
+    with pytest.raises(InputError, match=r"expected an nn\.Module, got Model") as raised:
         face(hs.open())
     assert "for a model from hs.open" in str(raised.value)
 
