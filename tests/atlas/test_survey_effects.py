@@ -229,14 +229,14 @@ def test_one_document(words: Made) -> None:
 
 def test_what_cannot_be_measured_or_told_is_refused(words: Made, tmp_path: Path) -> None:
     without = readable(tmp_path / "without", "Bert", "Model").folder
-    pre_norm = readable(tmp_path / "pre", "MegatronBert", "ForMaskedLM").folder
+    convolved = readable(tmp_path / "convolved", "DebertaV2", "ForMaskedLM", conv_kernel_size=3).folder
     live = {"tokenizer": AutoTokenizer.from_pretrained(words.folder)}
     cases: list[tuple[Any, dict[str, Any], type[HeadscopeError], str]] = [
         ("-", {"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
         ("-", {"effects": -1}, InputError, "effects is -1"),
         (words.module, {"effects": 2, **live}, InputError, "a live model was passed"),
         (without, {"writes": 9}, UnsupportedError, "no masked-LM head; on top of BertModel it has nothing"),
-        (pre_norm, {"writes": 9}, UnsupportedError, "norms come before its sums"),
+        (convolved, {"writes": 9}, UnsupportedError, "a convolution stands beside the first layer"),
         (words.module, {"writes": 2, **live}, InputError, "writes run the model from its checkpoint, and a live model"),
     ]
     for model, options, error, message in cases:

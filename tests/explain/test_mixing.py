@@ -19,7 +19,7 @@ import headscope as hs
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.mixing import KINDS
 from headscope.results.followed import Followed
-from naive_layers import MINILM, NaiveLayer, minilm, naive_layers
+from naive_layers import MINILM, PRE_NORM, NaiveLayer, minilm, naive_layers, run_layers
 from random_models import FAMILIES, ids, made, random_model
 
 TEXT = "The cat sat on the mat because it was tired, and the dog watched the cat from the window."
@@ -292,6 +292,44 @@ def test_value_zeroing_needs_the_whole_layer() -> None:
         captured.trace.value_zeroing(0, 1)
 
 
+# Norms before the sums.
+
+
+@pytest.mark.parametrize("name", PRE_NORM)
+def test_norms_before_the_sums(name: str, tmp_path: Path) -> None:
+    """There is no LayerNorm between the vectors that tokens send and the residual: AttnRes-N is all of a layer."""
+    module, text = random_model(name).double(), ids(13)
+    layers = run_layers(name, module, text)
+    model = hs.open(made(tmp_path, name).folder)
+    for trace in (model.trace(ids=text), model.trace(ids=text, hidden_states=True)):
+        for kind in KINDS[:4]:
+            expected = torch.stack([layer.ratios(kind) for layer in layers]).detach().numpy()
+            np.testing.assert_allclose(trace.mixing_ratio(kind).ratios, expected, atol=5e-6)
+            flow = naive_rollout(layers, kind)
+            np.testing.assert_allclose(trace.rollout(to=4, kind=kind).array, flow[4], atol=5e-6)
+        with pytest.raises(UnsupportedError, match="AttnResLn-N is defined for layers whose norms follow") as caught:
+            trace.mixing_ratio()
+        assert 'use "AttnRes-N"' in str(caught.value)
+        lengths = layers[1].vectors("AttnRes-N").norm(dim=-1).detach().numpy()
+        np.testing.assert_allclose(np.asarray(trace.norm_map(1, "AttnRes-N")), lengths, rtol=1e-4, atol=1e-6)
+        followed = trace.follow(5)
+        for at, layer in enumerate(layers):
+            shares, kept = naive_shares(layer)
+            np.testing.assert_allclose(followed.shares[at], shares[:, 5], atol=2e-5)
+            assert followed.kept[at] == pytest.approx(kept[5], abs=2e-5)
+        for number in (0, len(layers) - 1):
+            zeroed = [run_layers(name, module, text, (number, key))[number].output[5] for key in range(len(text))]
+            expected = 1 - torch.cosine_similarity(torch.stack(zeroed), layers[number].output[5][None], dim=-1).numpy()
+            np.testing.assert_allclose(trace.value_zeroing(number, 5).array, expected, rtol=2e-3, atol=1e-9)
+
+
+def test_a_page_follows_words_where_norms_come_before_the_sums(tmp_path: Path) -> None:
+    from headscope.page.trace import page_file
+
+    trace = hs.open(made(tmp_path, "ModernBert").folder).trace(ids=ids(13))
+    assert b"view.kept" in page_file(trace)[0]
+
+
 # A word followed through the layers.
 
 
@@ -305,13 +343,15 @@ def trace() -> hs.Trace:
 
 
 def naive_shares(layer: NaiveLayer) -> tuple[np.ndarray, np.ndarray]:
-    """(heads, S, S), r_i F_ij^h . A_i / |A_i|^2 and 0 where j = i; and (S,), 1 - r_i."""
-    before = layer.sent.sum((0, 2)) + layer.dense.bias + layer.x
-    deviation = (before.var(-1, unbiased=False) + layer.norm.eps).sqrt()
-    F = (layer.sent - layer.sent.mean(-1, keepdim=True)) / deviation[:, None, None] * layer.norm.weight
+    """(heads, S, S), r_i F_ij^h . A_i / |A_i|^2 and 0 where j = i; and (S,), 1 - r_i. Without a norm, F as it is."""
+    F, kind = layer.sent, "AttnRes-N"
+    if layer.norm is not None:
+        before = layer.sent.sum((0, 2)) + layer.dense.bias + layer.x
+        deviation = (before.var(-1, unbiased=False) + layer.norm.eps).sqrt()
+        F, kind = (F - F.mean(-1, keepdim=True)) / deviation[:, None, None] * layer.norm.weight, "AttnResLn-N"
     F = F * (1 - torch.eye(len(layer.x)))[None, :, :, None]
     A = F.sum((0, 2))
-    r = layer.ratios("AttnResLn-N")
+    r = layer.ratios(kind)
     shares = torch.einsum("hijm,im->hij", F, A) * (r / A.square().sum(-1))[None, :, None]
     return shares.detach().numpy(), (1 - r).detach().numpy()
 
@@ -410,8 +450,8 @@ def test_what_can_t_be_followed_is_refused(trace: hs.Trace, tmp_path: Path) -> N
         trace.follow(15)
     with pytest.raises(TraceError, match="needs the model's weights"):
         hs.load(trace.save(tmp_path / "alone.safetensors")).follow(1)
-    before = hs.open(made(tmp_path, "ModernBert").folder).trace(ids=ids(9))
-    with pytest.raises(UnsupportedError, match="norms come before its sums"):
+    before = hs.open(made(tmp_path, "DebertaV2", conv_kernel_size=3).folder).trace(ids=ids(9))
+    with pytest.raises(UnsupportedError, match="a convolution stands beside the first layer"):
         before.follow(1)
     assert all("brings" not in finding.numbers for finding in before.findings())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,9 @@ from torch import nn
 import headscope as hs
 from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
+from headscope.explain.promotes import all_promote, along_the_residual, norms_passed, with_masked_lm
 from headscope.explain.residual import walk
-from naive_layers import naive_layers
+from naive_layers import PRE_NORM, naive_layers, run_layers
 from random_models import ids, made, random_model
 
 HEADS = {
@@ -30,6 +31,13 @@ HEADS = {
     "Electra": lambda m: (m.generator_predictions.dense, m.generator_predictions.LayerNorm, m.generator_lm_head),
 }
 """Family -> the dense layer, the LayerNorm and the decoder of its masked-LM head; GELU is between the first two."""
+AFTER = {
+    "MegatronBert": lambda m: (m.bert.encoder.ln, HEADS["Bert"](m)),
+    "Esm": lambda m: (m.esm.encoder.emb_layer_norm_after, HEADS["Roberta"](m)),
+    "EuroBert": lambda m: (m.model.norm, (m.lm_head,)),
+    "ModernBert": lambda m: (m.model.final_norm, (m.head.dense, m.head.norm, m.decoder)),
+}
+"""Family -> the norm after its last layer, and the same parts; EuroBERT's head is its decoder alone."""
 QUERY = 4
 
 
@@ -111,7 +119,7 @@ def test_all_heads_at_once_promote_what_autograd_says(both: SimpleNamespace) -> 
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("family", ["Albert", "RoFormer", "MPNet", "DebertaV2"])
+@pytest.mark.parametrize("family", ["Albert", "RoFormer", "MPNet", "DebertaV2", *PRE_NORM])
 def test_all_heads_at_once_promote_as_each_does(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two texts, other tokens for each head, one position at a time."""
     model = hs.open(made(tmp_path, family, "ForMaskedLM").folder)
@@ -128,6 +136,44 @@ def test_all_heads_at_once_promote_as_each_does(family: str, tmp_path: Path, mon
         for cell, (layer, head) in enumerate(np.ndindex(sizes.layers, sizes.heads)):
             expected = trace[layer, head].promotes(place).effects[tokens[cell]]
             np.testing.assert_allclose(effects[cell, at], expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", PRE_NORM)
+def test_norms_before_the_sums_leave_the_last_in_the_way(name: str, tmp_path: Path) -> None:
+    """Against autograd through transformers' own last norm and masked-LM head, the deviations of norms held."""
+    checkpoint, text = made(tmp_path, name, "ForMaskedLM"), ids(10)
+    module = checkpoint.module.double()
+    norm, parts = AFTER[name](module)
+    before: list[torch.Tensor] = []
+    handle = norm.register_forward_pre_hook(lambda _, given: before.append(given[0].detach().reshape(10, -1)[QUERY]))
+    layers = run_layers(name, module.base_model, text)
+    handle.remove()
+
+    def held(of: Any, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        centre = 1 if hasattr(of, "eps") else 0  # EuroBERT's RMSNorm
+        square = (x - centre * x.mean()).detach().square().mean()
+        deviation = (square + (of.eps if centre else of.variance_epsilon)).sqrt()
+        return lambda y: (y - centre * y.mean()) / deviation * of.weight
+
+    def logits(written: torch.Tensor) -> torch.Tensor:
+        last = held(norm, before[0])(written)
+        if len(parts) == 1:
+            return nn.functional.linear(last, parts[0].weight)
+        at = norm(before[0])
+        active, slope = torch.autograd.functional.jvp(lambda x: nn.functional.gelu(parts[0](x)), at, last)
+        return nn.functional.linear(held(parts[1], active)(slope), parts[2].weight)
+
+    trace = hs.open(checkpoint.folder).trace(ids=text)
+    for layer in (0, len(layers) - 1):
+        expected = logits(layers[layer].sent[2, QUERY].sum(0).detach()).detach().numpy()
+        found = trace[layer, 2].promotes(QUERY).effects
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+    attention = layers[1].sent[:, QUERY].sum((0, 1)) + (0 if layers[1].dense.bias is None else layers[1].dense.bias)
+    fed = (layers[1].output[QUERY] - layers[1].x[QUERY] - attention).detach()
+    expected = logits(fed).detach().numpy()
+    np.testing.assert_allclose(
+        trace[1].promotes(QUERY).effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max()
+    )
 
 
 def test_a_layer_that_mixes_by_convolution_is_refused(tmp_path: Path) -> None:
@@ -167,7 +213,8 @@ def test_all_parts_together_are_the_last_hidden_state(both: SimpleNamespace) -> 
         attention = trace[layer].output[QUERY] + encoder.weight("layer.attention_output.bias", layer)
         shift = encoder.weight("layer.attention_norm.bias", layer)
         total = total + along_the_residual(encoder, way, layer, attention.astype(np.float64), "attention")
-        total += along_the_residual(encoder, way, layer, (way[layer].fed[0] + shift).astype(np.float64), "feed_forward")
+        fed = norms_passed(encoder, layer, way[layer].summed).fed[0]
+        total += along_the_residual(encoder, way, layer, (fed + shift).astype(np.float64), "feed_forward")
         total += along_the_residual(
             encoder, way, layer + 1, encoder.weight("layer.output_norm.bias", layer).astype(np.float64), "attention"
         )

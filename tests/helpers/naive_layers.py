@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,59 @@ def naive_layers(module: Any, ids: tuple[int, ...]) -> list[NaiveLayer]:
         v = value(x).reshape(len(x), len(p), -1).transpose(0, 1)
         found.append(NaiveLayer(x, out.hidden_states[at + 1][0], p, v, dense, norm, value, layer))
     return found
+
+
+Way = tuple[Callable[[Any], Any], str, str]
+PRE_NORM: dict[str, Way] = {
+    "MegatronBert": (lambda module: module.encoder.layer, "attention.self.value", "attention.output.dense"),
+    "Esm": (lambda module: module.encoder.layer, "attention.self.value", "attention.output.dense"),
+    "EuroBert": (lambda module: module.layers, "self_attn.v_proj", "self_attn.o_proj"),
+    "ModernBert": (lambda module: module.layers, "attn.Wqkv", "attn.Wo"),
+}
+"""Family -> its layers, and in each the projections to the values (ModernBERT's last third) and of the contexts."""
+
+
+def run_layers(
+    name: str, module: Any, text: tuple[int, ...], zeroed: tuple[int, int] | None = None
+) -> list[NaiveLayer]:
+    """The layers of a pre-norm module on one text, by hooks; `zeroed`: a layer and the token whose value is 0 there."""
+    find, to_values, from_contexts = PRE_NORM[name]
+    seen: list[dict[str, torch.Tensor]] = [{} for _ in find(module)]
+    handles = []
+
+    def first(given: Any) -> torch.Tensor:
+        return (given if isinstance(given, torch.Tensor) else given[0]).detach().reshape(len(text), -1)
+
+    def values(at: int) -> Callable[..., Any]:
+        def hook(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+            changed, width = output.clone(), 32 if name == "ModernBert" else output.shape[-1]
+            if zeroed is not None and zeroed[0] == at:
+                changed.view(len(text), -1)[zeroed[1], -width:] = 0
+            seen[at]["v"] = first(changed)[:, -width:]
+            return changed
+
+        return hook
+
+    for at, layer in enumerate(find(module)):
+        handles += [
+            layer.register_forward_pre_hook(lambda _, given, at=at: seen[at].update(x=first(given))),
+            layer.register_forward_hook(lambda _, __, out, at=at: seen[at].update(output=first(out))),
+            layer.get_submodule(to_values).register_forward_hook(values(at)),
+        ]
+    try:
+        with torch.no_grad():
+            weights = module(input_ids=torch.tensor([text]), output_attentions=True).attentions
+    finally:
+        for handle in handles:
+            handle.remove()
+    layers = []
+    for one, p, layer in zip(seen, weights, find(module), strict=True):
+        v = one["v"].reshape(len(text), -1, 8).transpose(0, 1)
+        v = v.repeat_interleave(p.shape[1] // len(v), 0)
+        layers.append(
+            NaiveLayer(one["x"], one["output"], p[0], v, layer.get_submodule(from_contexts), None, None, None)
+        )
+    return layers
 
 
 def minilm() -> Any:

@@ -33,12 +33,12 @@ from headscope.explain.residual import (
     layer_input,
     output_weights,
     post_norm,
-    post_norm_model,
     record_of,
     through_layer,
     values_of,
     walk,
     weights_of,
+    whole_layers,
 )
 from headscope.model import Model
 from headscope.results.arrays import Named
@@ -137,7 +137,7 @@ class LayerMixing:
         if kind.endswith("N"):
             self._v = values_of(self.record, layer)
             self._W_O = output_weights(trace, layer)
-            self._norm: PostNorm | None = post_norm(trace, layer) if "Res" in kind else None
+            self._norm: PostNorm | None = post_norm(trace, layer, kind) if "Res" in kind else None
 
     def ratios(self) -> Float[np.ndarray, " queries"]:
         """(queries,): |sum_{j != i} F_ij| / (|sum_{j != i} F_ij| + |F_ii|)."""
@@ -358,7 +358,7 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     """(keys,): 1 - cos(y_i, y_i without v_j) for every token j: one query's row of one layer (Mohebbi et al. 2023).
 
     y_i is the layer's output at query i; without v_j, token j's value vector is 0 in every head of this layer, the
-    weights stay as they are, and attention's projection, both LayerNorms and the feed-forward run anew. Exact, and for
+    weights stay as they are, and attention's projection, the norms and the feed-forward run anew. Exact, and for
     one query no more than S rows of the layer: O(S d_model (d_model + d_ffn)). The paper scales each row to sum to 1:
     `row / row.sum()`.
 
@@ -370,7 +370,7 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
         TraceError: there is no model, or the trace lacks layers, heads or values.
         UnsupportedError: the model is a live one, whose feed-forward is not known.
     """
-    encoder = post_norm_model(trace, "value zeroing").encoder
+    encoder = whole_layers(trace, "value zeroing").encoder
     check_whole(trace)
     layer = trace[layer].layer
     query = check_index(query, len(trace), "token", "the trace")

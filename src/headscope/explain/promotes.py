@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,17 +14,16 @@ from headscope.attention.scores import join_heads
 from headscope.errors import InputError
 from headscope.explain.residual import (
     Written,
-    check_post_norm,
+    check_form,
     check_whole,
     contexts_of,
-    deviations,
-    from_sum,
     opened_model,
     output_weights,
     record_of,
     values_of,
     walk,
 )
+from headscope.explain.steps import HeldNorm, held_norm
 from headscope.results.explained import Promotion
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import lacks
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     Vector = Float[np.ndarray, " d_model"]
     Places = Sequence[Int[np.ndarray, " _"]]
+    AtPlaces = tuple[Float[np.ndarray, "n joined"], tuple[HeldNorm, ...]]
+    """One layer at some positions: the heads' contexts side by side, and the norms that follow in the residual."""
 
 
 PARTS = ("attention", "feed_forward")
@@ -49,11 +51,12 @@ STEP = 1e-4
 def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
     """The tokens whose masked-LM logits a head's output at one token raises and lowers most.
 
-    The direct effect: o_i = context_i W_O goes along the residual, through every LayerNorm above made linear (centred,
-    scaled, divided by its true deviation at this token), and through the masked-LM head, whose activation is replaced
-    by its tangent at the point where the model is. It is the logits' exact first-order change for LayerNorms held fixed
-    (the residual view is Elhage et al. 2021; for BERT's post-norm layers, LayerNorm by LayerNorm, Kobayashi et al.
-    2021 and Modarressi et al. 2022). What later heads and feed-forwards make of the output is not in it.
+    The direct effect: o_i = context_i W_O goes along the residual, through every norm in its way made linear (centred,
+    scaled, divided by its true deviation at this token; where norms come before the sums, that after the last layer
+    alone), and through the masked-LM head, whose activation is replaced by its tangent at the point where the model is.
+    It is the logits' exact first-order change for norms held fixed (the residual view is Elhage et al. 2021; for BERT's
+    post-norm layers, LayerNorm by LayerNorm, Kobayashi et al. 2021 and Modarressi et al. 2022). What later heads and
+    feed-forwards make of the output is not in it.
 
     The cost: one token's way up the layers, O(layers (S d_model + d_model d_ffn)), and one row of the decoder.
     Arguments are those of `HeadTrace.promotes`.
@@ -96,7 +99,7 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
     model = masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     way = walk(trace, np.array([query]))
-    written = way[layer].fed[0]
+    written = norms_passed(model.encoder, layer, way[layer].summed).fed[0]
     if part == "attention":
         rows = np.array([query])
         joined = contexts_of(record_of(trace, layer), values_of(record_of(trace, layer), layer), rows)
@@ -124,7 +127,7 @@ def with_masked_lm(model: Model, where: str) -> Model:
     Raises:
         UnsupportedError: it has no masked-LM head, or its layers have another formula.
     """
-    check_post_norm(model, WHAT, where)
+    check_form(model, WHAT, where)
     if "masked_lm" not in model.anatomy.tasks:
         raise lacks(model, "masked-LM head", "ForMaskedLM or …ForPreTraining", instead="")
     return model
@@ -143,7 +146,8 @@ def _promotion(
 ) -> Promotion:
     top = whole(top, "top", 1)
     direction = along_the_residual(model.encoder, way, layer, written.astype(np.float64), part)
-    change = before_the_decoder(model, way[-1].output, direction[None])[0]
+    last = model.encoder.after_layers(way[-1].output.copy())
+    change = before_the_decoder(model, last, direction[None])[0]
     effects = model.tops.decoder()[0] @ change.astype(np.float32)
     order = np.argsort(-effects, kind="stable")
     rising, falling = order[:top], order[::-1][:top]
@@ -159,20 +163,42 @@ def along_the_residual(encoder: Encoder, way: list[Written], layer: int, vector:
 
     Args:
         way: one token's way through all layers.
-        part: attention, whose output passes both LayerNorms of the layer, or feed_forward, which passes the last.
+        part: attention, whose output passes all norms of the layer, or feed_forward, which passes the last.
     """
+    rows = vector[None]
     for at in range(layer, len(way)):
-        if at > layer or part == "attention":
-            vector = normed(vector, encoder.weight("layer.attention_norm.weight", at), way[at].deviation[0])
-        vector = normed(vector, encoder.weight("layer.output_norm.weight", at), way[at].output_deviation[0])
-    return vector
+        passed = norms_passed(encoder, at, way[at].summed)
+        for norm in (*passed.between, *passed.after) if at > layer or part == "attention" else passed.after:
+            rows = norm.into(rows)
+    return rows[0]
 
 
-def normed(
-    vectors: Float[np.ndarray, "*n width"], scale: Float[np.ndarray, " width"], deviation: Float[np.ndarray, "*m"]
-) -> Float[np.ndarray, "*n width"]:
-    """A LayerNorm made linear: centred, scaled, divided by the deviation of where the model is."""
-    return (vectors - vectors.mean(axis=-1, keepdims=True)) * scale / np.expand_dims(deviation, -1)
+class Passed(NamedTuple):
+    """The norms that what is written into the residual passes in a layer, held at some queries.
+
+    Attributes:
+        between: after attention; none where norms come before the sums.
+        after: after the feed-forward; there, of the last layer alone, the norm that follows all layers.
+        fed: (n, d_model), what the feed-forward writes, its bias included.
+    """
+
+    between: tuple[HeldNorm, ...]
+    after: tuple[HeldNorm, ...]
+    fed: Float[np.ndarray, "n d_model"]
+
+
+def norms_passed(encoder: Encoder, layer: int, summed: Float[np.ndarray, "n d_model"]) -> Passed:
+    """A layer's norms, from the sum of its input and its attention's output."""
+    family, sizes = encoder.anatomy.family, encoder.anatomy.known()
+    if family is not None and family.layer_form == "pre_norm":
+        fed = encoder.feed_forward(encoder.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
+        last = layer == sizes.layers - 1 and encoder.anatomy.has("last_norm.weight")
+        return Passed((), (held_norm(encoder, summed + fed, "last_norm"),) if last else (), fed)
+    middle = encoder.norm(summed.copy(), "layer.attention_norm", layer)
+    fed = encoder.feed_forward(middle, layer)
+    roles = {"layer.attention_norm": summed, "layer.output_norm": middle + fed}
+    between, after = (held_norm(encoder, rows, role, layer) for role, rows in roles.items())
+    return Passed((between,), (after,), fed)
 
 
 def before_the_decoder(
@@ -180,34 +206,23 @@ def before_the_decoder(
 ) -> Float[np.ndarray, "*heads n width"]:
     """The change of what the masked-LM head's decoder reads along directions of the last hidden state, to first order.
 
-    logits = LayerNorm(act(x W + b)) D^T + bias; the LayerNorm's deviation is held, act is its tangent.
+    logits = LayerNorm(act(x W + b)) D^T + bias; the LayerNorm's deviation is held, act is its tangent. EuroBERT's
+    decoder reads x itself.
     """
-    encoder, anatomy = model.encoder, model.anatomy
-    W, b = encoder.weight("masked_lm.transform.weight"), encoder.weight("masked_lm.transform.bias")
+    encoder = model.encoder
+    if encoder.held("masked_lm.transform.weight") is None:
+        return directions
+    W, b = encoder.weight("masked_lm.transform.weight"), encoder.bias("masked_lm.transform")
     x = last.astype(np.float64) @ W.T + b
     points = np.stack([x, x + STEP, x - STEP])
     activate(model.tops.masked_lm_activation(), points, encoder.threads)
-    deviation = deviations(points[0], float(anatomy.setting("norm_eps"))).astype(directions.dtype)
     slope = ((points[1] - points[2]) / (2 * STEP)).astype(directions.dtype)
-    return normed(slope * (directions @ W.T), encoder.weight("masked_lm.norm.weight"), deviation)
+    norm = held_norm(encoder, points[0].astype(directions.dtype), "masked_lm.norm")
+    return norm.into(slope * (directions @ W.T))
 
 
 CELLS = 1 << 23
 """Most numbers of the heads' directions that are held at once."""
-
-
-class AtPlaces(NamedTuple):
-    """One layer at some positions.
-
-    Attributes:
-        contexts: (n, heads * d_value), the heads' contexts side by side.
-        deviation: (n,), by which the attention's LayerNorm divides.
-        output_deviation: (n,), by which the layer's last LayerNorm divides.
-    """
-
-    contexts: Float[np.ndarray, "n joined"]
-    deviation: Float[np.ndarray, " n"]
-    output_deviation: Float[np.ndarray, " n"]
 
 
 def all_promote(
@@ -216,7 +231,7 @@ def all_promote(
     """Yield a few positions at a time, which of all they are, and what each head adds to the tokens' logits at them.
 
     Args:
-        model: with a masked-LM head, and norms that follow the sums: see `with_masked_lm`.
+        model: with a masked-LM head: see `with_masked_lm`.
         texts: run side by side; memory grows linearly with their tokens.
         places: the positions in each text, in ascending order.
         tokens: the ids whose logits are wanted, of each head (layer 0's first), or one row for all heads.
@@ -245,9 +260,8 @@ def _at_places(
     for layer, kept in enumerate(base.layers):
         assert kept.summed is not None
         assert kept.contexts is not None
-        written = from_sum(model.encoder, layer, kept.into[rows], kept.summed[rows])
-        contexts = join_heads(kept.contexts[:, rows])
-        layers.append(AtPlaces(contexts, written.deviation, written.output_deviation))
+        between, after, _ = norms_passed(model.encoder, layer, kept.summed[rows])
+        layers.append((join_heads(kept.contexts[:, rows]), (*between, *after)))
     return layers, base.last[rows]
 
 
@@ -257,12 +271,10 @@ def _directions(
     """Every head's output as it reaches the last hidden state along the residual alone, at some of the positions."""
     sizes, n = encoder.anatomy.known(), rows.stop - rows.start
     found = np.empty((0, n, sizes.d_model), dtype=np.float32)
-    for layer, at in enumerate(layers):
+    for layer, (joined, norms) in enumerate(layers):
         W_O = encoder.weight("layer.attention_output.weight", layer)  # (d_model, heads * d_value), as stored
-        contexts = at.contexts[rows].reshape(n, sizes.heads, -1).transpose(1, 0, 2)
+        contexts = joined[rows].reshape(n, sizes.heads, -1).transpose(1, 0, 2)
         found = np.concatenate([found, contexts @ W_O.reshape(len(W_O), sizes.heads, -1).transpose(1, 2, 0)])
-        for role, deviation in (("attention", at.deviation), ("output", at.output_deviation)):
-            found = normed(
-                found, encoder.weight(f"layer.{role}_norm.weight", layer), deviation[rows].astype(np.float32)
-            )
+        for norm in norms:
+            found = replace(norm, factor=norm.factor[rows]).into(found)
     return found

@@ -106,18 +106,12 @@ class Written:
 
     Attributes:
         x: (n, d_model), the layer's input at these queries.
-        deviation: (n,), of x + attention + b_O, which the attention's LayerNorm divides by.
-        middle: (n, d_model), what that LayerNorm gives.
-        fed: (n, d_model), what the feed-forward writes, its bias included.
-        output_deviation: (n,), of middle + fed, which the layer's last LayerNorm divides by.
+        summed: (n, d_model), x + attention + b_O.
         output: (n, d_model), the layer's output.
     """
 
     x: Tokens
-    deviation: Float[np.ndarray, " n"]
-    middle: Tokens
-    fed: Tokens
-    output_deviation: Float[np.ndarray, " n"]
+    summed: Tokens
     output: Tokens
 
 
@@ -153,32 +147,33 @@ def opened_model(trace: Trace, what: str) -> Model:
     )
 
 
-def post_norm_model(trace: Trace, what: str) -> Model:
-    """The opened checkpoint that a trace came from, if a norm follows every sum of its layers, as in BERT.
+def whole_layers(trace: Trace, what: str) -> Model:
+    """The opened checkpoint that a trace came from, if its layers run token by token once their contexts are known.
 
     Raises:
         TraceError: the trace has no model.
-        UnsupportedError: its model is a live one, or its layers have another formula.
+        UnsupportedError: its model is a live one, or its first layer mixes tokens in another way, too.
     """
     model = opened_model(trace, what)
-    check_post_norm(model, what, trace.model)
+    check_form(model, what, trace.model)
     return model
 
 
-def check_post_norm(model: Model, what: str, where: str) -> None:
-    """Check that a norm follows every sum of a model's layers, as in BERT.
+def is_pre_norm(trace: Trace) -> bool:
+    """Return True for a trace of an opened checkpoint whose norms come before the sums, as ModernBERT's."""
+    family = trace.source.anatomy.family if isinstance(trace.source, Model) else None
+    return family is not None and family.layer_form == "pre_norm"
+
+
+def check_form(model: Model, what: str, where: str) -> None:
+    """Check that a model's layers mix tokens by attention alone.
 
     Raises:
-        UnsupportedError: its layers have another formula.
+        UnsupportedError: a convolution does so, too, as in DeBERTa v2's larger models.
     """
-    anatomy, reason = model.anatomy, ""
-    if anatomy.family is not None and anatomy.family.layer_form != "post_norm":
-        reason = f"{anatomy.base_class}'s norms come before its sums"
-    elif anatomy.has("convolution.weight"):
-        reason = "a convolution stands beside the first layer"
-    if reason:
+    if model.anatomy.has("convolution.weight"):
         raise UnsupportedError(
-            f"{what} is defined for layers whose norms follow their sums, and {reason}",
+            f"{what} is not defined where a convolution stands beside the first layer",
             where=where,
             advice="use weights, contexts and statistics, or effects, which run the layers as they are",
         )
@@ -200,12 +195,13 @@ def output_weights(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value
     return layer_W_O(trace, layer)
 
 
-def post_norm(trace: Trace, layer: int) -> PostNorm:
-    """The bias and the LayerNorm that follow a layer's heads.
+def post_norm(trace: Trace, layer: int, kind: str) -> PostNorm | None:
+    """The bias and the LayerNorm that follow a layer's heads; None where norms come before the sums.
 
     Raises:
         TraceError: the trace has no model, or not all heads of the layer.
-        UnsupportedError: this live model has no LayerNorm that is known to follow the residual.
+        UnsupportedError: this live model has no LayerNorm that is known to follow the residual, or the kind asks for
+            one that the checkpoint doesn't have.
     """
     if trace.layers[trace.numbers.index(layer)].numbers is not None:
         raise TraceError(
@@ -215,7 +211,16 @@ def post_norm(trace: Trace, layer: int) -> PostNorm:
         )
     if trace.source is not None and not isinstance(trace.source, Model):
         return live_post_norm(trace.source, layer)
-    model = post_norm_model(trace, "the residual")
+    model = opened_model(trace, "the residual")
+    check_form(model, kind, trace.model)
+    if is_pre_norm(trace) and kind == "AttnResLn-N":
+        raise UnsupportedError(
+            f"{kind} is defined for layers whose norms follow their sums, and {model.anatomy.base_class}'s come first",
+            where=trace.model,
+            advice='use "AttnRes-N", which is all of such a layer',
+        )
+    if is_pre_norm(trace):
+        return None
     encoder = model.encoder
     return PostNorm(
         bias=encoder.bias("layer.attention_output", layer),
@@ -251,7 +256,7 @@ def embedded(trace: Trace) -> Tokens:
     """(queries, d_model): the embeddings' output, layer 0's input."""
     from headscope.encoder import Input
 
-    encoder = post_norm_model(trace, "the layer's input").encoder
+    encoder = whole_layers(trace, "the layer's input").encoder
     ids, segments = (np.array(values, dtype=np.int64) for values in (trace.ids, trace.segments))
     text = Input(ids, segments)
     encoder.check(text)
@@ -271,7 +276,7 @@ def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Writ
         TraceError: there is no model, or the trace lacks a layer, heads or values.
         UnsupportedError: the model is a live one.
     """
-    encoder = post_norm_model(trace, "the layer's input").encoder
+    encoder = whole_layers(trace, "the layer's input").encoder
     check_whole(trace)
     x = embedded(trace)[rows]
     way: list[Written] = []
@@ -287,18 +292,8 @@ def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Writ
 
 def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> Written:
     """One layer from its input and its heads' contexts, side by side, both (n, d_model)."""
-    return from_sum(encoder, layer, x, encoder.linear(contexts, "layer.attention_output", layer) + x)
-
-
-def from_sum(encoder: Encoder, layer: int, x: Tokens, total: Tokens) -> Written:
-    """One layer from its input and the sum of that and its attention's output, both (n, d_model)."""
-    eps = float(encoder.anatomy.setting("norm_eps"))
-    deviation = deviations(total, eps)
-    middle = encoder.norm(total, "layer.attention_norm", layer)
-    fed = encoder.feed_forward(middle, layer)
-    total = middle + fed
-    output_deviation = deviations(total, eps)
-    return Written(x, deviation, middle, fed, output_deviation, encoder.norm(total, "layer.output_norm", layer))
+    summed = encoder.linear(contexts, "layer.attention_output", layer) + x
+    return Written(x, summed, encoder.after_attention(summed.copy(), layer))
 
 
 def deviations(x: Tokens, eps: float) -> Float[np.ndarray, " n"]:

@@ -1,7 +1,8 @@
 """The shares of a word's new vector that the other words bring, layer by layer and head by head.
 
 With F_ij^h = p_ij^h v_j^h W_O^h through the LayerNorm made linear, F_ii with the residual, and r_i the mixing ratio
-AttnResLn-N (Kobayashi et al. 2021; headscope.explain.mixing):
+AttnResLn-N (Kobayashi et al. 2021; headscope.explain.mixing). Where norms come before the sums, as in ModernBERT,
+nothing follows them: there the LayerNorm is left out, and r_i is that of AttnRes-N.
 
     A_i        = sum of F_ij^h over all heads h and tokens j != i
     share_ij^h = r_i F_ij^h . A_i / |A_i|^2
@@ -22,7 +23,7 @@ import numpy as np
 from headscope.anatomy.heads import check_index
 from headscope.explain.content import content_of
 from headscope.explain.mixing import LayerMixing, layer_inputs
-from headscope.explain.residual import check_whole, record_of, values_of, weights_of
+from headscope.explain.residual import check_whole, is_pre_norm, record_of, values_of, weights_of
 from headscope.heads import roles_of
 from headscope.results.followed import Followed
 
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     """A layer's number, r_i u_i^h / |A_i|^2 of some queries, and what these keep."""
     Shares = tuple[Float[np.ndarray, " n"], Float[np.ndarray, "heads n tokens"], Float[np.ndarray, "heads n tokens"]]
 
-KIND = "AttnResLn-N"
+
+def kind_of(trace: Trace) -> str:
+    """The kind whose F_ij add up to a word's new vector: with the LayerNorm where one follows the sum, as in BERT."""
+    return "AttnRes-N" if is_pre_norm(trace) else "AttnResLn-N"
 
 
 def follow(trace: Trace, token: int) -> Followed:
@@ -49,13 +53,13 @@ def follow(trace: Trace, token: int) -> Followed:
     Costs one token's way through the layers, and O(heads * tokens) memory for each layer.
 
     Args:
-        trace: of self-attention, with all layers and heads, of a model whose norms follow its sums, as BERT's.
+        trace: of self-attention, with all layers and heads.
         token: its position.
 
     Raises:
         InputError: there is no such token.
         TraceError: cross-attention, missing layers or heads, no model, values or hidden states.
-        UnsupportedError: the norms come before the sums, or a live model whose W_O or LayerNorm is not known.
+        UnsupportedError: a live model whose W_O or LayerNorm is not known, or a convolution beside a layer.
     """
     check_whole(trace)
     token = check_index(token, len(trace), "token", "the trace")
@@ -92,4 +96,4 @@ def shares_by(trace: Trace, rows: Rows, held: Iterable[Readers]) -> Iterator[Sha
 def readers_of(trace: Trace, rows: Rows) -> Iterator[Readers]:
     """By layer, of these queries: its number, r_i u_i^h / |A_i|^2, which make values shares, and what they keep."""
     for layer, x in layer_inputs(trace, rows).items():
-        yield layer, *LayerMixing(trace, layer, KIND, None).readers(rows, x)
+        yield layer, *LayerMixing(trace, layer, kind_of(trace), None).readers(rows, x)

@@ -21,7 +21,7 @@ from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
 from headscope.explain.mixing import rollouts_to
 from headscope.explain.residual import check_whole
-from headscope.explain.taken_in import KIND, followed, readers_of
+from headscope.explain.taken_in import followed, kind_of, readers_of
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import THUMB, measure_layer, measured_share, write_norms
 from headscope.heads.head_distances import turned
@@ -353,7 +353,7 @@ def beside(trace: Trace, token: int) -> Float[np.ndarray, "two layers tokens"]:
 
     The first is 1 - the cosine of its vector with what it is where the other token is masked, one pass for each: it
     counts whatever the other does on the way, and is no sum. NaN at the token itself and at special tokens. The second
-    is the rollout of AttnResLn-N up to the layer.
+    is the rollout of what is followed (`kind_of`) up to the layer.
 
     Raises:
         InputError: the trace has no model that headscope runs, or its tokenizer has no mask token.
@@ -367,7 +367,7 @@ def beside(trace: Trace, token: int) -> Float[np.ndarray, "two layers tokens"]:
     for at, special in enumerate(trace.special):
         if at != token and not special:
             turns[:, at] = turned(before, _vectors(model, trace, token, at))
-    return np.stack([turns, rollouts_to(trace, token, KIND)]).astype(np.float32)
+    return np.stack([turns, rollouts_to(trace, token, kind_of(trace))]).astype(np.float32)
 
 
 def with_masks(trace: Trace, include: bool | None, most: float = CHEAP) -> bool:

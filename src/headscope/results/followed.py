@@ -31,7 +31,8 @@ class Followed(Rows, ArrayLike):
         words: the word that each token belongs to.
         places: that word's number; equal for the tokens of one word, -1 for marks and special tokens.
         layers: the number of each layer in the model.
-        kept: (layers,), what the token keeps of itself, 1 - the mixing ratio AttnResLn-N.
+        kept: (layers,), what the token keeps of itself, 1 - the mixing ratio AttnResLn-N (AttnRes-N where norms come
+            before the sums).
         shares: (layers, heads, tokens), what each token brings through each head; 0 at the token itself. Below 0 where
             a head writes against what all others bring.
         weights: (layers, heads, tokens), the weights of the token's row.
