@@ -352,6 +352,13 @@ def test_a_file_s_name_says_what_is_in_it_once() -> None:
     assert shared <= {"__init__", "__main__"}
 
 
+def test_files_that_a_folder_names_stand_in_its_part() -> None:
+    for path in SOURCE.rglob("__init__.py"):
+        part = SOURCE.joinpath(*path.relative_to(SOURCE).parts[:1]) if path.parent != SOURCE else SOURCE
+        there = {one.name for one in part.rglob("*.py")}
+        assert {*re.findall(r"\b\w+\.py\b", ast.get_docstring(ast.parse(path.read_text())) or "")} <= there, path
+
+
 def test_files_and_functions_have_a_size_to_read() -> None:
     sizes = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in FILES.items()}
     assert {module: size for module, size in sizes.items() if size > MOST_LINES} == {}

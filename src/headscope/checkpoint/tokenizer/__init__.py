@@ -1,7 +1,7 @@
 """A checkpoint's tokenizer: from text, words or ids to ids, tokens, segments and spans.
 
 Read `face.py`, the `Tokenizer`, then `load.py`, which chooses files and the engine that reads them correctly, by
-`settings.py` and the tables in `known.py`. Engines are in `sources.py` (tokenizer.json, vocabularies),
+`tokenizer_config.py` and the tables in `known.py`. Engines are in `vocabularies.py` (tokenizer.json, vocabularies),
 `sentencepiece.py`, and `japanese.py`; `backend.py` calls the tokenizers library, and catches its crashes.
 
     load_tokenizer(checkpoint).encode("The cat sat on the mat.").tokens
