@@ -275,7 +275,7 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 
 LINES = {
-    "results": 3715,
+    "results": 3716,
     "checkpoint": 5602,
     "anatomy": 4661,
     "attention": 1857,
@@ -284,7 +284,7 @@ LINES = {
     "live": 11803,
     "heads": 3027,
     "runs": 2864,
-    "explain": 3731,
+    "explain": 3742,
     "verify": 1088,
     "atlas": 10038,
     "screens": 4480,

@@ -67,7 +67,7 @@ def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None
         TraceError: there is no model, or the trace lacks layers, heads or values.
     """
     trace, layer, at = head.trace, head.layer, head.head
-    model = masked_lm_model(trace)
+    model = _masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     record, v = record_of(trace, layer), values_of(record_of(trace, layer), layer)[at]
     W_O = output_weights(trace, layer)[at]
@@ -96,7 +96,7 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
     if part not in PARTS:
         raise InputError(f"a layer has no part {part!r:.40}", where="part", advice=f"use one of {', '.join(PARTS)}")
     trace, layer = of.trace, of.layer
-    model = masked_lm_model(trace)
+    model = _masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     way = walk(trace, np.array([query]))
     written = norms_passed(model.encoder, layer, way[layer].summed).fed[0]
@@ -110,7 +110,7 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
     return _promotion(model, trace, way, layer, written, part, words, query, top)
 
 
-def masked_lm_model(trace: Trace) -> Model:
+def _masked_lm_model(trace: Trace) -> Model:
     """The opened checkpoint of a whole trace, which has a masked-LM head.
 
     Raises:
