@@ -271,7 +271,7 @@ def refused(*args: str) -> str:
         (["attend", "{small}", "the cat", "-q", "dog"], "no token 'dog'"),
         (["attend", "{small}", "the cat", "--heads", "0.0", "-q", "dog"], "no token 'dog'"),
         (["attend", "{small}", "the", "--heads", "0.0", "--set", "threshold=70"], "is not between 0 and 1"),
-        (["attend", "{small}", "the", "--heads", "0.0", "--top", "0"], "no key to show"),
+        (["attend", "{small}", "the", "--heads", "0.0", "--top", "0"], "--top is 0"),
         (["attend", "{small}", "the", "--heads", "0.0", "--set", "start=9"], "no token 9"),
         (["attend", "{small}", "the", "--set", "scale=log"], "unknown scale 'log'"),
         (["attend", "{small}", "the", "--ablate", "x"], "is not a head"),

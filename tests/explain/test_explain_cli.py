@@ -105,7 +105,7 @@ def test_tables_of_the_top_few(small: str, args: list[str], size: Callable[[dict
         (["effects", "{small}"], "TEXT is missing"),
         (["effects", "{small}", MASKED, "--target", "hat", "--set", "vector=true"], "exclude each other"),
         (["effects", "{small}", MASKED, "--at", "5"], "--at requires --target"),
-        (["effects", "{small}", MASKED, "--top", "0"], "leaves nothing"),
+        (["effects", "{small}", MASKED, "--top", "0"], "--top is 0"),
     ],
 )
 def test_refusals(small: str, args: list[str], message: str) -> None:

@@ -377,7 +377,7 @@ def test_most_says_how_many() -> None:
     every = trace.findings(most=None)
     assert trace.findings() == every[:5]
     assert trace.findings(most=0) == ()
-    with pytest.raises(InputError, match="-1 findings"):
+    with pytest.raises(InputError, match="most is -1"):
         trace.findings(most=-1)
 
 

@@ -210,7 +210,7 @@ def test_a_curve_is_drawn(classifier: Any) -> None:
         ({"labels": LABELS, "order": [(0, 0), (0, 0)]}, InputError, "or twice"),
         ({"labels": LABELS, "order": [(7, 0)]}, InputError, "is not there"),
         ({"labels": LABELS, "order": (3, 1)}, InputError, "expected heads as .*got 3"),
-        ({"labels": LABELS, "steps": 13}, InputError, "13 steps"),
+        ({"labels": LABELS, "steps": 13}, InputError, "steps is 13"),
         ({"texts": TEXTS[:3], "labels": LABELS[:3]}, InputError, "there are 3"),
         ({"metric": lambda row, label: float("nan")}, InputError, "not all of them finite"),
     ],

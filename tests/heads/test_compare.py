@@ -364,7 +364,7 @@ def test_a_page_is_written(other: str, tmp_path: Path) -> None:
     ("args", "says"),
     [
         (("-", "no-such-folder/at/all"), "no-such-folder"),
-        (("-", "-", "--top", "0"), "--top 0"),
+        (("-", "-", "--top", "0"), "--top is 0"),
         (("-", "-", "--statistic", "entropy"), "statistics need texts"),
         (("-", "-", "no-such-corpus"), "no such file or folder"),
         (("-", "-", "--json", "--csv"), "exclude each other"),
