@@ -274,6 +274,10 @@ FAMILIES = [
         Family("RoFormerModel", {**TEXT, "max_position_embeddings": 32, **more}, stage="rotated", trap=trap)
         for more, trap in (({}, ""), ({"rotary_value": True}, "rotated values"))
     ),
+    Family("MegatronBertModel", {**TEXT, "max_position_embeddings": 32}, trap="norms before sums"),
+    Family("RemBertModel", {**TEXT, "max_position_embeddings": 32, "input_embedding_size": 16}),
+    Family("TapasModel", {**TEXT, "max_position_embeddings": 32}),
+    Family("VisualBertModel", {**TEXT, "max_position_embeddings": 32}, trap="no cache"),
     Family("BloomModel", {"hidden_size": 36, "n_layer": 2, "n_head": 6, "vocab_size": 99}, trap="ALiBi"),
     Family("MptModel", {"d_model": 36, "n_layers": 2, "n_heads": 6, "vocab_size": 99, "max_seq_len": 20}, trap="ALiBi"),
     *(

@@ -20,7 +20,7 @@ from headscope.live.seeing.readers import deberta
 from headscope.live.seeing.readers.reading import ByName, cache_of
 from largest import Largest
 
-NAMES = ("Deberta", "MPNet", "RoFormer", "Bloom", "Mpt", "Falcon")
+NAMES = ("Deberta", "MPNet", "RoFormer", "Megatron", "RemBert", "Tapas", "VisualBert", "Bloom", "Mpt", "Falcon")
 READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
 WITH_TERMS = [family for family in FAMILIES if family.name.startswith((*NAMES, "Gemma2", "GptOss", "T5", "UMT5"))]
 

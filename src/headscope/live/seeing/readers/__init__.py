@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import nn
 
 from headscope.live.seeing.readers import deberta
-from headscope.live.seeing.readers.positions import BLOOM, FALCON, MPNET, MPT, ROFORMER
+from headscope.live.seeing.readers.positions import BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT
 from headscope.live.seeing.readers.reading import Reader
 
 READERS = {
@@ -20,9 +20,14 @@ READERS = {
         "deberta.modeling_deberta.DisentangledSelfAttention": deberta.READER,
         "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": deberta.READER_V2,
         "falcon.modeling_falcon.FalconAttention": FALCON,
+        "flava.modeling_flava.FlavaSelfAttention": WRITTEN_OUT,
+        "megatron_bert.modeling_megatron_bert.MegatronBertSelfAttention": WRITTEN_OUT,
         "mpnet.modeling_mpnet.MPNetSelfAttention": MPNET,
         "mpt.modeling_mpt.MptAttention": MPT,
+        "rembert.modeling_rembert.RemBertSelfAttention": WRITTEN_OUT,
         "roformer.modeling_roformer.RoFormerSelfAttention": ROFORMER,
+        "tapas.modeling_tapas.TapasSelfAttention": WRITTEN_OUT,
+        "visual_bert.modeling_visual_bert.VisualBertSelfAttention": WRITTEN_OUT,
     }.items()
 }
 """Name of a class -> its reader."""

@@ -1,5 +1,6 @@
-"""MPNet, RoFormer, BLOOM, Falcon and MPT: positions that are biases or rotations.
+"""BERT's attention with its matrices written out; MPNet, RoFormer, BLOOM, Falcon and MPT: biases and rotations.
 
+MegatronBERT, RemBERT, TAPAS, VisualBERT and FLAVA have BERT's attention (Devlin et al. 2018) as it was published.
 MPNet (Song et al. 2020) has T5's relative position bias, the same in every layer, with a scale of 1 / sqrt(d_head).
 RoFormer (Su et al. 2021) rotates queries and keys, and values where the config sets rotary_value.
 
@@ -35,29 +36,32 @@ def read_mpnet(module: Any, arguments: Arguments, run: RunPart) -> Reading:
 MPNET = Reader(read_mpnet, projection="o")
 
 
-def read_roformer(module: Any, arguments: Arguments, run: RunPart) -> Reading:
-    """Read a call of RoFormerSelfAttention."""
+def read_written_out(module: Any, arguments: Arguments, run: RunPart, positions: Any = None) -> Reading:
+    """Read a call of BERT's attention as it was published, with matrices: query, key, value, and a mask that is added.
+
+    With `positions`, RoFormer's, queries and keys (and values, with rotary_value) are rotated by them.
+    """
     d_head, hidden = module.attention_head_size, arguments["hidden_states"]
-    cross = arguments["encoder_hidden_states"] is not None
-    q = heads_of(run(module.query, hidden), d_head)
-    seen = arguments["encoder_hidden_states"] if cross else hidden
-    k, v = heads_of(run(module.key, seen), d_head), heads_of(run(module.value, seen), d_head)
-    positions = arguments["sinusoidal_pos"]
-    rotated = not cross and positions is not None
+    other = arguments.get("encoder_hidden_states")
+    seen = hidden if other is None else other
+    inputs = ((module.query, hidden), (module.key, seen), (module.value, seen))
+    q, k, v = (heads_of(run(part, x), d_head) for part, x in inputs)
+    rotated = other is None and positions is not None
     if rotated:
         values = (v,) if module.rotary_value else ()
         q, k, *turned = module.apply_rotary_position_embeddings(positions, q, k, *values)
         v = turned[0] if turned else v
-    k, v = cached(module, arguments, k, v, cross=cross)
-    return Reading(
-        q,
-        k,
-        v,
-        scale=d_head**-0.5,
-        mask=RawMask.added(arguments["attention_mask"]),
-        cross=cross,
-        stage="rotated" if rotated else "projected",
-    )
+    k, v = cached(module, arguments, k, v, cross=other is not None)
+    mask, stage = RawMask.added(arguments["attention_mask"]), "rotated" if rotated else "projected"
+    return Reading(q, k, v, scale=d_head**-0.5, mask=mask, cross=other is not None, stage=stage)
+
+
+WRITTEN_OUT = Reader(read_written_out)
+
+
+def read_roformer(module: Any, arguments: Arguments, run: RunPart) -> Reading:
+    """Read a call of RoFormerSelfAttention."""
+    return read_written_out(module, arguments, run, arguments["sinusoidal_pos"])
 
 
 ROFORMER = Reader(read_roformer)
