@@ -12,6 +12,7 @@ values and sums by a few units of that.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -136,7 +137,7 @@ def excess(call: Call) -> torch.Tensor | None:
         for row in sorted({0, len(call.q) - 1})
         if (sample := _sample_of(call, row)) is not None
     ]
-    return torch.stack(times).amax() if times else None
+    return reduce(torch.maximum, times) if times else None
 
 
 def refuse_altered(call: Call) -> None:
@@ -269,9 +270,11 @@ def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
 def _share(probe: _Probe) -> torch.Tensor:
     """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value."""
     call, heads, width = probe.call, len(probe.q), probe.q.shape[-1]
-    longest = _for_each_head(probe.k.norm(dim=-1).amax(1), heads)[:, None, None]
-    reach = abs(call.scale) * probe.q.norm(dim=-1, keepdim=True) * longest + _reach_of_terms(probe)
-    error = (2 * width**0.5 * EPS + call.rounded) * reach
+    longest = _for_each_head(torch.linalg.vector_norm(probe.k, dim=-1).amax(1), heads)[:, None, None]
+    rounding = 2 * width**0.5 * EPS + call.rounded
+    error = torch.linalg.vector_norm(probe.q, dim=-1, keepdim=True) * longest * (rounding * abs(call.scale))
+    if not probe.terms.nothing:
+        error = error + rounding * _reach_of_terms(probe)
     if probe.hidden is not None:
         shift = probe.hidden.amax(-1, keepdim=True).to(error.device)
         error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
@@ -305,8 +308,6 @@ def _raw_scores(probe: _Probe) -> torch.Tensor:
 
 def _reach_of_terms(probe: _Probe) -> float:
     """An upper bound of what the terms add to a score."""
-    if probe.terms.nothing:
-        return 0.0
     longest_q, longest_k = (float(x.norm(dim=-1).amax()) for x in (probe.q, probe.k))
     terms = probe.terms.mapped(lambda table: table.float().cpu())
     return float(terms.reach(longest_q, longest_k, probe.call.scale))

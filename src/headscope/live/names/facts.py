@@ -91,6 +91,7 @@ class Follower:
             argument, and the number of the first one's token.
         valued: True if tokens were moved to places that depend on numbers, not on shapes alone.
         settings: for each block that ran in this pass, what it depends on beside its arguments; None if on any code.
+        shipped: for the classes of each block that ran in this pass, True if they run as shipped.
         closed: True once its session is over.
     """
 
@@ -216,6 +217,7 @@ class Follower:
         self.lookups: list[tuple[torch.Tensor, Sources | None, int]] = []
         self.valued = False
         self.settings: dict[nn.Module, tuple[Any, ...] | None] = {}
+        self.shipped: dict[tuple[type, ...], bool] = {}
         self._types: torch.Tensor | None = None
         self._arguments: list[tuple[int, torch.Tensor]] = []
         self.memory.forget()

@@ -212,7 +212,7 @@ def begin_block(blocks: Blocks, module: nn.Module, args: tuple[Any, ...], kwargs
     if globally_hooked() or not undisturbed():
         return
     if module not in follower.settings:
-        follower.settings[module] = _settings(blocks[module])
+        follower.settings[module] = _settings(blocks[module], follower.shipped)
     settings = follower.settings[module]
     if settings is None or any(map(has_foreign_hooks, blocks[module])):
         return
@@ -245,17 +245,24 @@ def end_block(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: An
     follower.valued |= run.valued
 
 
-def _settings(modules: list[nn.Module]) -> tuple[Any, ...] | None:
+def _settings(modules: list[nn.Module], shipped: dict[tuple[type, ...], bool]) -> tuple[Any, ...] | None:
     """A block's modules with their classes and all settings; None if anybody else's code may run in it.
 
     That can be a method, a function or an object.
+
+    Args:
+        modules: the modules.
+        shipped: the classes of blocks of this pass, and whether they run as shipped.
     """
     settings: list[tuple[Any, ...]] = []
     for inside in modules:
         if (own := own_settings(inside)) is None:
             return None
         settings.append((weakref.ref(inside), type(inside), *own))
-    return tuple(settings) if run_as_shipped(*dict.fromkeys(map(type, modules))) else None
+    classes = tuple(dict.fromkeys(map(type, modules)))
+    if classes not in shipped:
+        shipped[classes] = run_as_shipped(*classes)
+    return tuple(settings) if shipped[classes] else None
 
 
 def blocks_of(plan: Plan) -> Blocks:

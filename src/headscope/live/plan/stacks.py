@@ -7,7 +7,6 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import torch
 from torch import nn
@@ -395,8 +394,9 @@ def _refuse_several_devices(model: nn.Module, modules: Sequence[tuple[str, nn.Mo
         )
     if "torch.distributed.tensor" in sys.modules:
         for path, module in modules:
-            for tensor_name, tensor in chain(module._parameters.items(), module._buffers.items()):
-                refuse_sharded(tensor, f"{path}.{tensor_name}".lstrip("."), name)
+            for tensor_name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if type(tensor) is not nn.Parameter:
+                    refuse_sharded(tensor, f"{path}.{tensor_name}".lstrip("."), name)
 
 
 def _attending(members: Sequence[nn.Module], scripts: Sequence[nn.Module]) -> set[int]:

@@ -90,8 +90,7 @@ def run_observed(
             for seat in recorders:
                 seat.forward.changed_inside = name
         else:
-            ran = _ran(name, module, tensors, mask, settings, result[0], notes, proven)
-            ran = replace(ran, weights=_weights(result), unfused=not proven)
+            ran = _ran(name, module, tensors, mask, settings, result[0], notes, proven, _weights(result), not proven)
         if silenced:
             ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         ran = ran if reader is None else _masked(ran, reader)
@@ -120,6 +119,8 @@ def _ran(
     context: torch.Tensor,
     notes: KernelNotes | None,
     proven: bool,
+    weights: torch.Tensor | None = None,
+    unfused: bool = False,
 ) -> Ran:
     """A call, as its arguments, its contexts and the kernels that ran in it tell."""
     query, key, value = (x.detach() for x in tensors)
@@ -129,7 +130,7 @@ def _ran(
     dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
     tensors, terms = (query, key, value), _layer_terms(kwargs)
     return Ran(
-        name, module, *tensors, raw, keys, kwargs, context, context, None, fused, dtype, proven, False, terms=terms
+        name, module, *tensors, raw, keys, kwargs, context, context, weights, fused, dtype, proven, unfused, terms=terms
     )
 
 
@@ -328,8 +329,10 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
     scaling = ran.kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     tokens = slice(first, first + queries) if same_tokens else None
+    if ran.kwargs.get("s_aux") is not None:
+        raw = replace(raw, sinks=True)
     rules = seat.forward.analyst.rules(
-        replace(raw, sinks=ran.kwargs.get("s_aux") is not None),
+        raw,
         batch,
         queries,
         keys,

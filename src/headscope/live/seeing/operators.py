@@ -131,19 +131,16 @@ class Kernels:
             kernels: called with the names of these operators; returns the operators to give a kernel to, and these.
         """
         with REGISTERING:
-            self._install(kernels)
-
-    def _install(self, kernels: Callable[[set[str]], Iterable[tuple[Any, Kernel]]]) -> None:
-        state = len(sys.modules), len(torch.library._defs), len(torch.ops.loaded_libraries)
-        if state == self._state:
-            return
-        names = {*torch._C._dispatch_get_all_op_names()} - self._known
-        self._state, self._known = state, self._known | names
-        for op, kernel in kernels(names):
-            space = op.namespace
-            if space not in self._libraries:
-                self._libraries[space] = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
-            self._libraries[space].impl(op, kernel, self._key, with_keyset=True)  # type: ignore[no-untyped-call]
+            state = len(sys.modules), len(torch.library._defs), len(torch.ops.loaded_libraries)
+            if state == self._state:
+                return
+            names = {*torch._C._dispatch_get_all_op_names()} - self._known
+            self._state, self._known = state, self._known | names
+            for op, kernel in kernels(names):
+                space = op.namespace
+                if space not in self._libraries:
+                    self._libraries[space] = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
+                self._libraries[space].impl(op, kernel, self._key, with_keyset=True)  # type: ignore[no-untyped-call]
 
 
 def operators_of(names: Iterable[str]) -> list[Any]:
