@@ -32,6 +32,8 @@ from headscope.live.plan.classes import kind_of, names_used
 from headscope.live.plan.refusals import REASONS, WITHOUT_WEIGHTS
 from headscope.live.seeing.readers import READERS, reader_of
 from headscope.page.trace import page_bytes
+from random_models import FAMILIES as OPENED
+from random_models import ids, random_model
 
 
 @dataclass(frozen=True)
@@ -397,3 +399,12 @@ def test_outputs_of_a_torch_model_that_was_trained() -> None:
     torch.optim.SGD(model.parameters(), lr=1.0).step()
     with pytest.raises(TraceError, match=r"layers\.0\.self_attn\.out_proj .* has other weights"):
         _ = captured.trace[0, 1].output
+
+
+@pytest.mark.parametrize("stem", OPENED)
+def test_every_family_that_is_opened_is_captured(stem: str) -> None:
+    """Surveys and verify() run transformers' own classes."""
+    with torch.no_grad(), capture(model := random_model(stem)) as captured:
+        model(input_ids=torch.tensor([ids(7)]))
+    assert captured.trace.numbers == tuple(range(len(captured.trace.layers)))
+    assert captured.trace.verify().agrees
