@@ -30,7 +30,7 @@ from headscope.explain.residual import check_whole, opened_model
 from headscope.explain.steps import Affine, Chain, held_linear
 from headscope.results.score_parts import REST, Part, Why
 from headscope.runs.masking import with_masking
-from headscope.runs.texts import as_input, encoded_trace
+from headscope.runs.texts import as_input, self_attended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
 def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[Why, TokenAxis]:
     """The answer without checks, and the text's tokens."""
     trace = head.trace
-    encoded = encoded_trace(trace)
+    encoded = self_attended(trace)
     held = hold(model.encoder, as_input(encoded))
     seen, row = _scores(held.layers[head.layer].record, head.head, query)
     others = seen[seen != key]
@@ -166,7 +166,7 @@ def _checked(model: Model, encoded: TokenAxis, result: Why) -> Why:
     pairs = (pair for pair in result.strongest(result.table.size) if max(pair) < len(result.axis))
     tokens = sorted(set(next(pairs)), key=lambda token: -abs(result.of_token(token)))
     parts = [
-        Part(result.axis.tokens[token], (token,), result.of_token(token), result.axis.special[token])
+        Part(result.axis.tokens[token], (token,), result.of_token(token), result.axis.special[token], None, "")
         for token in tokens
     ]
     checks, unchecked = with_masking(model, parts, lambda some: _changes(model, encoded, result, some))
