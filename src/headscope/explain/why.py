@@ -166,7 +166,7 @@ def _checked(model: Model, encoded: TokenAxis, result: Why) -> Why:
     pairs = (pair for pair in result.strongest(result.table.size) if max(pair) < len(result.axis))
     tokens = sorted(set(next(pairs)), key=lambda token: -abs(result.of_token(token)))
     parts = [
-        Part(result.axis.tokens[token], (token,), result.of_token(token), result.axis.special[token], None, "")
+        Part(result.axis.tokens[token], (token,), result.of_token(token), result.axis.special[token])
         for token in tokens
     ]
     checks, unchecked = with_masking(model, parts, lambda some: _changes(model, encoded, result, some))
