@@ -35,8 +35,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.documents import CorpusPart, parts
+from headscope.atlas.job import Batch
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.observe import SampleBatch
 from headscope.atlas.replica import Replica
 from headscope.atlas.survey_data import Owner
 from headscope.atlas.survey_settings import DTYPES, SurveySettings
@@ -217,7 +217,7 @@ def main() -> None:
 
     def atlas() -> None:
         for at, places in enumerate(batches(sample, chosen.batch_tokens)):
-            labelling.observe(SampleBatch(at, tuple(sample[place] for place in places), ((),) * len(places)))
+            labelling.observe(Batch(at, tuple(sample[place] for place in places), ((),) * len(places)))
 
     def forward() -> None:
         with torch.inference_mode():

@@ -18,9 +18,9 @@ from pyarrow import parquet
 from transformers import AutoModel, AutoTokenizer
 
 import headscope as hs
-from headscope.atlas.collect import Job
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.folder import Folder
+from headscope.atlas.job import Job
 from headscope.atlas.observe import Observed, observe
 from headscope.atlas.replica import LocalWorkers
 from headscope.atlas.run import source_of
@@ -89,12 +89,11 @@ def observed(model: Any, corpus: Any, tokenizer: Any = None, **options: Any) -> 
     source, own = source_of(model, tokenizer, None)
     settings = SurveySettings(**options).resolved(*own)
     with LocalWorkers(source, settings, threads=1) as workers:
-        job = Job.of(Folder(Path("nowhere")), open_corpus(corpus), settings, workers)
+        job = Job(Folder(Path("nowhere")), open_corpus(corpus), settings, workers, lambda _: None)
         for _ in job.parts():
             pass
         sample = sample_of(job.drawing.documents(), workers.each, settings)
-        cells = len(workers.described.heads)
-        return observe(sample, workers.each, cells, settings.batch_tokens, lambda _: None, choices=settings.choices)
+        return observe(job, sample)
 
 
 def numbers_of(survey: hs.Survey) -> dict[str, int]:

@@ -23,7 +23,7 @@ from headscope.runs.effects import effects_of
 from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
 from headscope.runs.groups import DRAWS, silenced_groups
 from headscope.runs.targets import choose
-from headscope.runs.texts import as_input, encoded_trace
+from headscope.runs.texts import as_input, self_attended
 from naive_layers import minilm as naive_minilm
 from random_models import FAMILIES, Made
 
@@ -287,7 +287,7 @@ def test_layers_arrive_from_the_last_to_the_first(model: hs.Model) -> None:
     trace = model.trace(TEXT)
     result = effects_of(
         model,
-        encoded_trace(trace),
+        self_attended(trace),
         text=TEXT,
         progress=lambda done, all_: steps.append((done, all_)),
         layer_read=lambda layer, change: arrived.update({layer: change}),

@@ -18,7 +18,7 @@ import transformers
 import headscope as hs
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.mixing import KINDS
-from headscope.results.followed import Followed
+from headscope.results.explained import Followed
 from naive_layers import MINILM, PRE_NORM, NaiveLayer, minilm, naive_layers, run_layers
 from random_models import FAMILIES, ids, made, random_model
 

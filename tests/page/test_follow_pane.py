@@ -29,7 +29,7 @@ from serving import serving
 import headscope as hs
 from headscope.page.html import to_html
 from headscope.page.trace import page_bytes
-from headscope.results.followed import Followed
+from headscope.results.explained import Followed
 from naive_layers import minilm
 from products import in_turn
 from random_models import ids, made

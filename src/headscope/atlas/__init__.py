@@ -6,7 +6,7 @@ file; a file that is there is a part that is done. Aggregates are computed from 
 Read `run` first, which leads a survey from the corpus to its folder, then
 
 - `corpus`, `readers`, `documents`: what is read;
-- `loading`, `replica`, `on_ray`: the model at work;
+- `loading`, `replica`, `on_ray`: the model at work; `job`: what a survey is made of, for all that measure;
 - `sample`: the documents that all is measured over that is too dear for every word; `words`, `shapes`, `observe`: what
   heads do there;
 - `folder`, `store`: the files, and how a survey resumes;

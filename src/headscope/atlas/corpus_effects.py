@@ -9,14 +9,16 @@ The windows are the first of the sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow
 
+from headscope.atlas.job import Batch, Job
 from headscope.atlas.store import array_and_record
 from headscope.atlas.survey_data import Files, strange
+from headscope.files import make_folder
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
 from headscope.runs.texts import batches
@@ -25,32 +27,13 @@ from headscope.runs.window_readouts import Readout
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from headscope.atlas.folder import Folder
     from headscope.atlas.result import Survey
-    from headscope.atlas.sample import Each
+    from headscope.atlas.sample import Sample
     from headscope.heads.windows import Window
-
+    from headscope.results.head_values import Head
 
 CANDIDATES = 8
 """Heads that are measured again before one of them is removed."""
-
-Head = tuple[int, int]
-
-
-class Batch(NamedTuple):
-    """Work for a replica: windows that run side by side, heads that are gone, and heads to silence one by one.
-
-    Attributes:
-        at: its number among the batches.
-        windows: the windows.
-        silenced: heads that are silenced throughout.
-        heads: those that are silenced besides, each on its own.
-    """
-
-    at: int
-    windows: tuple[Window, ...]
-    silenced: frozenset[Head]
-    heads: tuple[Head, ...]
 
 
 def changes_in(survey: Survey) -> tuple[list[dict[str, Any]], Float[np.ndarray, "windows heads_total"]] | None:
@@ -87,36 +70,23 @@ def cost(
     return np.abs(numbers - base) if readout.kind in ("class", "embedding") else numbers - base
 
 
-def measure(
-    folder: Folder,
-    windows: Sequence[Window],
-    heads: Sequence[Head],
-    output: Mapping[str, Any],
-    each: Each,
-    batch_tokens: int,
-    progress: Callable[[str], None],
-) -> Iterator[tuple[str, pyarrow.Table]]:
-    """Measure all heads over the windows, then remove them one by one; yield each table under its name.
+def measure(job: Job, sample: Sample) -> Iterator[tuple[str, pyarrow.Table]]:
+    """Measure all heads over the first windows, then remove them one by one; yield each table under its name.
 
     Every round is a file of the folder; one that is on disk is not measured again.
-
-    Args:
-        folder, windows, heads: of the survey.
-        output: the number and the method, as the manifest records them.
-        each: runs a method of a replica.
-        batch_tokens: tokens of a batch.
-        progress: is told of each round.
     """
+    make_folder(job.folder.path / "effects")
+    heads, output = job.heads, job.workers.described.model["effects"]
     readout = Readout(output["kind"], output["label"], output["index"])
+    windows = sample.windows[: job.settings.effects]
     ordered = sorted(windows, key=lambda window: window.document % 2)  # those that choose come first
     choosing = sum(window.document % 2 == 0 for window in ordered)
     if not 0 < choosing < len(ordered):
         choosing = len(ordered)
-    parts = [
-        tuple(part) for half in (ordered[:choosing], ordered[choosing:]) for part in batches(half, len, batch_tokens)
-    ]
+    halves = (ordered[:choosing], ordered[choosing:])
+    parts = [tuple(part) for half in halves for part in batches(half, len, job.settings.batch_tokens)]
     starts = np.cumsum([0, *(len(part) for part in parts)])
-    halves = (starts[:-1] < choosing).tolist()
+    chooses = (starts[:-1] < choosing).tolist()
 
     def round_of(
         number: int, silenced: Sequence[Head], chosen: Sequence[Head], held_out: Sequence[Head] | None
@@ -124,23 +94,23 @@ def measure(
         """The numbers of one round, NaN where nothing is to be measured; `held_out` None leaves those windows out."""
         name = _round_name(number)
         record = {"silenced": silenced, "heads": chosen}
-        values = folder.array(name, record)
+        values = job.folder.array(name, record)
         if values is not None:
             return values
-        progress(f"effects: round {number + 1} of {len(heads) + 1}")
+        job.progress(f"effects: round {number + 1} of {len(heads) + 1}")
         values = np.full((len(ordered), 1 + max(len(chosen), len(held_out or ()))), np.nan)
         todo = [
-            Batch(at, part, frozenset(silenced), tuple(chosen if half else held_out or ()))
-            for at, (part, half) in enumerate(zip(parts, halves, strict=True))
+            Batch(at, part, tuple(chosen if half else held_out or ()))
+            for at, (part, half) in enumerate(zip(parts, chooses, strict=True))
             if (half and chosen) or (not half and held_out is not None)
         ]
-        for batch, numbers in each("effects", todo):
+        for batch, numbers in job.workers.each("effects", todo, frozenset(silenced)):
             values[starts[batch.at] : starts[batch.at + 1], : numbers.shape[1]] = numbers
-        folder.write_array(name, values, record)
+        job.folder.write_array(name, values, record)
         return values
 
     first = round_of(0, (), heads, heads)
-    yield "effects", _effects_table(readout, output["method"], ordered, first, heads)
+    yield "effects", _effects_table(job, readout, ordered, first)
     base, numbers = first[:, 0], first[:, 1:]
     latest = dict(zip(heads, cost(readout, numbers[:choosing].T, base[:choosing]).mean(-1).tolist(), strict=True))
     order: list[Head] = []
@@ -166,26 +136,18 @@ def measure(
 
 
 def _effects_table(
-    readout: Readout,
-    method: str,
-    windows: Sequence[Window],
-    first: Float[np.ndarray, "windows heads_and_one"],
-    heads: Sequence[Head],
+    job: Job, readout: Readout, windows: Sequence[Window], first: Float[np.ndarray, "windows heads_and_one"]
 ) -> pyarrow.Table:
     """`survey.effects`: the mean change of each head over all windows, with its interval over documents.
 
-    Args:
-        readout, method: the number, and how heads are silenced.
-        windows: over which.
-        first: the number as it is, then with each head silenced.
-        heads: (layer, head) of every head.
+    `first` has the number as it is, then with each head silenced.
     """
-    documents = [window.document for window in windows]
+    documents, method = [window.document for window in windows], job.workers.described.model["effects"]["method"]
     means, low, high = Resampled(documents).means(first[:, 1:] - first[:, :1])
     output, base, count = str(readout), float(first[:, 0].mean()), len(documents)
     rows = [
         EffectRow(*head, output, readout.unit, method, base, *numbers, count, len(set(documents)))
-        for head, numbers in zip(heads, zip(means, low, high, strict=True), strict=True)
+        for head, numbers in zip(job.heads, zip(means, low, high, strict=True), strict=True)
     ]
     return table_of(EffectRow, rows)
 

@@ -7,7 +7,7 @@ the sample runs: the windows of the chosen examples are run once more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow
 import torch
 
+from headscope.atlas.job import Batch, Job
 from headscope.atlas.labels.evidence import RANDOM, TWICE
 from headscope.attention.scores import softmax_rows
 from headscope.errors import InputError
@@ -65,18 +66,23 @@ class Examples(dict["Head", tuple[Example, ...]]):
         )
 
 
-def chosen_pairs(
-    observed: Observed, heads: Sequence[tuple[int, int]], pairs: pyarrow.Table, explained: Sequence[int], most: int
-) -> list[tuple[Example, int]]:
-    """The examples of all heads, with their texts, each with the place of its window among those observed.
+def examples_of(
+    job: Job, observed: Observed, pairs: pyarrow.Table, explained: Sequence[int]
+) -> Iterator[tuple[str, pyarrow.Table]]:
+    """`survey.examples` and, of each of them, `survey.lines`; each table under its name.
 
     Args:
-        observed: what the heads do over the sample.
-        heads: (layer, head) of every head.
+        job, observed: what the heads do over the sample.
         pairs: see `pairs_of`.
         explained: of each of the pairs, the number of the clause that explains it, from 1; otherwise 0.
-        most: how many best ones of each head.
     """
+    chosen = _chosen(job, observed, pairs, explained)
+    yield "examples", table_of(Example, [example for example, _ in chosen])
+    yield "lines", _lines(job, observed, chosen)
+
+
+def _chosen(job: Job, observed: Observed, pairs: pyarrow.Table, explained: Sequence[int]) -> list[tuple[Example, int]]:
+    """The examples of all heads, with their texts, each with the place of its window among those observed."""
     lists: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row, clause in zip(pairs.to_pylist(), explained, strict=True):
         lists.setdefault((row["cell"], row["list"] == RANDOM), []).append({**row, "clause": clause})
@@ -86,7 +92,7 @@ def chosen_pairs(
             chosen += [(cell, "random", rank, row) for rank, row in enumerate(rows)]
             continue
         rows.sort(key=lambda row: (-row["strength"], row["window"], row["query"]))
-        for kind, some in _kinds(rows, most).items():
+        for kind, some in _kinds(rows, job.settings.examples).items():
             chosen += [(cell, kind, rank, row) for rank, row in enumerate(some)]
     found = []
     for cell, kind, rank, row in chosen:
@@ -94,7 +100,7 @@ def chosen_pairs(
         around = _around(window.words.forms, *sorted((query, key)))
         name, arcs = observed.names[window.document], _relations(window, query, key)
         pair = (window.number, query, key, row["query_word"], row["key_word"])
-        example = Example(*heads[cell], kind, rank, row["weight"], name, *pair, *around, *arcs)
+        example = Example(*job.heads[cell], kind, rank, row["weight"], name, *pair, *around, *arcs)
         found.append((example, row["window"]))
     return found
 
@@ -147,26 +153,11 @@ def _around(words: Sequence[str], first: int, second: int) -> tuple[str, str, st
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """A window to run again, and what to read in it.
-
-    Attributes:
-        place: among those observed.
-        window: the window.
-        wanted: (layer, which of its heads, query word) of each row to read.
-    """
-
-    place: int
-    window: Window
-    wanted: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True, eq=False)
 class Read:
     """Readings of one window.
 
     Attributes:
-        rows: for each of `Reading.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
+        rows: for each of `Batch.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
             on all special tokens, then on each word.
         first_token, sep_token: their names; None where the window has none.
         text: a text that the tokenizer turns into the window's tokens; None if its words with spaces are not one.
@@ -179,18 +170,18 @@ class Read:
 
 
 class RowReader(Consumer):
-    """The consumer that reads some rows of the heads of one window."""
+    """The consumer that reads some rows of the heads of one window: layer, which of its heads, query word."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.rows: dict[tuple[int, int, int], np.ndarray] = {}
-        words = self._words = reading.window.words
+    def __init__(self, window: Window, wanted: Sequence[tuple[int, ...]]) -> None:
+        self.rows: dict[tuple[int, ...], np.ndarray] = {}
+        words = self._words = window.words
         self._wanted: dict[int, list[tuple[int, int]]] = {}
-        for layer, head, query in reading.wanted:
+        for layer, head, query in wanted:
             self._wanted.setdefault(layer, []).append((head, query))
         special = words.of_token < 0
         first = np.zeros(len(special), dtype=bool)
         first[0] = special[0]
-        self._places = torch.from_numpy(np.stack([first, reading.window.roles.sep, special], -1)).float()
+        self._places = torch.from_numpy(np.stack([first, window.roles.sep, special], -1)).float()
 
     def wants(self, stack: Stack, layer: int) -> bool:
         """Return True for layers with a wanted row."""
@@ -219,31 +210,19 @@ class RowReader(Consumer):
                     self.rows[call.layer, head, query] = weights[head]
 
 
-def lines_table(
-    observed: Observed,
-    heads: Sequence[tuple[int, int]],
-    pairs: Sequence[tuple[Example, int]],
-    run: Callable[[Iterable[Reading]], Iterator[tuple[Reading, Read]]],
-) -> pyarrow.Table:
-    """`survey.lines`: a row for each of the examples, in their order.
-
-    Args:
-        observed: what the heads do over the sample.
-        heads: (layer, head) of every head.
-        pairs: see `chosen_pairs`.
-        run: runs windows again.
-    """
-    within = {head: at for _, of in groupby(heads, key=lambda head: head[0]) for at, head in enumerate(of)}
+def _lines(job: Job, observed: Observed, pairs: Sequence[tuple[Example, int]]) -> pyarrow.Table:
+    """`survey.lines`: a row for each of the examples, in their order. Their windows run again."""
+    within = {head: at for _, of in groupby(job.heads, key=lambda head: head[0]) for at, head in enumerate(of)}
     rows = [(example.layer, within[example.layer, example.head], example.query) for example, _ in pairs]
     wanted: dict[int, dict[tuple[int, int, int], None]] = {}
     for (_, place), row in zip(pairs, rows, strict=True):
         wanted.setdefault(place, {})[row] = None
-    todo = [Reading(place, observed.windows[place], tuple(some)) for place, some in wanted.items()]
-    found = {reading.place: (reading, read) for reading, read in run(todo)}
+    todo = [Batch(place, (observed.windows[place],), tuple(some)) for place, some in wanted.items()]
+    found = {batch.at: read for batch, read in job.workers.each("read", todo)}
     lines = []
     for (example, place), row in zip(pairs, rows, strict=True):
-        reading, read = found[place]
-        lines.append(_line(example, reading.window, read, read.rows[reading.wanted.index(row)].tolist()))
+        weights = found[place].rows[list(wanted[place]).index(row)].tolist()
+        lines.append(_line(example, observed.windows[place], found[place], weights))
     return table_of(LineRow, lines)
 
 

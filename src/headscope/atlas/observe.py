@@ -6,13 +6,14 @@ Rows of weights are not kept: of each word that looks there stays its choice, wi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.atlas.sample import Each, Sample, lot
+from headscope.atlas.job import Batch, Job
+from headscope.atlas.sample import Sample, lot
 from headscope.atlas.shapes import SUMS, Choices, Strongest, Totals, WordFlags
 from headscope.atlas.syntax import Arcs
 from headscope.atlas.words import tiles
@@ -27,20 +28,6 @@ DRAWN = 6
 
 WAYS = ("behind", "ahead")
 """Names of how far back and ahead any word sees."""
-
-
-class SampleBatch(NamedTuple):
-    """Work for a replica.
-
-    Attributes:
-        at: its number among the batches.
-        windows: run side by side.
-        drawn: of each window, the queries drawn by lot.
-    """
-
-    at: int
-    windows: tuple[Window, ...]
-    drawn: tuple[tuple[int, ...], ...]
 
 
 @dataclass(eq=False)
@@ -68,30 +55,20 @@ class Observed:
     totals: Totals = field(default_factory=lambda: Totals(0))
     arcs: Sequence[Arcs] = ()
 
-    @property
-    def cells(self) -> int:
-        """Heads of the model."""
-        return len(self.sums["words"])
-
-    @property
-    def documents(self) -> int:
-        """Documents that the windows are of."""
-        return len({window.document for window in self.windows})
-
 
 class Observer(Consumer):
     """Reads the layers of a batch word by word.
 
     Args:
         heads: (layer, head) of all heads.
-        batch: what runs.
+        batch: what runs, with the queries drawn by lot of each window.
         choices: whether choices and totals are wanted, for labels and examples.
 
     Attributes:
         seen: what was read.
     """
 
-    def __init__(self, heads: Sequence[tuple[int, int]], batch: SampleBatch, *, choices: bool) -> None:
+    def __init__(self, heads: Sequence[tuple[int, int]], batch: Batch, *, choices: bool) -> None:
         layers, cells = np.array([layer for layer, _ in heads]), len(heads)
         self._cells = {
             int(layer): slice(*(np.flatnonzero(layers == layer)[[0, -1]] + (0, 1)).tolist())
@@ -109,7 +86,7 @@ class Observer(Consumer):
             {way: np.zeros(cells, dtype=np.int64) for way in WAYS},
             {
                 (row, query): (np.full(cells, -1), np.zeros(cells))
-                for row, queries in enumerate(batch.drawn)
+                for row, queries in enumerate(batch.wanted)
                 for query in queries
             },
             Totals(cells),
@@ -121,7 +98,7 @@ class Observer(Consumer):
         cells = self._cells[call.layer]
         for row, window in enumerate(self._batch.windows):
             arcs = self.seen.arcs[row] if self.seen.arcs else None
-            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.drawn[row]
+            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.wanted[row]
             strongest = None if arcs is None and not drawn else Strongest(*of, seen=arcs is not None)
             choices = Choices(*of) if self._choices else None
             for tile in tiles(call, row, window.words):
@@ -150,30 +127,19 @@ class Observer(Consumer):
             np.maximum(far, choices.reach[:, at], out=far)
 
 
-def observe(
-    sample: Sample, each: Each, cells: int, batch_tokens: int, progress: Callable[[str], None], *, choices: bool
-) -> Observed:
-    """Run the windows of the sample once.
-
-    Args:
-        sample: the windows.
-        each: runs a method of a replica.
-        cells: heads of the model.
-        batch_tokens: tokens of a batch.
-        progress: is told of each batch.
-        choices: whether choices are wanted, for labels and examples.
-    """
-    windows = sample.windows[: sample.worded]
-    queries = _queries(windows) if choices else {}
-    groups = list(batches(windows, batch_tokens))
+def observe(job: Job, sample: Sample) -> Observed:
+    """Run the windows of the sample once."""
+    windows, cells = sample.windows[: sample.worded], len(job.heads)
+    queries = _queries(windows) if job.settings.choices else {}
+    groups = list(batches(windows, job.settings.batch_tokens))
     todo = [
-        SampleBatch(at, tuple(windows[place] for place in group), tuple(queries.get(place, ()) for place in group))
+        Batch(at, tuple(windows[place] for place in group), tuple(queries.get(place, ()) for place in group))
         for at, group in enumerate(groups)
     ]
     found: dict[int, Observed] = {}
-    for batch, seen in each("observe", todo):
+    for batch, seen in job.workers.each("observe", todo):
         found[batch.at] = seen
-        progress(f"the sample: batch {len(found)} of {len(todo)}")
+        job.progress(f"the sample: batch {len(found)} of {len(todo)}")
     parts = [found[at] for at in range(len(todo))]
     totals = Totals(cells)
     for seen in parts:  # in one order, for sums depend on it

@@ -17,8 +17,9 @@ from typing import Any
 
 import ray
 
+from headscope.atlas.job import Task, Workers
 from headscope.atlas.loading import ModelSource
-from headscope.atlas.replica import Replica, Task, Workers, limit_threads
+from headscope.atlas.replica import Replica, limit_threads
 from headscope.atlas.survey_settings import Settings
 from headscope.errors import HeadscopeError, InputError, first_line
 
@@ -98,9 +99,6 @@ class RayWorkers(Workers):
             )
         actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=-1)
         return [actor.remote(settings, cpus) for _ in range(count)]
-
-    def __enter__(self) -> RayWorkers:
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._started_ray:

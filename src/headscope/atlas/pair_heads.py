@@ -43,6 +43,7 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.model import Model, open_model
 from headscope.progress_bar import told
+from headscope.results.answers import PairsAnswer, filled
 from headscope.results.head_values import Head, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable
@@ -173,15 +174,7 @@ class PairHeads(Rows):
             name: {"mean": getattr(self, name), "low": low, "high": high}
             for name, (low, high) in self.intervals.items()
         }
-        counts = {name: getattr(self, name) for name in ("distance", "chance", "documents", "pairs", "left_out")}
-        return {
-            "heads": [list(head) for head in self.heads],
-            **shares,
-            **counts,
-            "directed": self.directed,
-            "apart": self.apart,
-            "table": self.table.rows(),
-        }
+        return filled(PairsAnswer, self, **shares, heads=list(map(list, self.heads)), table=self.rows())
 
     def __repr__(self) -> str:
         names = ", ".join(f"{layer}.{head}" for layer, head in self.heads)
@@ -249,10 +242,10 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         **dict(zip(PRECISIONS, means, strict=True)),
         intervals=dict(zip(PRECISIONS, zip(low, high, strict=True), strict=True)),
         distance=int(work.distances[offsets[chosen].mean(0).argmax()]),
-        chance=float(np.mean(work.shares)),
+        chance=float(np.mean([hits.sum() / counts.sum() for hits, counts in work.by_distance])),
         table=table_of_heads({PRECISION: np.stack(mean_interval(known))}, work.heads),
         documents=count,
-        pairs=sum(work.counts),
+        pairs=int(sum(hits.sum() for hits, _ in work.by_distance)),
         left_out=work.left_out,
         directed=work.directed,
         apart=work.apart,
@@ -283,8 +276,6 @@ class _Work:
         longest = max(len(one.words) for one in marked)
         self.distances = np.arange(-longest + 1 if directed else 1, max(longest, 2))
         self.heads: list[Head] = []
-        self.counts: list[int] = []
-        self.shares: list[float] = []
         self.by_distance: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]] = []
         """Of each document, the marked pairs and all pairs at each distance."""
         self.left_out = 0
@@ -334,19 +325,17 @@ class _Work:
 
     def _count(self, kept: Int[np.ndarray, " words"], ranks: set[tuple[int, int]]) -> None:
         """Count a document's pairs by their distance in words of the document."""
-        counts, hits = np.zeros(len(self.distances)), np.zeros(len(self.distances))
+        hits, counts = np.zeros((2, len(self.distances)))
         rows, columns = candidates(kept, self.apart, self.directed)
         counts += np.bincount(kept[columns] - kept[rows] - self.distances[0], minlength=len(counts))
         for i, j in ranks:
             hits[kept[j] - kept[i] - self.distances[0]] += 1
         self.by_distance.append((hits, counts))
-        self.counts.append(len(ranks))
-        self.shares.append(len(ranks) / counts.sum())
 
     def offsets(self, at: int) -> Float[np.ndarray, " distances"]:
         """The precision in a document of “the pairs nearest to this distance”, for each; equals count in part."""
         hits, counts = self.by_distance[at]
-        wanted = self.counts[at]
+        wanted = hits.sum()
         found = np.zeros(len(counts))
         for number in range(len(counts)):
             away = abs(np.arange(len(counts)) - number)

@@ -19,7 +19,7 @@ import numpy as np
 
 from headscope.atlas.pair_files import Marked, WordTokens, folds_of, heads_of, read_words, word_weights
 from headscope.heads.intervals import Moments
-from headscope.results.answers import RowProbe
+from headscope.results.answers import PairRowsAnswer, RowProbe, filled
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable, in_columns
@@ -69,9 +69,8 @@ class PairRows(Rows):
 
     def json(self) -> dict[str, Any]:
         """Everything as a record for JSON."""
-        counts = {name: getattr(self, name) for name in ("documents", "left_out", "apart")}
         directions = {name: asdict(probe) for name, probe in self.directions.items()}
-        return {"by": "row", "directions": directions, **counts, "table": self.table.rows()}
+        return filled(PairRowsAnswer, self, by="row", directions=directions, table=self.rows())
 
     def __repr__(self) -> str:
         return "\n".join(

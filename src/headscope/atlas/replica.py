@@ -1,23 +1,21 @@
 """Copies of the model at work: documents in, the bytes of a part out. One in this process, or one per Ray actor.
 
-The one in this process is here, with the interface of both; Ray's are in on_ray.py.
+The one in this process is here; Ray's are in on_ray.py, and the interface of both in job.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from headscope.atlas.corpus_effects import Batch
 from headscope.atlas.documents import CorpusPart, Document, Refused
-from headscope.atlas.examples import Read, Reading, RowReader
+from headscope.atlas.examples import Read, RowReader
+from headscope.atlas.job import Batch, ModelDescription, Task, Workers
 from headscope.atlas.loading import (
     ModelSource,
     config_record,
@@ -26,13 +24,13 @@ from headscope.atlas.loading import (
     token_vectors,
     tokenizer_record,
 )
-from headscope.atlas.observe import Observed, Observer, SampleBatch
+from headscope.atlas.observe import Observed, Observer
 from headscope.atlas.sample import Cut, by_lot, lot
 from headscope.atlas.store import part_bytes, part_name
 from headscope.atlas.survey_data import Owner
 from headscope.atlas.survey_settings import Settings
 from headscope.atlas.words import cut_trees, words_of_text
-from headscope.atlas.writes import WriteBatch, check_writer, gains
+from headscope.atlas.writes import check_writer, gains
 from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.head_distances import head_distances
@@ -49,29 +47,10 @@ from headscope.runs.window_readouts import WindowReader, checkpoint_digest, read
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-Task = TypeVar("Task")
+    from headscope.results.head_values import Head
 
 PROBE = "one two three."
 """A first text for the model, so that a model that can't be read is refused before the corpus is opened."""
-
-
-@dataclass(frozen=True)
-class ModelDescription:
-    """A replica's model, as the other parts of a survey need to know it.
-
-    Attributes:
-        model: for the manifest: name, class, sha256, parameters, layers, heads, config, tokenizer, running.
-        length: tokens per window.
-        statistics: the columns.
-        left_out: statistic that the model doesn't support -> why.
-        heads: (layer, head) of every head, layer 0's first.
-    """
-
-    model: dict[str, Any]
-    length: int
-    statistics: tuple[str, ...]
-    left_out: dict[str, str]
-    heads: tuple[tuple[int, int], ...]
 
 
 def limit_threads(count: int | None) -> Callable[[], None]:
@@ -176,41 +155,42 @@ class Replica:
         windows, _ = self._windows(part.documents, words=True)
         return by_lot(((lot(digests[window.document], window.number), window) for window in windows), self.settings)
 
-    def observe(self, batch: SampleBatch) -> Observed:
+    def observe(self, batch: Batch) -> Observed:
         """Behaviour of the heads over a batch of the sample."""
         observer = Observer(self.described.heads, batch, choices=self.settings.choices)
         self._pass(batch.windows, observer)
         return observer.seen
 
-    def compare(self, task: tuple[int, Window]) -> Float[np.ndarray, "heads_total heads_total"]:
-        """The Jensen-Shannon distances between all pairs of heads over one window; before it, its number."""
+    def compare(self, batch: Batch) -> Float[np.ndarray, "heads_total heads_total"]:
+        """The Jensen-Shannon distances between all pairs of heads over one window, in fp32."""
         model = self.loaded.model
         with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
-            model(**self._inputs([task[1]]))
-        return head_distances(captured.trace).array
+            model(**self._inputs(batch.windows))
+        return head_distances(captured.trace).array.astype(np.float32)
 
-    def effects(self, batch: Batch) -> Float[np.ndarray, "windows heads_and_one"]:
+    def effects(self, batch: Batch, silenced: frozenset[Head]) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of a batch: see WindowReader.numbers."""
         assert self._reader is not None
-        return self._reader.numbers(batch.windows, batch.silenced, batch.heads)
+        return self._reader.numbers(batch.windows, silenced, [(layer, head) for layer, head in batch.wanted])
 
-    def writes(self, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
+    def writes(self, batch: Batch, *of: Any) -> Float[np.ndarray, "rows columns"]:
         """The gains of a batch: see headscope.atlas.writes."""
         assert self.loaded.opened is not None
-        return gains(self.loaded.opened, batch)
+        return gains(self.loaded.opened, batch.windows, *of)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Tokens as the vocabulary spells them."""
         assert self.loaded.opened is not None
         return [self.loaded.opened.tokenizer.token(index) for index in ids]
 
-    def read(self, reading: Reading) -> Read:
+    def read(self, batch: Batch) -> Read:
         """Some rows of weights of one window, and a text that gives it."""
-        window, reader = reading.window, RowReader(reading)
+        (window,) = batch.windows
+        reader = RowReader(window, batch.wanted)
         self._pass([window], reader)
         text = " ".join(window.words.forms)
         again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
-        rows = tuple(reader.rows[wanted] for wanted in reading.wanted)
+        rows = tuple(reader.rows[wanted] for wanted in batch.wanted)
         special = (window.words.of_token[:1] < 0, window.roles.sep)
         ids = [window.ids[: len(of)][of][:1].tolist() for of in special]
         first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)
@@ -332,31 +312,6 @@ class Replica:
         return chosen(requested), {}
 
 
-class Workers(ABC):
-    """One replica in this process, or several on Ray.
-
-    Attributes:
-        described: the model as the replicas describe it.
-    """
-
-    described: ModelDescription
-
-    @abstractmethod
-    def each(self, method: str, tasks: Iterable[Task], *others: Any) -> Iterator[tuple[Task, Any]]:
-        """Yield each task with what this method of a replica makes of it, in the order in which they finish.
-
-        Args:
-            method: a name of Replica's.
-            tasks: its first argument, one by one.
-            others: its other arguments.
-        """
-
-    def once(self, method: str, task: Any) -> Any:
-        """Have one task done: see each."""
-        ((_, result),) = self.each(method, [task])
-        return result
-
-
 class LocalWorkers(Workers):
     """One replica in this process; numbers of threads are restored on exit."""
 
@@ -368,9 +323,6 @@ class LocalWorkers(Workers):
             self.__exit__()
             raise
         self.described = self._replica.described
-
-    def __enter__(self) -> LocalWorkers:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._restore_threads()

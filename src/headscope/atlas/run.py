@@ -10,7 +10,7 @@ import time
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,8 +25,8 @@ from headscope.settings import takes
 
 if TYPE_CHECKING:
     from headscope.atlas.folder import Folder
+    from headscope.atlas.job import Workers
     from headscope.atlas.loading import ModelSource
-    from headscope.atlas.replica import Workers
     from headscope.atlas.result import Survey
     from headscope.model import Model
 
@@ -254,7 +254,7 @@ def check_extras(*, ray: bool = False) -> None:
 
 def workers_for(
     source: ModelSource, chosen: Settings, threads: int | None, ray: bool | str, workers: int | None
-) -> AbstractContextManager[Workers]:
+) -> Workers:
     if ray:
         from headscope.atlas.on_ray import RayWorkers
 
@@ -274,7 +274,8 @@ def _fill(
     folder: Folder, corpus: Corpus, chosen: Settings, workers: Workers, report_progress: Callable[[Tally], None]
 ) -> None:
     """Write everything but the report."""
-    from headscope.atlas.collect import Job, gather
+    from headscope.atlas.collect import gather
+    from headscope.atlas.job import Job
     from headscope.atlas.store import part_name
     from headscope.atlas.survey_data import strange
 
@@ -288,8 +289,13 @@ def _fill(
         "left_out": model.left_out,
     }
     folder.begin(identity)
-    job = Job.of(folder, corpus, chosen, workers)
     tally = Tally(corpus.weight)
+
+    def report_stage(stage: str) -> None:
+        tally.stage = stage
+        report_progress(tally)
+
+    job = Job(folder, corpus, chosen, workers, report_stage)
     todo = unfinished(folder, job.parts(), tally, report_progress)
     report_progress(tally)
     for part, (data, record) in workers.each("run", todo, folder.owner):
@@ -304,12 +310,8 @@ def _fill(
     if tally.parts == tally.kept_parts == folder.parts:
         return  # nothing is new, and all that is made from the parts is there
 
-    def report_stage(stage: str) -> None:
-        tally.stage = stage
-        report_progress(tally)
-
     with strange(folder.path) if folder.resumed else nullcontext():
-        gather(job, identity, tally.parts, report_stage)
+        gather(job, identity, tally.parts)
 
 
 def unfinished(

@@ -180,7 +180,7 @@ def report_data(tables: Tables) -> dict[str, Any]:
     return {
         "model": {
             "name": printable(called(str(model["name"]))),
-            "class": printable(str(model["class"])),
+            "class": _plain(model["class"]),
             "file": _plain(model["name"]),
             "sha256": _plain(model["sha256"]),
             "parameters": model["parameters"],
@@ -220,8 +220,7 @@ def report_data(tables: Tables) -> dict[str, Any]:
             "count": counts["refused"],
             "reasons": [[printable(reason), number] for reason, number in manifest["refused"]["reasons"].items()],
             "documents": [
-                [printable(str(refused["document"])), printable(str(refused["detail"]))]
-                for refused in manifest["refused"]["documents"]
+                [_plain(of[name]) for name in ("document", "detail")] for of in manifest["refused"]["documents"]
             ],
         },
     }

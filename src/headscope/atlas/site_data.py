@@ -72,7 +72,7 @@ class Tables:
     def distances(self) -> list[list[float | None]] | None:
         """By cell: the mean weight on the word at each distance."""
         rows = self.by_cell("distributions")
-        return None if rows is None else [[_short(row["value"]) for row in of] for of in rows]
+        return None if rows is None else [[_shown(row["value"]) for row in of] for of in rows]
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,12 @@ def label_data(row: dict[str, Any]) -> dict[str, Any]:
     such = all_printable(row["such"])
     reasons = dict(zip(row["reason"], row["reason_count"], strict=True))
     return {
-        **{name: row[name] for name in ("count", "coverage", "stable")},
-        **{spelled(name): _short(row[name]) for name in LABEL_NUMBERS},
-        "kind": row["kind"],
-        "label": printable(row["label"]),
-        "part": row["part"],
+        **_told(row, "count", "coverage", "stable", *LABEL_NUMBERS, "kind", "label", "part"),
         "says": sentence(said, such, part=row["part"], looks=row["looks"]),
         "short": shortest(said, such),
         "looks": dict(zip(LANGUAGES, CLASSES[row["looks"]][1:], strict=True)) if row["looks"] else None,
         "clauses": len(said),
-        **{spelled(name): [_short(share) for share in row[name]] for name in ("alone", "alone_chance")},
+        **_told(row, "alone", "alone_chance"),
         "note": reservations(reasons) if reasons else None,
     }
 
@@ -160,15 +156,13 @@ def syntax_data(tables: Tables) -> list[dict[str, Any]] | None:
     )
     return [
         {
-            "relation": printable(row["relation"]),
+            **_told(row, "relation"),
             "ends": ends_of(printable(row["relation"])),
             "down": row["direction"] != "dependent->head",
             "cell": tables.cell(row),
-            "accuracy": _short(row["accuracy"]),
-            "heldOut": _short(row["accuracy_held_out"]),
-            **{name: _short(row[name]) for name in ("low", "high")},
-            **{name: row[name] for name in ("count", "offset")},
-            "offsetAccuracy": _short(row["offset_accuracy"]),
+            "accuracy": _shown(row["accuracy"]),
+            "heldOut": _shown(row["accuracy_held_out"]),
+            **_told(row, "low", "high", "count", "offset", "offset_accuracy"),
         }
         for row in rows
     ]
@@ -180,7 +174,7 @@ def special_data(tables: Tables) -> dict[str, str | None]:
     if not rows:
         return {"first": "[CLS]", "sep": "[SEP]"}
     names = {of: next((row[f"{of}_token"] for row in rows if row[f"{of}_token"]), None) for of in ("first", "sep")}
-    return {of: None if name is None else printable(name) for of, name in names.items()}
+    return _told(names, *names)
 
 
 def middle_data(tables: Tables) -> list[float | None] | None:
@@ -189,7 +183,7 @@ def middle_data(tables: Tables) -> list[float | None] | None:
         return None
     distances = zip(*filter(None, tables.distances), strict=True)
     kept = [[value for value in values if value is not None] for values in distances]
-    return [_short(float(np.median(values))) if values else None for values in kept]
+    return [_shown(float(np.median(values))) if values else None for values in kept]
 
 
 def effects_data(tables: Tables) -> dict[str, Any] | None:
@@ -199,16 +193,10 @@ def effects_data(tables: Tables) -> dict[str, Any] | None:
         return None
     first = next(of[0] for of in rows if of)
     return {
-        **{name: printable(first[name]) for name in ("output", "unit", "method")},
-        **{name: first[name] for name in ("windows", "documents")},
-        "base": _short(first["base"]),
-        **{name: [_short(of[0][name]) if of else None for of in rows] for name in ("change", "low", "high")},
+        **_told(first, "output", "unit", "method", "windows", "documents", "base"),
+        **{name: [_shown(of[0][name]) if of else None for of in rows] for name in ("change", "low", "high")},
         "removal": [
-            {
-                "cell": tables.cell(row),
-                **{spelled(name): _short(row[name]) for name in ("cost", "cost_held_out", "low", "high")},
-            }
-            for row in removal or []
+            {"cell": tables.cell(row), **_told(row, "cost", "cost_held_out", "low", "high")} for row in removal or []
         ],
     }
 
@@ -236,8 +224,7 @@ def _written(row: dict[str, Any]) -> dict[str, Any]:
     """The tokens that a head writes, none unless it surely does, and what they gain."""
     return {
         "tokens": all_printable(row["tokens"]) if row["sure"] else [],
-        **{name: _short(row[name]) for name in ("bits", "low", "high")},
-        **{name: row[name] for name in ("masked", "windows", "documents", "over")},
+        **_told(row, "bits", "low", "high", "masked", "windows", "documents", "over"),
     }
 
 
@@ -247,16 +234,14 @@ def _line(model: str, example: dict[str, Any], line: dict[str, Any]) -> dict[str
     return {
         "best": example["kind"] == "best",
         "other": example["kind"] == "other",
-        **{name: _short(example["weight"] if name == "weight" else line[name]) for name in ("weight", "first", "sep")},
+        **_told(example, "weight"),
+        **_told(line, "first", "sep"),
         "query": numbers.index(example["query"]),
         "key": numbers.index(example["key"]),
-        "words": all_printable(line["words"]),
+        **_told(line, "words"),
         "ink": [round(1000 * max(weight, 0)) for weight in line["weights"]],
         "gap": [gaps[0], numbers[gaps[0]] - numbers[gaps[0] - 1] - 1] if gaps else None,
-        "document": printable(example["document"]),
-        "window": example["window"],
-        "up": None if example["up"] is None else printable(example["up"]),
-        "down": None if example["down"] is None else printable(example["down"]),
+        **_told(example, "document", "window", "up", "down"),
         "command": command_of(model, line),
     }
 
@@ -289,12 +274,11 @@ def _relations(tables: Tables) -> list[list[dict[str, Any]]] | None:
     return [
         [
             {
-                **{name: row[name] for name in ("way", "count", "offset")},
-                "relation": printable(row["relation"]),
+                **_told(row, "way", "count", "offset", "relation"),
                 "ends": ends_of(printable(row["relation"])),
-                **{spelled(name): _short(row[name]) for name in ("score", "low", "high", "baseline")},
+                **_told(row, "score", "low", "high", "baseline"),
                 "bestCell": tables.cell(best[row["relation"], row["way"]]),
-                "bestScore": _short(best[row["relation"], row["way"]]["score"]),
+                "bestScore": _shown(best[row["relation"], row["way"]]["score"]),
             }
             for row in of[:RELATIONS]
         ]
@@ -302,6 +286,15 @@ def _relations(tables: Tables) -> list[list[dict[str, Any]]] | None:
     ]
 
 
-def _short(value: float | None) -> float | None:
-    """A number with six digits: more than the site shows."""
-    return None if value is None or not np.isfinite(value) else float(f"{value:.6g}")
+def _told(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Some columns of a row, under their names in TypeScript."""
+    return {spelled(name): _shown(row[name]) for name in names}
+
+
+def _shown(value: Any) -> Any:
+    """A cell for the site: text made printable, and of a number with decimals six digits, more than the site shows."""
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    return printable(value) if isinstance(value, str) else value

@@ -90,13 +90,10 @@ def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[st
     rows = effects.to_pylist()
     first = max(rows, key=lambda row: abs(row["change"]))
     output, unit = first["output"], first["unit"]
-    sentences = [
-        f"head {first['layer']}.{first['head']} is felt most: without it the {output} "
-        f"{_changes(first['change'], unit)}{_bounds(first)}, from {first['base']:.3f}"
-        if unit != "1 - cosine"
-        else f"head {first['layer']}.{first['head']} is felt most: without it the {output} is "
-        f"{rounded(first['change'])}{_bounds(first)}"
-    ]
+    moved = f"is {rounded(first['change'])}{_bounds(first)}"
+    if unit != "1 - cosine":
+        moved = f"{_changes(first['change'], unit)}{_bounds(first)}, from {first['base']:.3f}"
+    sentences = [f"head {first['layer']}.{first['head']} is felt most: without it the {output} {moved}"]
     for part in (4, 2):
         step = len(rows) // part
         if not step:

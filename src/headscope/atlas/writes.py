@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow
 
-from headscope.atlas.store import array_and_record
+from headscope.atlas.job import Batch, Job
 from headscope.encoder import Input
 from headscope.errors import InputError, not_a_number
 from headscope.explain.promotes import all_promote, with_masked_lm
+from headscope.files import make_folder
 from headscope.heads.intervals import mean_interval
 from headscope.results.schemas import WriteRow, table_of
 from headscope.runs.texts import batches
@@ -30,13 +31,10 @@ from headscope.runs.window_readouts import masked_places
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.atlas.folder import Folder
-    from headscope.atlas.sample import Each
+    from headscope.atlas.sample import Sample
     from headscope.heads.windows import Window
     from headscope.model import Model
-
-PLACE = "writes"
-"""The folder within the survey's."""
+    from headscope.results.head_values import Head
 
 WORDS = 10
 """Most tokens in R."""
@@ -52,24 +50,6 @@ DOCUMENTS = 10
 
 SURE = 0.001
 """Bits per masked token that the interval must reach for a head to be said to write its tokens."""
-
-
-class WriteBatch(NamedTuple):
-    """Work for a replica.
-
-    Attributes:
-        at: its number among the batches of its half.
-        windows: run side by side.
-        tokens: of each head, layer 0's first, or one row for all; -1 for none.
-        shares: their frequencies; 0 for none.
-        together: True for a head's tokens as one R, False for each alone.
-    """
-
-    at: int
-    windows: tuple[Window, ...]
-    tokens: Int[np.ndarray, "heads_or_one k"]
-    shares: Float[np.ndarray, "heads_or_one k"]
-    together: bool
 
 
 def check_writer(model: Model) -> None:
@@ -89,8 +69,20 @@ def check_writer(model: Model) -> None:
         )
 
 
-def gains(model: Model, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
+def gains(
+    model: Model,
+    windows: Sequence[Window],
+    tokens: Int[np.ndarray, "heads_or_one k"],
+    shares: Float[np.ndarray, "heads_or_one k"],
+    together: bool,
+) -> Float[np.ndarray, "rows columns"]:
     """The gain of each head's tokens over f, in nats: log p(token) - log f(token), summed over masked tokens.
+
+    Args:
+        model, windows: the windows run side by side.
+        tokens: of each head, layer 0's first, or one row for all; -1 for none.
+        shares: their frequencies; 0 for none.
+        together: True for a head's tokens as one R, False for each alone.
 
     Returns:
         (heads_total, k), each token alone, over the whole batch; or (windows, heads_total), a head's tokens together.
@@ -99,15 +91,14 @@ def gains(model: Model, batch: WriteBatch) -> Float[np.ndarray, "rows columns"]:
         InputError: an id is beyond the vocabulary, or a window is longer than the position table.
         CheckpointError: a number is not finite.
     """
-    tokens, together = batch.tokens, batch.together
-    texts, places, right = _masked(model, batch.windows)
+    texts, places, right = _masked(model, windows)
     window_of = np.repeat(np.arange(len(places)), [len(at) for at in places])
     sizes = model.anatomy.known()
     heads = sizes.layers * sizes.heads
     total = np.zeros((len(places), heads) if together else (heads, tokens.shape[1]))
     with np.errstate(divide="ignore"):
-        others = np.log1p(-np.minimum(batch.shares.sum(1, keepdims=True) if together else batch.shares, 1))
-        share = np.log(batch.shares)
+        others = np.log1p(-np.minimum(shares.sum(1, keepdims=True) if together else shares, 1))
+        share = np.log(shares)
     for rows, effects in all_promote(model, texts, places, tokens):
         e = effects.astype(np.float64)
         gain = np.where(tokens[:, None] == right[rows, None], e, 0)
@@ -155,40 +146,22 @@ class _Half(NamedTuple):
         return np.array([len(masked_places(window)) for window in self.windows], dtype=np.int64)
 
 
-def measure(
-    folder: Folder,
-    windows: Sequence[Window],
-    heads: Sequence[tuple[int, int]],
-    unknown: int | None,
-    each: Each,
-    batch_tokens: int,
-    progress: Callable[[str], None],
-) -> pyarrow.Table:
+def measure(job: Job, sample: Sample) -> pyarrow.Table:
     """`survey.writes`: each head's tokens, and what they gain. Every batch is a file of the folder, and measured once.
 
     Peak memory grows linearly with the windows; a batch gives a number for each head and candidate, or window.
-
-    Args:
-        folder, windows, heads: of the survey.
-        unknown: the token that stands for text that the tokenizer doesn't know.
-        each: runs a method of a replica.
-        batch_tokens: tokens of a batch.
-        progress: is told of each half.
     """
-    choosing, held_out, by_document = _halves(windows)
+    make_folder(job.folder.path / "writes")
+    heads, unknown = job.heads, job.workers.described.model["writes"]["unknown"]
+    choosing, held_out, by_document = _halves(sample.windows[: job.settings.writes])
 
     def gains_of(half: str, of: _Half, tokens: np.ndarray, shares: np.ndarray) -> Iterator[np.ndarray]:
         """Results of `gains` for each batch of a half, in order."""
-        together = half == "held-out"
         record = {"tokens": hashlib.sha256(tokens.astype("<i8").tobytes() + shares.astype("<f8").tobytes()).hexdigest()}
-        parts = batches(of.windows, len, batch_tokens)
-        todo = [WriteBatch(at, tuple(part), tokens, shares, together) for at, part in enumerate(parts)]
-        names = [f"{PLACE}/{half}-{at:05}.npy" for at in range(len(todo))]
-        missing = [batch for batch in todo if folder.array(names[batch.at], record) is None]
-        progress(f"writes: {half.replace('-', ' ')} half of the windows")
-        for batch, found in each("writes", missing):
-            folder.write_array(names[batch.at], found, record)
-        yield from (array_and_record((folder.path / name).read_bytes())[0] for name in names)
+        parts = batches(of.windows, len, job.settings.batch_tokens)
+        todo = [Batch(at, tuple(part)) for at, part in enumerate(parts)]
+        job.progress(f"writes: {half.replace('-', ' ')} half of the windows")
+        return job.arrays("writes", todo, f"writes/{half}", record, tokens, shares, half == "held-out")
 
     candidates, shares = _candidates(choosing, unknown)
     alone = np.zeros((len(heads), len(candidates)))
@@ -201,8 +174,9 @@ def measure(
     bits = np.full((3, len(heads)), np.nan)
     if held_out.windows and best.shape[1]:
         bits = _bits(held_out, np.concatenate([*gains_of("held-out", held_out, best, of_best)]))
-    ((kept, tokens),) = each("tokens", [sorted({*best.ravel().tolist()} - {-1})])
-    return _table(heads, best, gained, bits, held_out, by_document, dict(zip(kept, tokens, strict=True)))
+    kept = sorted({*best.ravel().tolist()} - {-1})
+    names = dict(zip(kept, job.workers.once("tokens", kept), strict=True))
+    return _table(heads, best, gained, bits, held_out, by_document, names)
 
 
 def _halves(windows: Sequence[Window]) -> tuple[_Half, _Half, bool]:
@@ -249,7 +223,7 @@ def _bits(half: _Half, found: Float[np.ndarray, "windows heads_total"]) -> Float
 
 
 def _table(
-    heads: Sequence[tuple[int, int]],
+    heads: Sequence[Head],
     best: Int[np.ndarray, "heads k"],
     gained: Float[np.ndarray, "heads k"],
     bits: Float[np.ndarray, "3 heads"],

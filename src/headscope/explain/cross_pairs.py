@@ -89,14 +89,13 @@ class CrossPairs:
         shares, below = held.parts(g)
         score = float(read(self.model, target, target.rows_of(held.last)[None]).values[0])
         self._read[at] = encoded, target
-        axis, rest = encoded, on_top + below
         border = _second_text(encoded)
         sides = []
-        halves = ((range(border), len(self.scoring.prompts[0])), (range(border, len(axis)), 0))
+        halves = ((range(border), len(self.scoring.prompts[0])), (range(border, len(encoded)), 0))
         for name, (inside, prompt) in zip(SIDES, halves, strict=True):
             of_side = np.zeros_like(shares)
             of_side[list(inside)] = shares[list(inside)]
-            sides.append(MatchedText(name, query, axis, of_side, rest, prompt, document, tuple(inside)))
+            sides.append(MatchedText(name, query, encoded, of_side, on_top + below, prompt, document, tuple(inside)))
         returned = sigmoid(np.array([score])).item() if self.activation == "sigmoid" else score
         return Match(
             self.scoring,

@@ -382,11 +382,11 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
         return []
     # Imported only here: a text without links needs no runs.
     from headscope.runs.engine import Edit, NumpyRunner
-    from headscope.runs.texts import as_input, encoded_trace
+    from headscope.runs.texts import as_input, self_attended
 
     runner = NumpyRunner(model)
     try:
-        base = runner.base([as_input(encoded_trace(trace))])
+        base = runner.base([as_input(self_attended(trace))])
         edits = [frozenset({Edit(link.layer, link.head, "edge", edge=(link.query, link.key))}) for link in links]
         moved = [0.0] * len(links)
         for runs, (states,) in runner.states(base, edits):

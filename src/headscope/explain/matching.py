@@ -233,9 +233,9 @@ class Pairs:
         sides = []
         for number, (name, side) in enumerate(zip(SIDES, (query, document), strict=True)):
             shares = np.einsum("ij,ij->i", at_embeddings[number], side.held.embedded, dtype=np.float64)
-            axis, rest = side.encoded, float(on_top[number]) + float(below[number])
-            inside = tuple(range(len(axis)))
-            sides.append(MatchedText(name, side.text, axis, shares, rest, side.prompt, inside=inside))
+            rest = float(on_top[number]) + float(below[number])
+            inside = tuple(range(len(side.encoded)))
+            sides.append(MatchedText(name, side.text, side.encoded, shares, rest, side.prompt, inside=inside))
         return Match(
             self.scoring,
             features.score,

@@ -25,7 +25,7 @@ from headscope.explain.content import content_of
 from headscope.explain.mixing import LayerMixing, layer_inputs
 from headscope.explain.residual import check_whole, is_pre_norm, record_of, values_of, weights_of
 from headscope.heads import roles_of
-from headscope.results.followed import Followed
+from headscope.results.explained import Followed
 
 if TYPE_CHECKING:
     from jaxtyping import Float

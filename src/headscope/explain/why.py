@@ -30,7 +30,7 @@ from headscope.explain.residual import check_whole, opened_model
 from headscope.explain.steps import Affine, Chain, held_linear
 from headscope.results.score_parts import REST, Part, Why
 from headscope.runs.masking import with_masking
-from headscope.runs.texts import as_input, encoded_trace
+from headscope.runs.texts import as_input, self_attended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
 def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[Why, TokenAxis]:
     """The answer without checks, and the text's tokens."""
     trace = head.trace
-    encoded = encoded_trace(trace)
+    encoded = self_attended(trace)
     held = hold(model.encoder, as_input(encoded))
     seen, row = _scores(held.layers[head.layer].record, head.head, query)
     others = seen[seen != key]

@@ -20,7 +20,7 @@ from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.groups import DRAWS, ORDERS, POINTS, RANGE, STEPS, GroupEffect, silenced_groups
 from headscope.runs.predicting import outcomes, shifts
 from headscope.runs.targets import choose, read, token_id
-from headscope.runs.texts import as_input, encoded_trace
+from headscope.runs.texts import as_input, self_attended
 from headscope.screens.pieces import labels
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _each_head(
     way: dict[str, Any] = {"method": question.method} if question.method in ("zero", "mean") else {}
     result = effects_of(
         model,
-        encoded_trace(trace),
+        self_attended(trace),
         question.wanted,
         text=trace.text or "",
         pair=trace.pair,
@@ -202,7 +202,7 @@ def _edge(model: Model, base: str, trace: Trace, question: Question) -> dict[str
     runner = NumpyRunner(model)
     tokens = len(trace.queries)
     edge = check_index(query, tokens, "query", "edge"), check_index(key, tokens, "key", "edge")
-    base_run = runner.base([as_input(encoded_trace(trace))])
+    base_run = runner.base([as_input(self_attended(trace))])
     ((_, (hidden,)),) = runner.states(base_run, [frozenset({Edit(layer, head, "edge", edge=edge)})])
     last = Named("last_hidden_state", ("tokens", "d_model"), hidden[0])
     after = trace.replaced(outputs={"last_hidden_state": last}, source=model)
@@ -210,7 +210,7 @@ def _edge(model: Model, base: str, trace: Trace, question: Question) -> dict[str
 
 
 def _tokens(model: Model, base: str, trace: Trace, question: Question) -> dict[str, Any]:
-    result = attribution_of(model, encoded_trace(trace), question.wanted, text=trace.text or "", pair=trace.pair)
+    result = attribution_of(model, self_attended(trace), question.wanted, text=trace.text or "", pair=trace.pair)
     numbers = {"scores": result.scores.tolist(), "total": result.total, "rest": result.rest, "gap": result.gap}
     return record_of(base, trace, question, result.target, numbers)
 
@@ -233,7 +233,7 @@ def compared(model: Model, base: str, before: Trace, after: Trace, question: Que
     target, numbers = None, {}
     if shift is not None:
         first, second = (trace.outputs["last_hidden_state"].array for trace in (before, after))
-        target = choose(model, encoded_trace(before), first, question.wanted)
+        target = choose(model, self_attended(before), first, question.wanted)
         was, now = (read(model, target, target.rows_of(last)[None]) for last in (first, second))
         numbers = {"before": float(was.values[0]), "after": float(now.values[0])}
         if was.aside is not None and now.aside is not None:

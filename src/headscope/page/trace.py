@@ -28,8 +28,7 @@ from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.model import Model
 from headscope.page.runs import CHEAP
-from headscope.results.explained import Cell, Finding
-from headscope.results.followed import LEAST_SHARE
+from headscope.results.explained import LEAST_SHARE, Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
 from headscope.traces import Trace

@@ -43,11 +43,16 @@ class Slice(Row):
     first: Of[list[float | None], "the first numbers."]
 
 
-class HeadAnswer(OfModel):
-    """One head's weights."""
+class _OneHead(Row):
+    """An answer about one head, or a record of one."""
 
     layer: Of[int, "from 0."]
     head: Of[int, "from 0."]
+
+
+class HeadAnswer(_OneHead, OfModel):
+    """One head's weights."""
+
     expansion_rate: Of[float | None, "the factor by which W_V W_O lengthens a vector."]
     slices: Of[list[Slice], "its parts of the tensors."]
 
@@ -112,11 +117,9 @@ class TargetRow(OutputRow):
     against: Of[OutputRow | None, "the output whose number is taken from it."]
 
 
-class EffectRow(Row):
+class EffectRow(_OneHead):
     """The effect of one head."""
 
-    layer: Of[int, "from 0."]
-    head: Of[int, "from 0."]
     change: Of[float | None, "the number with the head changed less the number as it is."]
     probability: Of[float | None, "of the word or class with the head changed."] = None
     cosine: Of[float | None, "of the vector with the unchanged one."] = None
@@ -177,11 +180,9 @@ class AttributeAnswer(OfModel):
     checks: Of[list[PartRow], "the strongest of them, each masked for real."]
 
 
-class LookingHead(Row):
+class LookingHead(_OneHead):
     """A head and the word that it looks at from one token."""
 
-    layer: Of[int, "from 0."]
-    head: Of[int, "from 0."]
     query: Of[int, "position of the token that looks."]
     query_token: Of[str, "that token."]
     key: Of[int, "position of the token that it looks at most."]
@@ -217,11 +218,9 @@ class LookingAnswer(OfTrace):
     notes: Of[list[str] | None, "what was done to the text; missing where nothing was."] = None
 
 
-class PatternRow(Row):
+class PatternRow(_OneHead):
     """Mean weights of a head, over all queries of a text."""
 
-    layer: Of[int, "from 0."]
-    head: Of[int, "from 0."]
     pattern: Of[str, "previous, same, next, first, sep, even or mixed; NaN for a broken head."]
     previous: Of[float | None, "mean weight on the token before the query."]
     same: Of[float | None, "mean weight on the query itself."]
@@ -248,11 +247,9 @@ class KeyRow(Row):
     weight: Of[float | None, "0 to 1."]
 
 
-class AttendHeadAnswer(Asides, OfTrace):
+class AttendHeadAnswer(_OneHead, Asides, OfTrace):
     """The weights of one head, or those of one of its queries."""
 
-    layer: Of[int, "from 0."]
-    head: Of[int, "from 0."]
     query: Of[int | None, "position of the token that looks; missing for all of them."] = None
     weights: Of[list[list[float | None]] | list[float | None], "(queries, keys), 0 to 1; (keys,) of one query."]
     keys: Of[list[list[int]] | list[KeyRow] | None, "the strongest keys of each query, or of the one."] = None
@@ -675,11 +672,11 @@ def filled(row: type, source: object = None, **given: Any) -> dict[str, Any]:
     Records within it are filled likewise. A field with a default is left out where there is nothing to say.
     """
     record = {}
-    for field, hint in zip(fields(row), get_type_hints(row).values(), strict=True):
-        name = field.name.rstrip("_")
+    for of, hint in zip(fields(row), get_type_hints(row).values(), strict=True):
+        name = of.name.rstrip("_")
         value = given[name] if name in given else getattr(source, name)
         value = value() if callable(value) else value
-        if field.default is MISSING or value not in (None, ()):
+        if of.default is MISSING or value not in (None, ()):
             record[name] = _filled(hint, value)
     return record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,19 @@ class Rows:
         import pandas
 
         return pandas.DataFrame(self.rows())
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can represent: shapes become lists; NaN and infinity become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (str, bool, int)) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    raise TypeError(f"JSON can't represent a {type(value).__name__}: {value!r}")
 
 
 def rows_of(cells: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 from headscope.errors import InputError, require
 from headscope.late import Keyed, late
 from headscope.results.head_values import HEADS, Head, HeadValues
-from headscope.results.row_tables import Rows, arrow_of, rows_of
+from headscope.results.row_tables import Rows, arrow_of, plain, rows_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -158,14 +158,10 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
 
     def json(self) -> dict[str, Any]:
         """Return the table for JSON: measures, rows (None for NaN and infinity), what is left out or broken."""
-
-        def plain(value: Any) -> Any:
-            return None if isinstance(value, float) and not math.isfinite(value) else value
-
         return {
             "source": self.source,
             "measures": [values.measure.record() for values in self.values()],
-            "rows": [{name: plain(value) for name, value in row.items()} for row in self.rows()],
+            "rows": plain(self.rows()),
             "left_out": dict(self.left_out),
             "broken": sorted(self.broken),
         }

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from headscope.results.row_tables import plain
+
 
 @dataclass(frozen=True)
 class Check:
@@ -73,17 +75,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a dict for JSON; NaN and infinity become null."""
-
-        def finite(value: Any) -> Any:
-            return None if isinstance(value, float) and not np.isfinite(value) else value
-
         return {
             "model": self.model,
             "agrees": self.agrees,
-            "checks": [
-                {**{name: finite(value) for name, value in vars(check).items()}, "agrees": check.agrees}
-                for check in self.checks
-            ],
+            "checks": [plain({**vars(check), "agrees": check.agrees}) for check in self.checks],
             "notes": list(self.notes),
             "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
         }

@@ -19,7 +19,7 @@ from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.runs.engine import Edit, Edits, NumpyRunner, base_readings
 from headscope.runs.targets import Readings, choose, read
-from headscope.runs.texts import as_input, encoded_trace
+from headscope.runs.texts import as_input, self_attended
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -218,7 +218,7 @@ class _Runs:
 
     def __post_init__(self) -> None:
         self.runner = NumpyRunner(self.model)
-        encoded = encoded_trace(self.trace)
+        encoded = self_attended(self.trace)
         self.prompt = encoded.prompt
         self.base = self.runner.base([as_input(encoded)])
         self.target = choose(self.model, encoded, self.base.last, self.wanted)

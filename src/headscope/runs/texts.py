@@ -185,8 +185,8 @@ def _lowered(model: Model, text: str) -> str:
     return "".join(part if at % 2 else part.lower() for at, part in enumerate(parts))
 
 
-def encoded_trace(trace: Trace) -> TokenAxis:
-    """The tokens of a trace, as its model read them.
+def self_attended(trace: Trace) -> TokenAxis:
+    """The tokens of a trace of self-attention.
 
     Raises:
         InputError: cross-attention, whose keys are other tokens than its queries.

@@ -57,13 +57,13 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
         aside = f"not part of {anatomy.base_class}" if anatomy.base_class else ""
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
     return Sheet(
-        record=lambda: {
-            "model": model.name,
-            "total": model.parameters.total,
-            "parameters": body.records(),
-            "extra": top.records(),
-            "total_with_extra": model.all_parameters.total,
-        },
+        record=answer(
+            "shapes",
+            model,
+            model=model.name,
+            total=model.parameters.total,
+            total_with_extra=model.all_parameters.total,
+        ),
         table=lambda: Table(
             (*PARAMETER_COLUMNS, PART), (*((*row, "base") for row in base), *((*row, "extra") for row in extra))
         ),

@@ -11,7 +11,7 @@ import numpy as np
 from headscope.checkpoint import called
 from headscope.results.answers import OutputRow, PartRow, TargetRow, WhyAnswer, filled
 from headscope.results.head_values import signed
-from headscope.results.score_parts import KAPPA
+from headscope.results.score_parts import KAPPA, strongest
 from headscope.runs import effects
 from headscope.screens.inked import heat_map, inked_text, signed_bars
 from headscope.screens.labels import printable
@@ -55,7 +55,7 @@ def predicted(prediction: Prediction | None) -> list[Drawing]:
         return []
     rows = prediction.rows(3)
     if prediction.probabilities is not None:
-        return [prose(likeliest([(row["label"], row["probability"]) for row in rows]))]
+        return likeliest([(row["label"], row["probability"]) for row in rows])
     return [prose("the model predicts " + ", ".join(f"{row['label']!r} {signed(row['logit'])}" for row in rows))]
 
 
@@ -140,11 +140,7 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
         table=lambda: _token_table(result, top),
         drawings=(
             title(f"what {len(words)} tokens add", called(model)),
-            *(
-                [prose(likeliest([(choice.label, choice.share) for choice in result.prediction]))]
-                if result.prediction
-                else []
-            ),
+            *likeliest([(choice.label, choice.share) for choice in result.prediction]),
             prose(f"to {result.target}: {result.total:.4f}"),
             blank,
             inked_text(words, result.scores),
@@ -162,15 +158,10 @@ def _token_table(result: Attribution, top: int | None) -> Table:
 
 def part_bars(parts: Sequence[Part], top: int, *, noun: str, unit: str, ranks: bool) -> Drawing:
     """The strongest parts with their shares, and what masking some of them did."""
-    chosen = sorted((at for at, part in enumerate(parts) if not part.special), key=lambda at: -abs(parts[at].share))
-    chosen = chosen[:top]
-    beside = None
-    if any(parts[at].change is not None for at in chosen):
-        beside = ("masked", [_masked(parts[at]) for at in chosen])
-    shares = np.array([part.share for part in parts])
-    names = [printable(part.label) for part in parts]
-    numbers = [part.tokens[0] for part in parts]
-    return signed_bars(names, shares, chosen, noun=noun, unit=unit, ranks=ranks, beside=beside, numbers=numbers)
+    chosen = strongest(parts, top)
+    rows = [(part.tokens[0], printable(part.label), part.share, _masked(part)) for part in chosen]
+    beside = "masked" if any(part.change is not None for part in chosen) else ""
+    return signed_bars(rows, noun=noun, unit=unit, ranks=ranks, beside=beside)
 
 
 def _masked(part: Part) -> str:
@@ -236,12 +227,13 @@ def why_sheet(model: str, result: Why, names: Sequence[str], text: str, top: int
     pairs = result.strongest(result.table.size if top is None else top)
     shown = pairs[: top or TOP_PAIRS]
     head = f"layer {result.layer}, head {result.head}"
-    shares = result.table[tuple(zip(*shown, strict=True))]
 
     def bars(paper: Paper) -> Iterable[Line]:
-        mixed = [f"{labels[row]}{paper.times(' x ')}{labels[column]}" for row, column in shown]
-        drawn = signed_bars(mixed, shares, range(len(shown)), noun="pair", unit="share", ranks=result.kappa > KAPPA)
-        return drawn(paper)
+        mixed = [
+            (at, f"{labels[row]}{paper.times(' x ')}{labels[column]}", float(result.table[row, column]), "")
+            for at, (row, column) in enumerate(shown)
+        ]
+        return signed_bars(mixed, noun="pair", unit="share", ranks=result.kappa > KAPPA)(paper)
 
     rows = tuple((labels[row], labels[column], float(result.table[row, column])) for row, column in pairs)
     return Sheet(
@@ -334,12 +326,13 @@ NOTES = {
 }
 
 
-def likeliest(labels: Sequence[tuple[str, float]]) -> str:
-    """The first of some labels with its probability, and those that follow it."""
-    (label, share), *others = labels
-    return f"the model predicts {label!r}, probability {share:.4f}" + "".join(
-        f"; then {other!r}, {its:.4f}" for other, its in others
-    )
+def likeliest(labels: Sequence[tuple[str, float]]) -> list[Drawing]:
+    """The first of some labels with its probability, and those that follow it; nothing without any."""
+    said = [
+        f"{'; then' if at else 'the model predicts'} {label!r},{'' if at else ' probability'} {share:.4f}"
+        for at, (label, share) in enumerate(labels)
+    ]
+    return [prose("".join(said))] if said else []
 
 
 def prediction_sheet(model: str, prediction: Prediction, top: int | None = None) -> Sheet:

@@ -14,7 +14,7 @@ import numpy as np
 from headscope.atlas.layout_2d import classical_scaling, label_widths, layer_ticks, leader, place_labels
 from headscope.errors import InputError, require
 from headscope.files import write_atomically
-from headscope.results.followed import LEAST_SHARE
+from headscope.results.explained import LEAST_SHARE
 from headscope.screens.inked import LESS, MORE
 from headscope.screens.labels import printable
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
     from headscope.results.effect_records import Removal
-    from headscope.results.explained import Attribution
-    from headscope.results.followed import Followed
+    from headscope.results.explained import Attribution, Followed
     from headscope.results.head_values import HeadDistances, HeadValues
     from headscope.traces import Trace
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headscope.files import write_atomically
-from headscope.results.followed import LEAST_SHARE, Followed
+from headscope.results.explained import LEAST_SHARE, Followed
 from headscope.results.head_values import HEADS, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.screens.labels import printable, printable_lines

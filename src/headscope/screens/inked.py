@@ -81,42 +81,28 @@ def inked_text(labels: Sequence[str], values: Float[np.ndarray, " tokens"]) -> D
 
 
 def signed_bars(
-    labels: Sequence[str],
-    values: Float[np.ndarray, " n"],
-    chosen: Sequence[int],
-    *,
-    noun: str,
-    unit: str,
-    ranks: bool = False,
-    beside: tuple[str, Sequence[str]] | None = None,
-    numbers: Sequence[int] | None = None,
+    rows: Sequence[tuple[int, str, float, str]], *, noun: str, unit: str, ranks: bool, beside: str = ""
 ) -> Drawing:
-    """Chosen tokens or words with signed values and bars of their absolute values, green or purple.
+    """Tokens or words with signed values and bars of their absolute values, green or purple.
 
     Args:
-        labels: of all.
-        values: of all.
-        chosen: which of them, in this order.
+        rows: of each its number, its label, its value, and its text in a further column.
         noun: what they are.
         unit: the heading of the values.
-        ranks: show each value's sign and its place among the chosen, instead of its amount.
-        beside: the heading of a further column, and its text for each of the chosen.
-        numbers: of all, before their labels; None to count them.
+        ranks: show each value's sign and its place among the rows, instead of its amount.
+        beside: the heading of the further column; empty for none.
     """
 
-    greatest = max((abs(float(values[at])) for at in chosen), default=0.0) or 1.0
-    counted = range(len(labels)) if numbers is None else numbers
-    title, further = beside or ("", [""] * len(chosen))
-    more = max(len(title), *(width(text) for text in further), 0)
-    rows = []
-    for place, (at, text) in enumerate(zip(chosen, further, strict=True), 1):
-        value = float(values[at])
+    greatest = max((abs(value) for _, _, value, _ in rows), default=0.0) or 1.0
+    more = max(len(beside), *(width(text) for *_, text in rows), 0)
+    lines = []
+    for place, (counted, label, value, text) in enumerate(rows, 1):
         amount = f"{'+' if value > 0 else '-'} {place}" if ranks else f"{value:+9.4f}"
         number = f"{amount:>9}" + (f"  {pad(text, more)}" if beside else "")
         share = None if ranks else abs(value) / greatest
-        rows.append(Bar(labels[at], number, share, str(counted[at]), MORE if value > 0 else LESS))
-    heading = f" {'rank' if ranks else unit:<9}" + (f"  {title}" if beside else "")
-    return bars(rows, heading=(noun, heading), part=4 if beside else 3, room=(0 if beside else 8, 40))
+        lines.append(Bar(label, number, share, str(counted), MORE if value > 0 else LESS))
+    heading = f" {'rank' if ranks else unit:<9}" + (f"  {beside}" if beside else "")
+    return bars(lines, heading=(noun, heading), part=4 if beside else 3, room=(0 if beside else 8, 40))
 
 
 def heat_map(

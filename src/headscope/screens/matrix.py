@@ -287,22 +287,10 @@ def each_query(
         margin = digits + 1 + label + 2
         yield text_line(f"{'':>{digits}} {'query':<{label}}  keys, strongest first", "bold")
         for query, name in enumerate(queries):
-            entries = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen[query]] or ["NaN"]
-            lines = _filled(entries, paper.width - margin)
+            texts = [f"{pad(keys[key], 0)} {float(weights[query][key]):.2f}" for key in chosen[query]] or ["NaN"]
+            lines = _side_by_side([((f"{text}   ", ""),) for text in texts], paper.width - margin)
             head = ((f"{query:>{digits}} ", "dim"), (fitted(name, label, paper.sign("…", ".")) + "  ", ""))
             for at, line in enumerate(lines):
-                yield (*(head if at == 0 else ((" " * margin, ""),)), (line, ""))
+                yield (*(head if at == 0 else ((" " * margin, ""),)), ("".join(text for text, _ in line).rstrip(), ""))
 
     return draw
-
-
-def _filled(entries: Sequence[str], room: int) -> list[str]:
-    """Entries side by side, as many as fit on a line."""
-    lines, line = [], ""
-    for entry in entries:
-        longer = f"{line}   {entry}" if line else entry
-        if line and width(longer) > room:
-            lines.append(line)
-            longer = entry
-        line = longer
-    return [*lines, line]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,16 +106,14 @@ def _cell(pattern: Pattern | None, paper: Paper) -> tuple[str, str]:
 
 def _extremes(patterns: Sequence[Pattern]) -> Table:
     """The head in which each pattern is strongest, and the sharpest and the most even head."""
-    rows: list[tuple[Any, ...]] = []
-    for name in PLACES:
-        best = max(patterns, key=lambda pattern, name=name: pattern.means[name])  # type: ignore[misc]
-        rows.append(
-            (f"most on {MEANINGS[name]}", best.layer, best.head, f"{best.means[name]:.0%} of each query's weight")
-        )
-    sharpest = min(patterns, key=lambda pattern: pattern.means["entropy"])
-    evenest = max(patterns, key=lambda pattern: pattern.means["entropy"])
-    rows.append(("sharpest", sharpest.layer, sharpest.head, f"entropy {sharpest.means['entropy']:.2f} nats"))
-    rows.append(("most even", evenest.layer, evenest.head, f"entropy {evenest.means['entropy']:.2f} nats"))
+    wanted: list[tuple[str, str, Callable[..., Pattern], str]] = [
+        (f"most on {MEANINGS[name]}", name, max, "{:.0%} of each query's weight") for name in PLACES
+    ]
+    wanted += [(which, "entropy", end, "entropy {:.2f} nats") for which, end in (("sharpest", min), ("most even", max))]
+    rows = []
+    for which, name, end, much in wanted:
+        head = end(patterns, key=lambda pattern, name=name: pattern.means[name])
+        rows.append((which, head.layer, head.head, much.format(head.means[name])))
     return Table((Column("which", "where to look"), *PLACE, Column("value", "how much")), tuple(rows))
 
 

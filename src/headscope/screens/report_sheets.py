@@ -44,25 +44,14 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
             continue
         parameter = model.anatomy.parameter(role, selected.layer)
         tensor, first_row = parameter.stored, parameter.rows[0] if parameter.rows else 0
-        place = selected.range_of(role)
+        of_head = selected.range_of(role)
         norm = float(np.linalg.norm(array.astype(np.float64)))
         first = [float(number) for number in array.ravel()[:FIRST]]
-        start, stop = place.start + first_row, place.stop + first_row
-        span = f"{start}:{stop}"
-        cut = f"[{span}]" if axis == "rows" else f"[:, {span}]"
+        start, stop = of_head.start + first_row, of_head.stop + first_row
+        cut = f"[{start}:{stop}]" if axis == "rows" else f"[:, {start}:{stop}]"
         rows.append((name, array.shape, tensor, cut, norm, " ".join(f"{number:+.4f}" for number in first)))
-        slices.append(
-            {
-                "name": name,
-                "shape": array.shape,
-                "tensor": tensor,
-                "axis": axis,
-                "start": start,
-                "stop": stop,
-                "norm": norm,
-            }
-            | {"first": first}
-        )
+        place = {"tensor": tensor, "axis": axis, "start": start, "stop": stop}
+        slices.append({"name": name, "shape": array.shape, **place, "norm": norm, "first": first})
     rates = expansion_rates(model, [selected.layer])
     rate = rates[0] if rates else None
     shared = _shared_start([str(row[2]) for row in rows])
@@ -148,12 +137,12 @@ def fit_sheet(model: Model, class_name: str) -> Sheet:
     rows += [(row.name, "ignored", None, row.shape) for row in fit.ignored]
     drawings: list[Drawing] = [title(f"{called(model.name)} in {fit.class_name}"), blank]
     lines = [f"{fit.loaded} parameters are loaded from the checkpoint."]
-    if fit.initialised:
-        lines.append(f"{len(fit.initialised)} are not in it and would be initialised at random: train before use.")
-    if fit.mismatched:
-        lines.append(f"{len(fit.mismatched)} have a shape other than the class expects and can't be loaded.")
-    if fit.ignored:
-        lines.append(f"{len(fit.ignored)} are in the checkpoint but not in the class and would be ignored.")
+    for found, are in (
+        (fit.initialised, "are not in it and would be initialised at random: train before use."),
+        (fit.mismatched, "have a shape other than the class expects and can't be loaded."),
+        (fit.ignored, "are in the checkpoint but not in the class and would be ignored."),
+    ):
+        lines += [f"{len(found)} {are}"] if found else []
     if not rows:
         lines.append("Nothing is missing, and nothing would be ignored.")
     drawings += [prose(line) for line in lines]

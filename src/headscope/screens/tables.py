@@ -6,11 +6,11 @@ window's width is in `screens/terminal.py`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headscope.results.row_tables import plain
 from headscope.screens.labels import printable
 
 PLAIN = str.maketrans({character: f"\\{character}" for character in "\\|*_<`[]~"})
@@ -121,19 +121,6 @@ def shape_text(shape: Iterable[object]) -> str:
     """A shape as NumPy and torch write it: (768, 768), (768,), ()."""
     sizes = [str(size) for size in shape]
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON can represent: shapes become lists; NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (str, bool, int)) or value is None:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Sequence):
-        return [plain(item) for item in value]
-    raise TypeError(f"JSON can't represent a {type(value).__name__}: {value!r}")
 
 
 def answer(name: str, source: object = None, **given: Any) -> Callable[[], Mapping[str, Any]]:

@@ -11,8 +11,7 @@ from headscope.late import late
 
 if TYPE_CHECKING:
     from headscope.results.arrays import Named
-    from headscope.results.explained import Finding, MixingRatio
-    from headscope.results.followed import Followed
+    from headscope.results.explained import Finding, Followed, MixingRatio
     from headscope.results.head_values import HeadDistances
     from headscope.results.lazy_maps import LazyMap
     from headscope.results.table import HeadTable

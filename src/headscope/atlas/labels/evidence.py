@@ -74,7 +74,7 @@ def _strongest(observed: Observed, half: int) -> Iterator[tuple[Any, ...]]:
     ]
     starts = np.repeat(np.cumsum([0, *map(len, folded[:-1])]), list(map(len, looking)))
     forms = np.concatenate(folded)
-    for cell in range(observed.cells):
+    for cell in range(len(strength)):
         some = np.flatnonzero(strength[cell] > 0)
         some = some[np.lexsort((query[some], window[some], -strength[cell, some]))]
         both = forms[starts[some] + query[some]] * len(names) + forms[starts[some] + key[cell, some]]
@@ -258,9 +258,8 @@ class Half:
     content: np.ndarray
 
 
-def half_of(observed: Observed, half: int, texts: Texts) -> Half:
-    """The ground of one half: its first windows, until they have enough words."""
-    places = drawn_windows(observed, half)
+def half_of(observed: Observed, places: Sequence[int], texts: Texts) -> Half:
+    """The ground of one half: see `drawn_windows`."""
     chosen = [observed.keys[place] for place in places]
     parts: list[Facts] = []
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("even", "row", "gaps", "word", "starts")}

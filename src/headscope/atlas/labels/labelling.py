@@ -103,10 +103,10 @@ class Labeller:
         self.documents = np.array([window.document for window in observed.windows], dtype=np.int64)[self.places]
         self._folds = self.documents // 2 % FOLDS
         self.names = np.array([name_of(word) for word in pairs["key_word"].to_pylist()], dtype=object)
-        drawn = [place for half in (0, 1) for place in drawn_windows(observed, half)]
-        self.texts = Texts(observed.windows, vectors, drawn)
+        drawn = [drawn_windows(observed, half) for half in (0, 1)]
+        self.texts = Texts(observed.windows, vectors, [*drawn[0], *drawn[1]])
         self.sums = observed.sums
-        self._halves = [half_of(observed, half, self.texts) for half in (0, 1)]
+        self._halves = [half_of(observed, places, self.texts) for places in drawn]
         self._grounds: dict[tuple[int, int, int], Ground] = {}
         self._owns: dict[tuple[int, int], dict[str, Own]] = {}
         self._flags: dict[tuple[int, Own], np.ndarray] = {}

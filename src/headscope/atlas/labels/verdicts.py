@@ -61,7 +61,7 @@ def labels_of(
         vectors: gives the input embeddings of tokens.
     """
     labeller = Labeller(observed, pairs, vectors)
-    few = observed.documents // 2 < LEAST_DOCUMENTS
+    few = len({window.document for window in observed.windows}) // 2 < LEAST_DOCUMENTS
     lacking = [_too_little(labeller, cell, few) for cell in range(len(heads))]
     chosen = {cell: ([], {}) if lacks else labeller.describe(cell, 0) for cell, lacks in enumerate(lacking)}
     verdicts: dict[int, _Verdict] = {}
