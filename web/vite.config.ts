@@ -32,6 +32,8 @@ function oneFile(name: string): Plugin {
       // one word for both, which gzip finds more often
       script = script.replace(/\bconst (?=[\w$[{])/g, "let ");
       script = `\n${script.trim().replaceAll("</script", "<\\/script").replaceAll("<!--", "<\\!--")}\n`;
+      // browsers that can nest rules need no mark of it before a descendant
+      style = style.replace(/([{};])&(?: (?=[.:[#*a-z])|(?=[>~+]))/g, "$1");
       style = `\n${style.trim()}\n`;
       const policy = [
         "default-src 'none'",
@@ -134,7 +136,7 @@ export default defineConfig(({ mode }) => {
   }
   const name = mode in PAGES ? mode : "page";
   return {
-    oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
+    oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "makeFragment" }, jsxInject: 'import { h as makeNode, Fragment as makeFragment } from "preact";' },
     plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames]), oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },

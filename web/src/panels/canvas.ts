@@ -1,6 +1,6 @@
 // Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
-import { useEffect } from "preact/hooks";
-import { effect, untracked } from "@preact/signals";
+import { useEffect } from "../elements";
+import { effect, untracked } from "@preact/signals-core";
 import { paint } from "../drawing/colour";
 import { pens } from "../drawing/pen";
 import { paper } from "../state/appearance";
@@ -31,6 +31,11 @@ export const useStops = (begin: () => (() => void)[], inputs: unknown[] = []): v
 export function heard<Name extends keyof HTMLElementEventMap>(element: HTMLElement, name: Name, act: (event: HTMLElementEventMap[Name]) => void, options: AddEventListenerOptions): () => void {
   element.addEventListener(name, act, options);
   return () => element.removeEventListener(name, act);
+}
+
+/** Scroll a place of an element into its middle, unless it is in sight. */
+export function intoSight(element: HTMLElement, y: number, high = 20): void {
+  if (y < element.scrollTop || y + high > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2;
 }
 
 const scratch = document.createElement("canvas");

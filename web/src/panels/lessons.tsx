@@ -1,5 +1,5 @@
 // What a reader learns in the first minute, until it is read: three sentences above the page.
-import { signal } from "@preact/signals";
+import { signal } from "@preact/signals-core";
 import { keep, kept } from "../state/kept";
 import { say } from "../words";
 
@@ -15,7 +15,7 @@ export function Lessons() {
         <li><b>{say("lesson_row")}</b> {say("lesson_row_says")}</li>
         <li><b>{say("lesson_heads")}</b> {say("lesson_heads_says")}</li>
       </ol>
-      <button data-test="lessons-read" onClick={() => { read.value = true; keep("lessons", true); }}>{say("lessons_read")}</button>
+      <button onClick={() => { read.value = true; keep("lessons", true); }}>{say("lessons_read")}</button>
     </section>
   );
 }

@@ -1,22 +1,20 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
-import { useLayoutEffect, useRef } from "preact/hooks";
-import { effect, signal, useComputed, useSignal } from "@preact/signals";
+import { useComputed, useEffect, useRef, useSignal } from "../elements";
+import { effect, signal } from "@preact/signals-core";
 import { strongestKeys } from "../trace/strongest";
-import { engine } from "../trace/engine";
 import { maskOf } from "../text/masking";
 import { number, say } from "../words";
 import * as state from "../state/state";
-import { current, drawnOf, mostOf, rowNumbers, wanted, wantedKey } from "../drawing/pictures";
+import { current, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
 import { column, doc, lookedRow, row, shown } from "../state/store";
-import { memo } from "./memo";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
-import { fresh, heard, ink, sized, useStops } from "./canvas";
+import { fresh, heard, ink, intoSight, sized, useStops } from "./canvas";
 import { Name } from "./name";
 import { pointed } from "./pointed";
 import { short } from "./slots";
-import { isQuiet, type Label } from "../text/shown";
+import { isIn, isQuiet, type Label } from "../text/shown";
 
 /** Of a line: the least, and the most that it grows to where the text is short. */
 const HEIGHT = 22;
@@ -80,7 +78,7 @@ export function Lines() {
       effect(marks),
     ];
   });
-  useLayoutEffect(() => { rendered.value++; });
+  useEffect(() => { rendered.value++; });
 
   /** Mark hovered and pinned tokens and each key's weight on the existing elements, without rendering again. */
   function marks(): void {
@@ -97,7 +95,7 @@ export function Lines() {
         const at = Number((token as HTMLElement).dataset.at);
         token.classList.toggle("hovered", at === hovered);
         token.classList.toggle("pinned", at === pinned);
-        const chosen = Boolean(labels?.[at]?.tokens.some((place) => set.includes(place)));
+        const chosen = isIn(labels?.[at], set);
         token.classList.toggle("chosen", chosen);
         const selected = String(chosen || at === pinned);
         if (token.getAttribute("aria-selected") !== selected) token.setAttribute("aria-selected", selected);
@@ -120,13 +118,7 @@ export function Lines() {
 
   /** Scroll the pinned query into view. */
   function follow(): void {
-    const r = row.value;
-    const element = scroller.current;
-    if (r === null || !element) return;
-    const y = r * lineHeight.value;
-    if (y < element.scrollTop || y + lineHeight.value > element.scrollTop + element.clientHeight) {
-      element.scrollTop = Math.max(0, y - element.clientHeight / 2);
-    }
+    if (row.value !== null && scroller.current) intoSight(scroller.current, row.value * lineHeight.value, lineHeight.value);
   }
 
   /** The visible tokens of a side, with a margin: [from, to). */
@@ -142,10 +134,7 @@ export function Lines() {
     const [from, to] = range(now.shown.rows.length);
     const key = wantedKey(now);
     if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
-    engine
-      .ask("rows", { ...drawnOf(now), view: now.shown.view, from, to, normed: now.normed }, "strip")
-      .then((data) => { strip.value = { key, from, to, data }; })
-      .catch(() => undefined);
+    rowsOf(now, from, to, "strip").then((data) => { strip.value = { key, from, to, data }; }, () => undefined);
   }
 
   function draw(): void {
@@ -247,15 +236,10 @@ export function Lines() {
   const [top, bottom] = range(words.rows.length);
   const [first, last] = range(words.columns.length);
   const height = lineHeight.value;
-  /** A line's end comes into sight. */
-  const show = (at: number): void => {
-    const element = scroller.current!;
-    element.scrollTop = Math.max(0, at * height - element.clientHeight / 2);
-  };
   const edge = (side: "up" | "down") => edges.value[side].length > 0 && (
     <div class={`edge ${side}`}>
       {edges.value[side].map(({ column: at, weight }) => words.columns[at] && (
-        <button key={at} data-test="edge" data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => show(at)}>
+        <button key={at} data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => intoSight(scroller.current!, at * height)}>
           {side === "up" ? "↑" : "↓"} <bdi>{words.columns[at].text}</bdi> <small>{at}</small> <b>{short(weight)}</b>
         </button>
       ))}
@@ -280,11 +264,10 @@ export function Lines() {
   );
 }
 
-const Token = memo(({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => (
+const Token = ({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => (
   <div class={`token${isQuiet(label) ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
     style={{ top: `${at * height}px`, height: `${height - 2}px`, lineHeight: `${height - 3}px` }} data-at={at}
     role="option" aria-selected="false" title={label.title}>
     {side === "column" && <i />}
     <Name label={label} />
-  </div>
-));
+  </div>);

@@ -1,5 +1,5 @@
 // The menu that saves what is on the screen, and says how Python has its numbers.
-import { useSignal } from "@preact/signals";
+import { useSignal } from "../elements";
 import { FIGURES, KINDS, partsHere, saveAs, type FigureOf, type Kind } from "../drawing/export";
 import { title } from "../heads/several";
 import * as state from "../state/state";
@@ -27,5 +27,5 @@ export function Save() {
 /** The pinned numbers in Python. */
 function Code() {
   const code = inPython();
-  return <><p class="row spread">Python <button data-test="copy-python" onClick={() => void navigator.clipboard.writeText(code).then(() => { state.status.value = say("copied_code"); }, () => undefined)}>{say("copy_code")}</button></p><pre class="small" tabIndex={0} data-test="python">{code}</pre></>;
+  return <><p class="row spread">Python <button data-test="copy-python" onClick={() => void navigator.clipboard.writeText(code).then(() => { state.status.value = say("copied_code"); }, () => undefined)}>{say("copy_code")}</button></p><pre class="small" tabIndex={0}>{code}</pre></>;
 }
