@@ -182,7 +182,7 @@ LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .s
 PLACES = (".grid", ".picture", ".cell", ".inspector")
 PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
 SHOW = """(name) => {
-  document.querySelector(`[data-test=${name}]`).click();
+  document.querySelector(name === "unfold" ? ".fold" : `[data-test=${name}]`).click();
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }"""
 """Shows what a button does in half of the time that a pointer takes, which first waits until nothing moves."""

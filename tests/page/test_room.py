@@ -183,8 +183,9 @@ def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, wi
     page.wait_for_selector(".said-word.looking")
     assert page.locator(".said button").is_visible()  # the address asks for a layer that is missing
     small = []
-    for name in ("screen-heads", "screen-chain", "screen-causes", "screen-head", "unfold"):
-        page.locator(f"[data-test={name}]").click()
+    screens = (f"[data-test=screen-{name}]" for name in ("heads", "chain", "causes", "head"))
+    for place in (*screens, ".fold"):
+        page.locator(place).click()
         small += page.evaluate(
             """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
               .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
