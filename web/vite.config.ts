@@ -32,8 +32,6 @@ function oneFile(name: string): Plugin {
       // one word for both, which gzip finds more often
       script = script.replace(/\bconst (?=[\w$[{])/g, "let ");
       script = `\n${script.trim().replaceAll("</script", "<\\/script").replaceAll("<!--", "<\\!--")}\n`;
-      // browsers that can nest rules need no mark of it before a descendant
-      style = style.replace(/([{};])&(?: (?=[.:[#*a-z])|(?=[>~+]))/g, "$1");
       style = `\n${style.trim()}\n`;
       const policy = [
         "default-src 'none'",

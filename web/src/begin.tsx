@@ -1,10 +1,10 @@
 // How a page begins: read the embedded data, open the embedded traces, show them.
 import type { ComponentType } from "preact";
-import { effect } from "@preact/signals-core";
+import { effect } from "@preact/signals";
 import "./base.css";
 import "./style.css";
 import { App } from "./app";
-import { render } from "./elements";
+import { render } from "preact";
 import { listen } from "./keyboard";
 import { catalog } from "./heads/catalog";
 import { followAway } from "./state/away";

@@ -1,5 +1,5 @@
 // In a notebook's widget: the frame's parent keeps the page's state, and may set it; a kernel has the rest of a large trace.
-import { effect } from "@preact/signals-core";
+import { effect } from "@preact/signals";
 import { around } from "./state/appearance";
 import { fromHash, toHash } from "./state/hash";
 import { correct, goTo } from "./state/opening";

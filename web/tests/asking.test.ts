@@ -1,7 +1,7 @@
 // What the grid is asked: orders of heads, slots of the grid, sets in the address, weights between sets of tokens.
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { FIELDS } from "../src/state/state";
 import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/state/hash";
 import { maskOf } from "../src/text/masking";

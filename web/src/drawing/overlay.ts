@@ -1,5 +1,5 @@
 // The rows of heads whose lines lie over each other: of every query where the text is short, else of the one looked at.
-import { effect, signal } from "@preact/signals-core";
+import { effect, signal } from "@preact/signals";
 import { FULL_CELLS, picture, rowsOf, wanted, wantedKey } from "./pictures";
 import { overlaid } from "../heads/several";
 import { lookedRow } from "../state/store";

@@ -1,5 +1,5 @@
 // A canvas that writes SVG: what the page draws on its canvases, as boxes, lines and letters for a paper.
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { escaped } from "./files";
 
 /** While a figure is made: the canvases that are drawn into it. */

@@ -1,5 +1,5 @@
 // The picture of the selected head: computed on demand and cached.
-import { batch, computed, effect, signal } from "@preact/signals-core";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { MOVED } from "./colour";
 import { engine, Superseded, type Urgency } from "../trace/engine";
 import type { View } from "../trace/cells";

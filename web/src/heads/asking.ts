@@ -1,5 +1,5 @@
 // What the grid is asked: the weight of the pinned cell, or the weight from one set of tokens to another.
-import { batch, computed } from "@preact/signals-core";
+import { batch, computed } from "@preact/signals";
 import * as state from "../state/state";
 import { column, doc, row, shown, type Doc } from "../state/store";
 import type { Shown } from "../text/shown";

@@ -1,5 +1,5 @@
 // The catalog of statistics, whose names, units and ranges come from Python (headscope/heads/catalog.py).
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { isWord, say, spoken } from "../words";
 
 export interface Statistic {

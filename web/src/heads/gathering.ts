@@ -1,5 +1,5 @@
 // Numbers of every head that somebody waits for: requested one layer after the other.
-import { effect, type Signal } from "@preact/signals-core";
+import { effect, type Signal } from "@preact/signals";
 import { failure } from "../state/store";
 import { say } from "../words";
 

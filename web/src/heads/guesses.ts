@@ -1,5 +1,5 @@
 // The guess for [MASK] without each head, on a page that runs its model.
-import { computed, signal } from "@preact/signals-core";
+import { computed, signal } from "@preact/signals";
 import { asked } from "../state/comparing";
 import { doc } from "../state/store";
 

@@ -1,5 +1,5 @@
 // Heads in the order of the chosen statistic: as the grid draws them, and as `e` walks through them.
-import { batch, computed, signal } from "@preact/signals-core";
+import { batch, computed, signal } from "@preact/signals";
 import { divergingAt, MOVED, onScale, sequentialAt, type RGB } from "../drawing/colour";
 import * as state from "../state/state";
 import { betweenSets, pinnedCell } from "./asking";

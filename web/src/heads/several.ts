@@ -1,5 +1,5 @@
 // Several heads of a text at once: over each other in the lines, or their mean as one picture.
-import { batch, computed, effect, signal } from "@preact/signals-core";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { headColour } from "../drawing/colour";
 import * as state from "../state/state";
 import { at, doc, headLabel, headName } from "../state/store";

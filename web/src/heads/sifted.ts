@@ -1,5 +1,5 @@
 // Thumbnails and statistics of what the filters leave of each head: computed while they are on.
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { blank, massTokens } from "./catalog";
 import * as state from "../state/state";
 import { each, gather, type Gathered } from "./gathering";

@@ -1,5 +1,5 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
-import { computed, signal, type Signal } from "@preact/signals-core";
+import { computed, signal, type Signal } from "@preact/signals";
 import { MOVED } from "../drawing/colour";
 import * as state from "../state/state";
 import { betweenSets, pinnedCell, question, type Question } from "./asking";

@@ -1,5 +1,5 @@
 // A page with a model runs each text as it is typed, in place of the one before.
-import { batch, effect, signal } from "@preact/signals-core";
+import { batch, effect, signal } from "@preact/signals";
 import { Refused } from "./backend";
 import type { Outcome } from "./ask";
 import type { Shares } from "../encoder/answers";

@@ -1,5 +1,5 @@
 // The back end, if there is one: it runs the model on other texts, with heads silenced and tokens masked.
-import { computed, signal } from "@preact/signals-core";
+import { computed, signal } from "@preact/signals";
 import { say } from "../words";
 import type { Outcome, Run } from "./ask";
 import { Refused, type Backend, type Change } from "./backend";

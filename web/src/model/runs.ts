@@ -1,5 +1,5 @@
 // Runs of cause and effect: the question that is being put, the runs that the server or the file has, and which of them still hold.
-import { batch, computed, effect, signal } from "@preact/signals-core";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Group, type Run } from "./ask";
 import { placeOf } from "../state/comparing";
 import { abortable, backend, hasModel, run, running, start, trouble, told } from "./remote";

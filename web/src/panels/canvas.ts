@@ -1,6 +1,6 @@
 // Helpers of all canvases: size on the screen, the theme's colours, fitted text, numbers as pixels.
-import { useEffect } from "../elements";
-import { effect, untracked } from "@preact/signals-core";
+import { useEffect } from "preact/hooks";
+import { effect, untracked } from "@preact/signals";
 import { paint } from "../drawing/colour";
 import { pens } from "../drawing/pen";
 import { paper } from "../state/appearance";

@@ -1,5 +1,5 @@
 // Cause and effect: put a change and an output, run the model, and see what the change makes of the output.
-import { useSignal } from "../elements";
+import { useSignal } from "@preact/signals";
 import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../model/ask";
 import { cancel, hasModel, outcomes, running, start } from "../model/remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../model/runs";

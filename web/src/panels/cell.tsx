@@ -1,5 +1,6 @@
 // One query meets one key: five numbers on a line, and, opened, every step from q and k to what the head writes.
-import { useEffect, useSignal } from "../elements";
+import { useEffect } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";

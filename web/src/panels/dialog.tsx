@@ -1,7 +1,7 @@
 // A dialog over the page: the browser traps the focus in it and restores it.
-import { useEffect, useRef } from "../elements";
+import { useEffect, useRef } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import type { Signal } from "@preact/signals-core";
+import type { Signal } from "@preact/signals";
 import { say } from "../words";
 
 export function Dialog({ open, title, children }: { open: Signal<boolean>; title: string; children: ComponentChildren }) {

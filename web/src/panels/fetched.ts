@@ -1,5 +1,6 @@
 // What a panel asks for and draws once it is there.
-import { useEffect, useSignal } from "../elements";
+import { useEffect } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 
 /** The answer to a question, known by its key; null until it is there, or if there is no key. */
 export function useFetched<Found>(key: string, fetch: () => Promise<Found>): Found | null {

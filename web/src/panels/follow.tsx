@@ -1,6 +1,6 @@
 // A word through the layers: what each other word brings to it, through which head, and how much it keeps of itself.
-import { useEffect, useRef, useSignal } from "../elements";
-import { batch, computed, signal } from "@preact/signals-core";
+import { useEffect, useRef } from "preact/hooks";
+import { batch, computed, signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { css, inkOn, sequentialAt } from "../drawing/colour";
 import * as state from "../state/state";

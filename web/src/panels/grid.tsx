@@ -1,6 +1,6 @@
 // All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
-import { useRef, useSignal } from "../elements";
-import { effect } from "@preact/signals-core";
+import { useRef } from "preact/hooks";
+import { effect, useSignal } from "@preact/signals";
 import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
 import { changeName, NOTHING, numberName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";

@@ -1,5 +1,6 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
-import { useEffect, useRef, useSignal } from "../elements";
+import { useEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import { remarks, sentencesOf } from "../drawing/caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state/state";

@@ -1,5 +1,5 @@
 // Properties of the selected head, and of the hovered or pinned token.
-import { useEffect, useRef, useSignal } from "../elements";
+import { useEffect, useRef } from "preact/hooks";
 import { css, inkOn, sequentialAt } from "../drawing/colour";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
@@ -18,7 +18,7 @@ import type { TraceInfo } from "../trace/trace";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
 import { effectAbout } from "../model/runs";
-import { signal } from "@preact/signals-core";
+import { signal, useSignal } from "@preact/signals";
 import { HeadList } from "./headlist";
 import { KeyLine } from "./keyline";
 import { short } from "./slots";

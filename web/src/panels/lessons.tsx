@@ -1,5 +1,5 @@
 // What a reader learns in the first minute, until it is read: three sentences above the page.
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { keep, kept } from "../state/kept";
 import { say } from "../words";
 

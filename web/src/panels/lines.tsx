@@ -1,6 +1,6 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
-import { useComputed, useEffect, useRef, useSignal } from "../elements";
-import { effect, signal } from "@preact/signals-core";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { strongestKeys } from "../trace/strongest";
 import { maskOf } from "../text/masking";
 import { number, say } from "../words";
@@ -9,6 +9,7 @@ import { current, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawi
 import { column, doc, lookedRow, row, shown } from "../state/store";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
+import { memo } from "./memo";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
 import { fresh, heard, ink, intoSight, sized, useStops } from "./canvas";
 import { Name } from "./name";
@@ -78,7 +79,7 @@ export function Lines() {
       effect(marks),
     ];
   });
-  useEffect(() => { rendered.value++; });
+  useLayoutEffect(() => { rendered.value++; });
 
   /** Mark hovered and pinned tokens and each key's weight on the existing elements, without rendering again. */
   function marks(): void {
@@ -264,10 +265,11 @@ export function Lines() {
   );
 }
 
-const Token = ({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => (
+const Token = memo(({ label, at, side, height }: { label: Label; at: number; side: "row" | "column"; height: number }) => (
   <div class={`token${isQuiet(label) ? " special" : ""}${label.segment === 1 ? " second" : ""}`}
     style={{ top: `${at * height}px`, height: `${height - 2}px`, lineHeight: `${height - 3}px` }} data-at={at}
     role="option" aria-selected="false" title={label.title}>
     {side === "column" && <i />}
     <Name label={label} />
-  </div>);
+  </div>
+));

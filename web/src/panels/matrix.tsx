@@ -1,6 +1,6 @@
 // The matrix of one head, queries down and keys across: drawing and pointer input.
-import { useComputed, useMemo, useRef, useSignal } from "../elements";
-import { batch, effect, signal } from "@preact/signals-core";
+import { useMemo, useRef } from "preact/hooks";
+import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
 import { cellsOf, mostOf, wantedKey, type Picture, type Wanted, type Window } from "../drawing/pictures";
 import { isIn, isQuiet, isUpright, placed, seams, type Label } from "../text/shown";

@@ -1,6 +1,6 @@
 // The sentence: behind each word, and below it, how much the selected head looks there from the pinned word; arcs to the strongest.
-import { useEffect, useRef, useSignal } from "../elements";
-import { effect } from "@preact/signals-core";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { effect, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
@@ -110,7 +110,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
     }
     turn.value = turn.peek() + 1;
   }
-  useEffect(fit, [labels]);
+  useLayoutEffect(fit, [labels]);
   useStops(() => {
     let wide = box.current!.clientWidth;
     void document.fonts.ready.then(() => { if (box.current) fit(); });

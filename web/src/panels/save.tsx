@@ -1,5 +1,5 @@
 // The menu that saves what is on the screen, and says how Python has its numbers.
-import { useSignal } from "../elements";
+import { useSignal } from "@preact/signals";
 import { FIGURES, KINDS, partsHere, saveAs, type FigureOf, type Kind } from "../drawing/export";
 import { title } from "../heads/several";
 import * as state from "../state/state";

@@ -1,5 +1,6 @@
 // The dialog that hands on what is on the screen: one file, or a link and who can open it.
-import { useRef, useSignal } from "../elements";
+import { useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import { fits, readers, saveFile, sharedMegabytes, shareLink } from "../share";
 import * as state from "../state/state";
 import { doc, docs, reason } from "../state/store";

@@ -1,5 +1,5 @@
 // One of a few: a button for each.
-import type { Signal } from "@preact/signals-core";
+import type { Signal } from "@preact/signals";
 
 export function Switch<Name extends string>({ held, names, says, test, title }: {
   held: Signal<Name>; names: readonly Name[]; says: (name: Name) => string; test: string; title?: string;

@@ -1,6 +1,6 @@
 // The numbers as a table, for screen readers and for reading: the part around the hovered or pinned cell.
 import type { ComponentChildren } from "preact";
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { statisticName } from "../heads/catalog";
 import { count, number, say } from "../words";
 import { maskOf } from "../text/masking";

@@ -1,6 +1,6 @@
 // The head as ink on the text: behind each word what the chosen words look at, or how much it looks at them.
-import { useEffect, useRef, useSignal } from "../elements";
-import { computed, effect, type ReadonlySignal } from "@preact/signals-core";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { computed, effect, type ReadonlySignal, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { choose, choosePassage, clearSets, sides, type Side } from "../heads/asking";
 import { ink, isEvery, subject } from "../text/ink";
@@ -11,6 +11,7 @@ import { doc, shown } from "../state/store";
 import { count, say } from "../words";
 import { isIn, isQuiet, type Label } from "../text/shown";
 import { fresh, ink as colourOf, intoSight, sized, useStops } from "./canvas";
+import { memo } from "./memo";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { isOne as areOne } from "./ribbon";
@@ -115,7 +116,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     if (next.top !== seen.peek().top || next.height !== seen.peek().height) seen.value = next;
   }
 
-  useEffect(measure, [pieces]);
+  useLayoutEffect(measure, [pieces]);
   useEffect(() => sized(resized, box.current), [pieces]);
   useStops(() => {
     // what another text or filter left on words that are out of sight now
@@ -277,9 +278,9 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
 }
 
 /** The elements of the words, made once for a text. */
-const Words = ({ pieces, labels, side }: { pieces: Piece[]; labels: Label[]; side: Side }) => (
+const Words = memo(({ pieces, labels, side }: { pieces: Piece[]; labels: Label[]; side: Side }) => (
   <>{pieces.map(({ before, text }, n) => [before, <span key={n} id={`${side}-${n}`} class="word" role="option" data-at={n} title={labels[n].title}>{text}</span>])}</>
-);
+));
 
 /** From or to, and the chosen words. */
 export function TextTools() {

@@ -1,6 +1,6 @@
 // Where another text is typed, for the model behind the page to run.
-import { useEffect, useRef, useSignal } from "../elements";
-import { batch } from "@preact/signals-core";
+import { useEffect, useRef } from "preact/hooks";
+import { batch, useSignal } from "@preact/signals";
 import { clearSets } from "../heads/asking";
 import { openOnFinding } from "../state/opening";
 import { run, running, trouble } from "../model/remote";

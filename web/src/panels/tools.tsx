@@ -1,5 +1,5 @@
 // The controls that a reader rarely needs stand behind one button. Whether they are open is kept in this browser.
-import { effect, signal } from "@preact/signals-core";
+import { effect, signal } from "@preact/signals";
 import { keep, kept } from "../state/kept";
 import { say } from "../words";
 

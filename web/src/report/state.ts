@@ -1,5 +1,5 @@
 // The reader's selection: a statistic, and what the home page is filtered by. It lives in the URL's hash.
-import { signal } from "@preact/signals-core";
+import { signal } from "@preact/signals";
 import { among, APPEARANCE, field, type Fields } from "../state/hash";
 import type { Statistic, Survey } from "./data";
 import { GROUPS, type Group } from "./kinds";

@@ -1,5 +1,5 @@
 // The reader's theme and language, shared by all pages.
-import { effect, signal } from "@preact/signals-core";
+import { effect, signal } from "@preact/signals";
 
 export const THEMES = ["auto", "light", "dark"] as const;
 type Theme = (typeof THEMES)[number];

@@ -1,5 +1,5 @@
 // What a trace came without: pictures and numbers of its heads, and, where only the header is here, its parts when somebody looks at them.
-import { effect, signal } from "@preact/signals-core";
+import { effect, signal } from "@preact/signals";
 import { blank, massTokens } from "../heads/catalog";
 import { fromKernel, told } from "../notebook";
 import { Refused } from "../model/backend";

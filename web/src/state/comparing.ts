@@ -1,5 +1,5 @@
 // Slot B, the alignment of its tokens with A's, and whether all heads of both can be compared.
-import { batch, computed, effect } from "@preact/signals-core";
+import { batch, computed, effect } from "@preact/signals";
 import { align } from "../text/align";
 import * as state from "./state";
 import { at, doc, docB, docs, headName, headOf, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";

@@ -1,5 +1,5 @@
 // A page's state as the hash of a URL, so that a link shows the same picture.
-import { batch, type Signal } from "@preact/signals-core";
+import { batch, type Signal } from "@preact/signals";
 import { language, theme, THEMES } from "./appearance";
 
 export interface Field<T> {

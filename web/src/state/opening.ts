@@ -1,5 +1,5 @@
 // Where a page begins: on a finding where its address says nothing, else where the address says, as far as it can.
-import { batch, effect, signal, type Signal } from "@preact/signals-core";
+import { batch, effect, signal, type Signal } from "@preact/signals";
 import { isStatistic } from "../heads/catalog";
 import { placeOf } from "./comparing";
 import { TANGLE } from "../text/sentence";

@@ -1,5 +1,5 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
-import { signal, type Signal } from "@preact/signals-core";
+import { signal, type Signal } from "@preact/signals";
 import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";

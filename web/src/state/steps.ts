@@ -1,5 +1,5 @@
 // The state in the URL: what the reader does is a step in the browser's history, so that Back undoes it.
-import { batch, effect, signal } from "@preact/signals-core";
+import { batch, effect, signal } from "@preact/signals";
 import { APPEARANCE, fromHash, toHash, type Fields } from "./hash";
 
 /** Acts of the reader so far. A held key and a drag are one act; so is all that follows from it. */

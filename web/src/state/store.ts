@@ -1,5 +1,5 @@
 // The open traces, and the selection among them and within them.
-import { batch, computed, effect, signal } from "@preact/signals-core";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { engine } from "../trace/engine";
 import type { Run } from "../model/ask";
 import type { TraceInfo } from "../trace/trace";

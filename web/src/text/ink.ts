@@ -1,5 +1,5 @@
 // The ink of the text: a number for each word, for what the chosen words look at, or for which words look at them.
-import { computed, effect, signal } from "@preact/signals-core";
+import { computed, effect, signal } from "@preact/signals";
 import * as state from "../state/state";
 import { askOf, current, wanted, wantedKey, type Picture } from "../drawing/pictures";
 import { column, row, shown } from "../state/store";

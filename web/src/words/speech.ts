@@ -1,5 +1,5 @@
 // Lookup of words in the reader's language, with quoted text within sentences.
-import { computed, effect } from "@preact/signals-core";
+import { computed, effect } from "@preact/signals";
 import { language } from "../state/appearance";
 
 export const LANGUAGES = { en: "English", ja: "日本語", zh: "中文" } as const;

@@ -1,5 +1,5 @@
 // Which heads are wanted: those with a word in their label, or of a kind. It filters the grid and the table.
-import { useEffect, useRef } from "../../elements";
+import { useEffect, useRef } from "preact/hooks";
 import { count } from "../../words/numbers";
 import { headLabel, type Survey } from "../data";
 import { byGroup, groupOf, titleOf } from "../kinds";

@@ -1,5 +1,6 @@
 // Every head: its label, or the mean of a statistic, coloured; layers down, heads across. Each is a link to its page.
-import { useEffect, useRef, useSignal } from "../../elements";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { csvCell, download, plainPart } from "../../drawing/files";
 import { count, rounded } from "../../words/numbers";
@@ -180,7 +181,7 @@ function useFitting(forms: number): [RefObject<HTMLSpanElement>, number] {
   const box = useRef<HTMLSpanElement>(null);
   const tried = useSignal(0);
   const level = tried.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const { scrollHeight, clientHeight, scrollWidth, clientWidth } = box.current!;
     if (level < forms - 1 && (scrollHeight > clientHeight + 1 || scrollWidth > clientWidth)) tried.value = level + 1;
   }, [level]);

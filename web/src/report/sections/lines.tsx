@@ -1,5 +1,6 @@
 // Examples as concordance lines: the word that looks begins at one place in all rows; ink and an arc say where it looks.
-import { useEffect, useRef, useSignal } from "../../elements";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { Line } from "../data";
 import { fitted, type Item } from "../fit";
 import { tokenOf } from "../kinds";
@@ -32,7 +33,7 @@ export function Lines({ lines, wanted }: { lines: Line[]; wanted: number }) {
   const box = useRef<HTMLDivElement>(null);
   const room = useSignal(0);
   const width = room.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const measure = (): void => { room.value = box.current?.querySelector(".words")?.clientWidth ?? 0; };
     measure();
     const watcher = new ResizeObserver(measure);
